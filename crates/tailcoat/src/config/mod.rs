@@ -1,0 +1,5 @@
+//! The configuration: text in, a checked and immutable [`Config`] out.
+
+mod model;
+
+pub use model::*;

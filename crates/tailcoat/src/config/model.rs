@@ -1,0 +1,404 @@
+//! What a checked configuration says. Everything here is immutable and shared by all workers; a new configuration is a
+//! new [`Config`], swapped whole.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use wire::http::Status;
+
+/// A whole, checked configuration.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Config {
+    /// Workers and what they share.
+    pub server: Server,
+    /// Everything that grows has a limit here.
+    pub limits: Limits,
+    /// The object cache.
+    pub cache: Cache,
+    /// The sites; the first that matches a request's host and listener has it.
+    pub sites: Vec<Site>,
+    /// Log of all requests of sites that don't name one of their own.
+    pub access_log: Option<AccessLog>,
+}
+
+/// Workers and what they share.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// Number of workers; `None` is one a core that the process may use.
+    pub workers: Option<usize>,
+    /// Whether each worker is bound to a core of its own.
+    pub pin_workers: bool,
+    /// How long a drain (SIGTERM, SIGINT) waits for open requests.
+    pub grace_time: Duration,
+    /// Whether responses carry `Server: tailcoat`.
+    pub server_field: bool,
+    /// Length of each listener's accept queue.
+    pub listen_backlog: u32,
+    /// Wake the server only when the first bytes have come (TCP_DEFER_ACCEPT).
+    pub defer_accept: bool,
+    /// Length of the TCP Fast Open queue; 0 is off.
+    pub fast_open_queue: u32,
+    /// Send without waiting for full segments (TCP_NODELAY).
+    pub no_delay: bool,
+    /// Threads a worker may use for reads that would block.
+    pub blocking_threads_max: usize,
+    /// Least severity that the server's own log on stderr shows.
+    pub log_level: LogLevel,
+}
+
+/// Severity of a line in the server's own log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Something failed.
+    Error,
+    /// Something that a person should look at.
+    Warn,
+    /// Start, stop, reload.
+    Info,
+    /// For finding faults.
+    Debug,
+}
+
+/// Limits, each safe on the open Internet by default.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Bytes of a request's head, from its first byte to the empty line.
+    pub head_bytes_max: usize,
+    /// Field lines in a head or trailer section.
+    pub fields_max: usize,
+    /// Bytes of a request target.
+    pub target_bytes_max: usize,
+    /// Bytes of a request's content; more is 413.
+    pub body_bytes_max: u64,
+    /// Requests on a connection; the last answer says `Connection: close`. 0 is no limit.
+    pub requests_per_connection_max: u32,
+    /// Open connections of the whole server. `None`: what the limit of file descriptors allows.
+    pub connections_max: Option<usize>,
+    /// How long a connection may stay without a request.
+    pub idle_timeout: Duration,
+    /// How long a head may take from its first byte to its last.
+    pub head_timeout: Duration,
+    /// How long a request body may stand still.
+    pub body_timeout: Duration,
+    /// How long a response may stand still because the client does not read.
+    pub write_timeout: Duration,
+    /// Least mean rate of a body or response, in bytes a second, after the first `write_timeout`; 0 is no limit.
+    pub rate_bytes_per_second_min: u64,
+    /// Ranges in one request; more are answered with the whole.
+    pub ranges_max: usize,
+}
+
+/// The object cache.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cache {
+    /// Memory for heads and bodies of all workers together, in bytes.
+    pub memory_bytes_max: u64,
+    /// Files up to this size, in bytes, are kept in memory; larger ones as an open descriptor.
+    pub object_bytes_max: u64,
+    /// Descriptors kept open for larger files.
+    pub files_max: usize,
+    /// How long an object is served before its file is looked at again.
+    pub revalidate_after: Duration,
+    /// Watch directories (inotify), so that changes are seen at once.
+    pub watch: bool,
+}
+
+/// A site: which requests it takes, and how it answers them.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Site {
+    /// Host names it answers to; none is any.
+    pub names: Vec<HostPattern>,
+    /// Addresses it listens on; none is the default address.
+    pub listen: Vec<Listen>,
+    /// Takes requests for hosts that no site of the listener names.
+    pub default: bool,
+    /// Path patterns and their handlers, tried in order; one that declines leaves the request to the next that matches.
+    pub routes: Vec<Route>,
+    /// Pages for error statuses.
+    pub error_pages: Vec<ErrorPage>,
+    /// Where its requests are logged instead of in the server's access log.
+    pub access_log: Option<AccessLog>,
+}
+
+/// An address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Listen {
+    /// TCP over IPv4 or IPv6.
+    Tcp(SocketAddr),
+    /// A unix socket at this path, with these permissions.
+    Unix(PathBuf, u32),
+    /// A socket that was open when the process began (systemd's socket activation), by name.
+    Inherited(String),
+}
+
+/// Which hosts a site answers to. Names are lower case, without a trailing dot or port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HostPattern {
+    /// Just this name or address.
+    Exact(String),
+    /// Any name that ends with this suffix, which begins with a dot: `*.example.com` is `.example.com`.
+    Suffix(String),
+}
+
+/// A path pattern and its handler.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    /// Which paths.
+    pub path: PathPattern,
+    /// Who answers.
+    pub handler: Handler,
+}
+
+/// Which paths, after percent-decoding and removal of dot segments.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PathPattern {
+    /// `*`: all.
+    Any,
+    /// `/a`: just this.
+    Exact(String),
+    /// `/a/*`: what begins with `/a/`.
+    Prefix(String),
+    /// `*.ext`: what ends so.
+    Suffix(String),
+}
+
+/// Who answers: the configuration of each handler.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Handler {
+    /// Files below a root.
+    Files(Files),
+    /// A redirect.
+    Redirect(Redirect),
+    /// A fixed answer.
+    Respond(Respond),
+}
+
+/// Files below a root.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Files {
+    /// Where the files are.
+    pub root: RootPattern,
+    /// File names tried for a directory.
+    pub index: Vec<String>,
+    /// Whether a directory without an index file is listed.
+    pub browse: bool,
+    /// Whether names that begin with a dot are served.
+    pub hidden: bool,
+    /// Served, with status 200, for paths without a file (single-page applications): a path below the root.
+    pub fallback: Option<String>,
+    /// Whether `file.br`, `file.zst` and `file.gz` beside `file` are served to clients that take them.
+    pub precompressed: bool,
+    /// Whether compressible types are compressed.
+    pub compress: bool,
+    /// Least size, in bytes, for compression.
+    pub compress_bytes_min: u64,
+    /// Greatest size, in bytes, for compression.
+    pub compress_bytes_max: u64,
+    /// TUX's rule: only files that are world-readable, not executable and not sticky are served; the rest is declined.
+    pub permission_rule: bool,
+    /// Whether a query is ignored; otherwise a request with one is declined if another handler follows.
+    pub ignore_query: bool,
+    /// `charset` parameter of text types; empty for none.
+    pub charset: String,
+    /// Content types by file extension (lower case, without the dot), before the built-in table.
+    pub types: Vec<(String, String)>,
+    /// Content type of files whose extension is unknown.
+    pub default_type: String,
+    /// Fields added to responses, by path or type; later rules win.
+    pub fields: Vec<FieldRule>,
+}
+
+/// Where the files of a request are: a path whose pieces may depend on the host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RootPattern {
+    /// The pieces, joined without a separator.
+    pub pieces: Vec<RootPiece>,
+    /// Whether a leading `www.` of the host is dropped.
+    pub strip_www: bool,
+    /// Dropped from the end of the host (TUX's `strip_host_tail`).
+    pub strip_suffix: String,
+}
+
+/// A piece of a [`RootPattern`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RootPiece {
+    /// As written.
+    Literal(String),
+    /// `{host}`: the whole host name.
+    Host,
+    /// `{host:N}`: its first N bytes (TUX's hashed directories: s, so, som).
+    HostPrefix(usize),
+}
+
+/// A field set on responses for some paths or types.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldRule {
+    /// Which responses.
+    pub matches: FieldMatch,
+    /// Field name.
+    pub name: String,
+    /// Field value; empty takes the field away.
+    pub value: String,
+}
+
+/// Which responses a [`FieldRule`] is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldMatch {
+    /// By path.
+    Path(PathPattern),
+    /// By content type: `text/css`, or `image/*` as the prefix `image/`.
+    Type(String),
+}
+
+/// A redirect.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Redirect {
+    /// 301, 302, 303, 307 or 308.
+    pub status: Status,
+    /// Target; `{host}`, `{path}` and `{query}` are filled in.
+    pub target: String,
+}
+
+/// A fixed answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Respond {
+    /// Its status.
+    pub status: Status,
+    /// Its content.
+    pub body: String,
+    /// Its content type.
+    pub content_type: String,
+}
+
+/// A page for an error status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorPage {
+    /// Lowest status.
+    pub from: u16,
+    /// Highest status.
+    pub to: u16,
+    /// A path below the site's root, or a file with an absolute path outside it.
+    pub file: ErrorPageFile,
+}
+
+/// Where an error page is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ErrorPageFile {
+    /// Below the root of the site's files.
+    BelowRoot(String),
+    /// Anywhere in the file system.
+    File(PathBuf),
+}
+
+/// Where requests are logged, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLog {
+    /// Where to.
+    pub target: AccessLogTarget,
+    /// In which format.
+    pub format: AccessLogFormat,
+}
+
+/// Where an access log goes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AccessLogTarget {
+    /// A file, opened again at SIGUSR1.
+    File(PathBuf),
+    /// Standard output.
+    Stdout,
+    /// The local syslog (`/dev/log`), with this facility.
+    Syslog(String),
+}
+
+/// Format of an access log.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AccessLogFormat {
+    /// Common Log Format.
+    Common,
+    /// Common with Referer and User-Agent.
+    Combined,
+    /// One JSON object a line.
+    Json,
+    /// W3C Extended Log File Format.
+    W3c,
+    /// Fields in braces in a text.
+    Template(String),
+    /// Tailcoat's binary format, for `tailcoat log convert`.
+    Binary,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            workers: None,
+            pin_workers: true,
+            grace_time: Duration::from_secs(30),
+            server_field: true,
+            listen_backlog: 4096,
+            defer_accept: false,
+            fast_open_queue: 0,
+            no_delay: true,
+            blocking_threads_max: 16,
+            log_level: LogLevel::Info,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head_bytes_max: 16 << 10,
+            fields_max: 100,
+            target_bytes_max: 8 << 10,
+            body_bytes_max: 1 << 20,
+            requests_per_connection_max: 0,
+            connections_max: None,
+            idle_timeout: Duration::from_secs(60),
+            head_timeout: Duration::from_secs(15),
+            body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            rate_bytes_per_second_min: 240,
+            ranges_max: 16,
+        }
+    }
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self {
+            memory_bytes_max: 256 << 20,
+            object_bytes_max: 64 << 10,
+            files_max: 1024,
+            revalidate_after: Duration::from_secs(1),
+            watch: true,
+        }
+    }
+}
+
+impl Files {
+    /// The defaults, below this root.
+    pub fn below(root: impl Into<String>) -> Self {
+        Self {
+            root: RootPattern {
+                pieces: vec![RootPiece::Literal(root.into())],
+                strip_www: false,
+                strip_suffix: String::new(),
+            },
+            index: vec!["index.html".into()],
+            browse: false,
+            hidden: false,
+            fallback: None,
+            precompressed: true,
+            compress: true,
+            compress_bytes_min: 1024,
+            compress_bytes_max: 1 << 20,
+            permission_rule: false,
+            ignore_query: true,
+            charset: "utf-8".into(),
+            types: Vec::new(),
+            default_type: "application/octet-stream".into(),
+            fields: Vec::new(),
+        }
+    }
+}

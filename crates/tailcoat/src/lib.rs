@@ -1,0 +1,6 @@
+//! The server: a library and a thin `main.rs`.
+
+pub mod config;
+pub mod handler;
+pub mod log;
+pub mod object_cache;

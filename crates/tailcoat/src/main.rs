@@ -1,0 +1,3 @@
+//! The `tailcoat` command.
+
+fn main() {}

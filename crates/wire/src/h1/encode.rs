@@ -1,0 +1,88 @@
+//! Writing response heads.
+
+use crate::http::{Fields, Status};
+
+/// Length of a date in a Date field (IMF-fixdate, RFC 9110, section 5.6.7).
+pub const DATE_BYTES: usize = 29;
+
+/// A response head encoded once, to be sent many times: everything but the current date, which is put in while the head
+/// is copied, and the final empty line, before which the connection may add fields of its own (`Connection`).
+#[derive(Clone, Debug)]
+pub struct PreparedHead {
+    bytes: Box<[u8]>,
+    date_offset: u16,
+}
+
+impl PreparedHead {
+    /// Encodes a status and fields. `fields` has no Date, Connection or Transfer-Encoding: the connection sees to those.
+    pub fn new(status: Status, fields: &Fields) -> Self {
+        let mut bytes = Vec::with_capacity(256);
+        let date_offset = write_status_and_date(&mut bytes, status, &[b'-'; DATE_BYTES]) as u16;
+        write_fields(&mut bytes, fields);
+        Self { bytes: bytes.into_boxed_slice(), date_offset }
+    }
+
+    /// Appends the head, with this date and without the final empty line, to `out`.
+    pub fn write(&self, date: &[u8; DATE_BYTES], out: &mut Vec<u8>) {
+        let date_at = out.len() + usize::from(self.date_offset);
+        out.extend_from_slice(&self.bytes);
+        out[date_at..date_at + DATE_BYTES].copy_from_slice(date);
+    }
+
+    /// Bytes of memory it takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// Appends a whole head but for the final empty line to `out`.
+pub fn write_head(out: &mut Vec<u8>, status: Status, date: &[u8; DATE_BYTES], fields: &Fields) {
+    write_status_and_date(out, status, date);
+    write_fields(out, fields);
+}
+
+/// Appends status line and Date; returns the date's offset from where it began.
+fn write_status_and_date(out: &mut Vec<u8>, status: Status, date: &[u8; DATE_BYTES]) -> usize {
+    let start = out.len();
+    let code = status.code();
+    let digits = [b'0' + (code / 100) as u8, b'0' + (code / 10 % 10) as u8, b'0' + (code % 10) as u8];
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(&digits);
+    out.push(b' ');
+    out.extend_from_slice(status.reason().as_bytes());
+    out.extend_from_slice(b"\r\nDate: ");
+    let date_offset = out.len() - start;
+    out.extend_from_slice(date);
+    out.extend_from_slice(b"\r\n");
+    date_offset
+}
+
+fn write_fields(out: &mut Vec<u8>, fields: &Fields) {
+    for (name, value) in fields.iter() {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PreparedHead, write_head};
+    use crate::http::{Fields, Status};
+
+    #[test]
+    fn a_prepared_head_is_the_written_head() {
+        let mut fields = Fields::new();
+        fields.push("Server", "tailcoat").push("Content-Length", "3");
+        let date = b"Sun, 06 Nov 1994 08:49:37 GMT";
+        let (mut prepared, mut written) = (b"before".to_vec(), b"before".to_vec());
+        PreparedHead::new(Status::OK, &fields).write(date, &mut prepared);
+        write_head(&mut written, Status::OK, date, &fields);
+        assert_eq!(prepared, written);
+        assert_eq!(
+            String::from_utf8(written).unwrap(),
+            "beforeHTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: tailcoat\r\nContent-Length: 3\r\n"
+        );
+    }
+}

@@ -1,0 +1,52 @@
+/// A request method (RFC 9110, section 9; PATCH is RFC 5789).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// GET
+    Get,
+    /// HEAD
+    Head,
+    /// POST
+    Post,
+    /// PUT
+    Put,
+    /// DELETE
+    Delete,
+    /// CONNECT
+    Connect,
+    /// OPTIONS
+    Options,
+    /// TRACE
+    Trace,
+    /// PATCH
+    Patch,
+    /// Any other token; its name is in the request's bytes.
+    Other,
+}
+
+impl Method {
+    /// The method with this name. Names are case-sensitive (RFC 9110, section 9.1).
+    pub fn from_name(name: &[u8]) -> Self {
+        match name {
+            b"GET" => Self::Get,
+            b"HEAD" => Self::Head,
+            b"POST" => Self::Post,
+            b"PUT" => Self::Put,
+            b"DELETE" => Self::Delete,
+            b"CONNECT" => Self::Connect,
+            b"OPTIONS" => Self::Options,
+            b"TRACE" => Self::Trace,
+            b"PATCH" => Self::Patch,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether sending the request twice has the same effect as sending it once (RFC 9110, section 9.2.2).
+    pub fn is_idempotent(self) -> bool {
+        self.is_safe() || matches!(self, Self::Put | Self::Delete)
+    }
+
+    /// Whether the request only reads (RFC 9110, section 9.2.1).
+    pub fn is_safe(self) -> bool {
+        matches!(self, Self::Get | Self::Head | Self::Options | Self::Trace)
+    }
+}

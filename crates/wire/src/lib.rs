@@ -1,0 +1,9 @@
+//! Sans-io protocol engines: bytes and `now` go in, actions and bytes come out.
+//!
+//! Nothing here knows a socket, a file, a clock, a thread or a runtime.
+//!
+//! - [`http`]: what all versions of HTTP share (RFC 9110).
+//! - [`h1`]: HTTP/1.0 and HTTP/1.1 (RFC 9112).
+
+pub mod h1;
+pub mod http;

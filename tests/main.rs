@@ -1,0 +1,1 @@
+//! Black-box tests of the built binary: one file a feature.

@@ -1,0 +1,3 @@
+//! One command each: ci, conformance, bench.
+
+fn main() {}
