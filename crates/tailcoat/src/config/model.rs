@@ -119,6 +119,8 @@ pub struct Site {
     pub error_pages: Vec<ErrorPage>,
     /// Where its requests are logged instead of in the server's access log.
     pub access_log: Option<AccessLog>,
+    /// Whether its requests are not logged at all, not even in the server's access log.
+    pub access_log_off: bool,
 }
 
 /// An address to listen on.
@@ -179,6 +181,9 @@ pub enum Handler {
 pub struct Files {
     /// Where the files are.
     pub root: RootPattern,
+    /// Taken from the front of a path before its file is looked for below the root: with `/downloads`, the path
+    /// `/downloads/a` is the file `a`. Empty for nothing; never ends with a slash.
+    pub strip_prefix: String,
     /// File names tried for a directory.
     pub index: Vec<String>,
     /// Whether a directory without an index file is listed.
@@ -256,8 +261,11 @@ pub enum FieldMatch {
 pub struct Redirect {
     /// 301, 302, 303, 307 or 308.
     pub status: Status,
-    /// Target; `{host}`, `{path}` and `{query}` are filled in.
+    /// Target; `{host}`, `{path}`, `{rest}` and `{query}` are filled in.
     pub target: String,
+    /// Where `{rest}` begins in the path, in bytes: after the `/old/` of the pattern `/old/*`, and so what its `*`
+    /// stands for.
+    pub rest_from: usize,
 }
 
 /// A fixed answer.
@@ -385,6 +393,7 @@ impl Files {
                 strip_www: false,
                 strip_suffix: String::new(),
             },
+            strip_prefix: String::new(),
             index: vec!["index.html".into()],
             browse: false,
             hidden: false,
