@@ -1,5 +1,15 @@
 //! HTTP/1.0 and HTTP/1.1 (RFC 9112).
 
+mod body;
 mod encode;
+mod framing;
+mod limits;
+mod refusal;
+mod request_head;
 
+pub use body::{BodyDecoder, BodyLimits, ChunkedDecoder, Decoded};
 pub use encode::{DATE_BYTES, PreparedHead, write_head};
+pub use framing::{BodyFraming, Framing, parse_content_length, request_framing};
+pub use limits::HeadLimits;
+pub use refusal::Refusal;
+pub use request_head::parse_request_head;

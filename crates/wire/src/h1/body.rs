@@ -1,0 +1,326 @@
+//! Decoding the content of a message: Content-Length (RFC 9112, section 6.2) and chunked (section 7.1).
+
+use std::ops::Range;
+
+use super::request_head::is_token_byte;
+use super::{BodyFraming, Refusal};
+
+/// Limits of what a chunked message may carry besides its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyLimits {
+    /// Bytes of content.
+    pub body_bytes_max: u64,
+    /// Bytes of all chunk extensions and needless zeros together (CVE-2023-39326: extensions as a cheap way to keep a server reading).
+    pub extension_bytes_max: usize,
+    /// Bytes of the trailer section.
+    pub trailer_bytes_max: usize,
+}
+
+impl Default for BodyLimits {
+    fn default() -> Self {
+        Self { body_bytes_max: 1 << 20, extension_bytes_max: 16 << 10, trailer_bytes_max: 16 << 10 }
+    }
+}
+
+/// What a call of [`BodyDecoder::decode`] made of its input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decoded {
+    /// Bytes of the input that are done with. If it is 0, more input is needed.
+    pub consumed_bytes: usize,
+    /// Where in the input content is.
+    pub content: Range<usize>,
+    /// Whether the message ends with what was consumed.
+    pub is_complete: bool,
+}
+
+/// Takes a message's bytes apart as they come, however they are split. It keeps no bytes.
+#[derive(Clone, Debug)]
+pub enum BodyDecoder {
+    /// So many bytes remain.
+    Length(u64),
+    /// Chunks.
+    Chunked(ChunkedDecoder),
+}
+
+impl BodyDecoder {
+    /// A decoder for this framing; `None` if there is no content.
+    pub fn new(framing: BodyFraming) -> Option<Self> {
+        match framing {
+            BodyFraming::None => None,
+            BodyFraming::Length(length) => Some(Self::Length(length)),
+            BodyFraming::Chunked => Some(Self::Chunked(ChunkedDecoder::default())),
+        }
+    }
+
+    /// Takes the next bytes. To be called again with what was not consumed until the input is used up or the message is
+    /// complete; each call gives at most one piece of content.
+    pub fn decode(&mut self, input: &[u8], limits: &BodyLimits) -> Result<Decoded, Refusal> {
+        match self {
+            Self::Length(remaining) => {
+                let length = usize::try_from(*remaining).unwrap_or(usize::MAX).min(input.len());
+                *remaining -= length as u64;
+                Ok(Decoded { consumed_bytes: length, content: 0..length, is_complete: *remaining == 0 })
+            }
+            Self::Chunked(decoder) => decoder.decode(input, limits),
+        }
+    }
+}
+
+/// The state of a chunked message: what it awaits next.
+#[derive(Clone, Debug, Default)]
+pub struct ChunkedDecoder {
+    state: State,
+    /// The size line's number so far, or bytes of the chunk that are to come.
+    chunk_bytes: u64,
+    has_size: bool,
+    content_bytes: u64,
+    extension_bytes: usize,
+    trailer_bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// A digit of the chunk size, or what follows it.
+    #[default]
+    Size,
+    /// White space before a `;` (BWS: bad, but a recipient has to take it).
+    BlankBeforeSemicolon,
+    /// The name of an extension, or white space before it.
+    BlankBeforeName,
+    Name,
+    /// White space after a name, which may be followed by `=`, `;`.
+    BlankAfterName,
+    BlankBeforeValue,
+    Value,
+    Quoted,
+    QuotedPair,
+    /// What follows a quoted value.
+    AfterQuoted,
+    SizeLineFeed,
+    Data,
+    DataCarriageReturn,
+    DataLineFeed,
+    /// The first byte of a line of the trailer section.
+    TrailerStart,
+    TrailerName,
+    TrailerValue,
+    TrailerLineFeed,
+    FinalLineFeed,
+    Complete,
+}
+
+impl ChunkedDecoder {
+    fn decode(&mut self, input: &[u8], limits: &BodyLimits) -> Result<Decoded, Refusal> {
+        let mut at = 0;
+        while at < input.len() && self.state != State::Complete {
+            if self.state == State::Data {
+                let length = usize::try_from(self.chunk_bytes).unwrap_or(usize::MAX).min(input.len() - at);
+                self.chunk_bytes -= length as u64;
+                if self.chunk_bytes == 0 {
+                    self.state = State::DataCarriageReturn;
+                }
+                return Ok(Decoded { consumed_bytes: at + length, content: at..at + length, is_complete: false });
+            }
+            self.state = self.on_byte(input[at], limits)?;
+            at += 1;
+        }
+        Ok(Decoded { consumed_bytes: at, content: at..at, is_complete: self.state == State::Complete })
+    }
+
+    /// The grammar of RFC 9112, section 7.1, a byte at a time. Bytes of content never come here.
+    fn on_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<State, Refusal> {
+        match self.state {
+            State::Size => self.on_size_byte(byte, limits),
+            State::BlankBeforeSemicolon
+            | State::BlankBeforeName
+            | State::Name
+            | State::BlankAfterName
+            | State::BlankBeforeValue
+            | State::Value
+            | State::Quoted
+            | State::QuotedPair
+            | State::AfterQuoted => self.on_extension_byte(byte, limits),
+            State::SizeLineFeed => {
+                expect(byte, b'\n', "LF expected after a chunk size")?;
+                self.has_size = false;
+                Ok(if self.chunk_bytes == 0 { State::TrailerStart } else { State::Data })
+            }
+            State::DataCarriageReturn => {
+                expect(byte, b'\r', "chunk longer than its size").map(|()| State::DataLineFeed)
+            }
+            State::DataLineFeed => expect(byte, b'\n', "LF expected after a chunk").map(|()| State::Size),
+            State::TrailerStart | State::TrailerName | State::TrailerValue | State::TrailerLineFeed => {
+                self.on_trailer_byte(byte, limits)
+            }
+            State::FinalLineFeed => expect(byte, b'\n', "LF expected after the last chunk").map(|()| State::Complete),
+            State::Data | State::Complete => unreachable!("not fed byte by byte"),
+        }
+    }
+
+    fn on_size_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<State, Refusal> {
+        if let Some(digit) = (byte as char).to_digit(16) {
+            if self.chunk_bytes >> 60 != 0 {
+                return Err(Refusal::bad_request("chunk size too large"));
+            }
+            self.chunk_bytes = self.chunk_bytes << 4 | u64::from(digit);
+            if self.chunk_bytes == 0 {
+                self.on_overhead_byte(limits)?; // An endless row of zeros would be endless work.
+            }
+            self.has_size = true;
+            return Ok(State::Size);
+        }
+        if !self.has_size {
+            return Err(Refusal::bad_request("malformed chunk size"));
+        }
+        match byte {
+            b'\r' => self.on_size_complete(limits),
+            b';' => Ok(State::BlankBeforeName),
+            b' ' | b'\t' => Ok(State::BlankBeforeSemicolon),
+            _ => Err(Refusal::bad_request("malformed chunk size")),
+        }
+    }
+
+    fn on_size_complete(&mut self, limits: &BodyLimits) -> Result<State, Refusal> {
+        self.content_bytes = self.content_bytes.saturating_add(self.chunk_bytes);
+        if self.content_bytes > limits.body_bytes_max {
+            return Err(Refusal::CONTENT_TOO_LARGE);
+        }
+        Ok(State::SizeLineFeed)
+    }
+
+    /// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )` (RFC 9112, section 7.1.1). The extensions mean
+    /// nothing to us, but what is malformed is refused: bare CR and LF in them are read differently elsewhere.
+    fn on_extension_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<State, Refusal> {
+        self.on_overhead_byte(limits)?;
+        let is_token = is_token_byte(byte);
+        let next = match (self.state, byte) {
+            (State::BlankBeforeSemicolon, b' ' | b'\t') => State::BlankBeforeSemicolon,
+            (State::BlankBeforeSemicolon | State::AfterQuoted, b';') => State::BlankBeforeName,
+            (State::AfterQuoted, b' ' | b'\t') => State::BlankBeforeSemicolon,
+            (State::BlankBeforeName, b' ' | b'\t') => State::BlankBeforeName,
+            (State::BlankBeforeName | State::Name, _) if is_token => State::Name,
+            (State::Name | State::BlankAfterName, b' ' | b'\t') => State::BlankAfterName,
+            (State::Name | State::BlankAfterName, b'=') => State::BlankBeforeValue,
+            (State::Name | State::BlankAfterName | State::Value, b';') => State::BlankBeforeName,
+            (State::BlankBeforeValue, b' ' | b'\t') => State::BlankBeforeValue,
+            (State::BlankBeforeValue, b'"') => State::Quoted,
+            (State::BlankBeforeValue | State::Value, _) if is_token => State::Value,
+            (State::Value, b' ' | b'\t') => State::BlankBeforeSemicolon,
+            (State::Quoted, b'"') => State::AfterQuoted,
+            (State::Quoted, b'\\') => State::QuotedPair,
+            (State::Quoted | State::QuotedPair, b'\t' | b' '..=b'~' | 0x80..) => State::Quoted,
+            (State::Name | State::Value | State::AfterQuoted, b'\r') => return self.on_size_complete(limits),
+            _ => return Err(Refusal::bad_request("malformed chunk extension")),
+        };
+        Ok(next)
+    }
+
+    fn on_overhead_byte(&mut self, limits: &BodyLimits) -> Result<(), Refusal> {
+        self.extension_bytes += 1;
+        if self.extension_bytes > limits.extension_bytes_max {
+            return Err(Refusal::bad_request("chunk size lines too long"));
+        }
+        Ok(())
+    }
+
+    /// Trailer fields are read to their end and dropped; their form is that of header fields (RFC 9112, section 7.1.2).
+    fn on_trailer_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<State, Refusal> {
+        self.trailer_bytes += 1;
+        if self.trailer_bytes > limits.trailer_bytes_max {
+            return Err(Refusal::TRAILER_TOO_LARGE);
+        }
+        match (self.state, byte) {
+            (State::TrailerStart, b'\r') => Ok(State::FinalLineFeed),
+            (State::TrailerStart | State::TrailerName, _) if is_token_byte(byte) => Ok(State::TrailerName),
+            (State::TrailerName, b':') => Ok(State::TrailerValue),
+            (State::TrailerValue, b'\r') => Ok(State::TrailerLineFeed),
+            (State::TrailerValue, b'\t' | b' '..=b'~' | 0x80..) => Ok(State::TrailerValue),
+            (State::TrailerLineFeed, b'\n') => Ok(State::TrailerStart),
+            _ => Err(Refusal::bad_request("malformed trailer field")),
+        }
+    }
+}
+
+fn expect(byte: u8, expected: u8, reason: &'static str) -> Result<(), Refusal> {
+    if byte == expected { Ok(()) } else { Err(Refusal::bad_request(reason)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: BodyLimits = BodyLimits { body_bytes_max: 64, extension_bytes_max: 32, trailer_bytes_max: 32 };
+
+    /// Content and what follows the message, or the status it is refused with; fed in pieces of `step` bytes.
+    fn decode(framing: BodyFraming, input: &[u8], step: usize) -> Result<Option<(Vec<u8>, usize)>, u16> {
+        let mut decoder = BodyDecoder::new(framing).unwrap();
+        let (mut content, mut at) = (Vec::new(), 0);
+        while at < input.len() {
+            let piece = &input[at..(at + step).min(input.len())];
+            let decoded = decoder.decode(piece, &LIMITS).map_err(|refusal| refusal.status.code())?;
+            content.extend_from_slice(&piece[decoded.content]);
+            at += decoded.consumed_bytes;
+            if decoded.is_complete {
+                return Ok(Some((content, at)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn check(framing: BodyFraming, input: &str, expect: Result<Option<(&str, usize)>, u16>) {
+        let expect = expect.map(|end| end.map(|(content, at)| (content.as_bytes().to_vec(), at)));
+        for step in [input.len(), 1, 2, 3] {
+            assert_eq!(decode(framing, input.as_bytes(), step), expect, "{input:?} in pieces of {step}");
+        }
+    }
+
+    #[test]
+    fn content_length() {
+        check(BodyFraming::Length(3), "abcd", Ok(Some(("abc", 3))));
+        check(BodyFraming::Length(5), "abcd", Ok(None));
+    }
+
+    #[test]
+    fn chunked() {
+        for (input, expect) in [
+            ("3\r\nabc\r\n0\r\n\r\nnext", Ok(Some(("abc", 13)))),
+            ("0\r\n\r\n", Ok(Some(("", 5)))),
+            ("0003\r\nabc\r\n2\r\nde\r\n00\r\n\r\n", Ok(Some(("abcde", 24)))),
+            ("A\r\n0123456789\r\n0\r\n\r\n", Ok(Some(("0123456789", 20)))),
+            ("1;a\r\nx\r\n0;b=c ; d=\"e\\\"\r\" \r\n\r\n", Err(400)),
+            ("1 ;\ta = \"b;\\\"\" ;c\r\nx\r\n0\r\n\r\n", Ok(Some(("x", 27)))),
+            ("0\r\nX: y\r\nZ:\r\n\r\n", Ok(Some(("", 15)))),
+            ("3\r\nab", Ok(None)),
+            ("3\r\nabcd\r\n", Err(400)),
+            ("3\nabc\r\n", Err(400)),
+            ("3\r\nabc\n", Err(400)),
+            ("3\rabc\r\n", Err(400)),
+            ("3 \r\nabc\r\n", Err(400)),
+            (" 3\r\nabc\r\n", Err(400)),
+            ("+3\r\nabc\r\n", Err(400)),
+            ("0x3\r\nabc\r\n", Err(400)),
+            ("-3\r\n", Err(400)),
+            ("\r\n", Err(400)),
+            (";a\r\n", Err(400)),
+            ("3;\r\nabc\r\n", Err(400)),
+            ("3;a=\r\nabc\r\n", Err(400)),
+            ("3;a\nabc\r\n", Err(400)),
+            ("3;a=\"b\r\n", Err(400)),
+            ("3;aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", Err(400)),
+            ("00000000000000000003\r\nabc\r\n0\r\n\r\n", Ok(Some(("abc", 32)))),
+            ("000000000000000000000000000000000", Err(400)),
+            ("fffffffffffffffff\r\n", Err(400)),
+            ("ffffffffffffffff\r\n", Err(413)),
+            ("41\r\n", Err(413)),
+            ("0\r\n X: y\r\n\r\n", Err(400)),
+            ("0\r\nX : y\r\n\r\n", Err(400)),
+            ("0\r\nX\r\n\r\n", Err(400)),
+            ("0\r\nX: a\nY: b\r\n\r\n", Err(400)),
+            ("0\r\nX: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", Err(431)),
+            ("0\r\n\n", Err(400)),
+            ("0\r\nabc", Ok(None)),
+        ] {
+            check(BodyFraming::Chunked, input, expect);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Parsing request heads: as strict as RFC 9112 allows, since what one parser forgives another reads differently.
+
+use memchr::memchr;
+
+use super::{HeadLimits, Refusal};
+use crate::http::{KnownField, Method, RequestHead, Span, Status, Version};
+
+/// Longest method name. Longer than any in use is answered as RFC 9112, section 3 has it: 501.
+const METHOD_BYTES_MAX: usize = 32;
+
+/// Parses a head from the beginning of `bytes`. Returns its length with the empty line; `None` as long as it is
+/// incomplete. Nothing is kept between calls: an incomplete head is parsed again from its first byte, which costs little
+/// as long as the caller waits for a line feed.
+pub fn parse_request_head(bytes: &[u8], head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<usize>, Refusal> {
+    head.clear();
+    let mut at = skip_empty_lines(bytes)?;
+    let Some(line) = next_line(bytes, at)? else {
+        check_incomplete_request_line(&bytes[at..], limits)?;
+        return Ok(None);
+    };
+    parse_request_line(bytes, line, head, limits)?;
+    at = line.end() + 2;
+    loop {
+        let Some(line) = next_line(bytes, at)? else {
+            // Behind a complete request line, what is too long is the fields.
+            return if bytes.len() >= limits.head_bytes_max { Err(TOO_LARGE) } else { Ok(None) };
+        };
+        at = line.end() + 2;
+        if at > limits.head_bytes_max {
+            return Err(TOO_LARGE);
+        }
+        if line.start() == line.end() {
+            return Ok(Some(at));
+        }
+        if head.fields.len() == limits.fields_max {
+            return Err(Refusal::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "too many fields"));
+        }
+        let (name, value) = parse_field_line(bytes, line)?;
+        head.push_field(name, value, KnownField::from_name(name.of(bytes)));
+    }
+}
+
+const TOO_LARGE: Refusal = Refusal::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "head too large");
+
+/// A server ignores empty lines before a request (RFC 9112, section 2.2): some old clients send one after a POST.
+fn skip_empty_lines(bytes: &[u8]) -> Result<usize, Refusal> {
+    let mut at = 0;
+    while bytes[at..].starts_with(b"\r\n") {
+        at += 2;
+    }
+    match bytes[at..] {
+        [b'\r', next, ..] if next != b'\n' => Err(BARE_CR),
+        [b'\n', ..] => Err(BARE_LF),
+        _ => Ok(at),
+    }
+}
+
+const BARE_CR: Refusal = Refusal::bad_request("CR without LF");
+const BARE_LF: Refusal = Refusal::bad_request("LF without CR");
+
+/// The line that begins at `start`, without its CRLF; `None` if its end has not come. A line feed alone is a terminator
+/// that a recipient *may* recognize (RFC 9112, section 2.2); those that do disagree with those that don't.
+fn next_line(bytes: &[u8], start: usize) -> Result<Option<Span>, Refusal> {
+    let Some(length) = memchr(b'\n', &bytes[start..]) else { return Ok(None) };
+    let line_feed = start + length;
+    if length == 0 || bytes[line_feed - 1] != b'\r' {
+        return Err(BARE_LF);
+    }
+    Ok(Some(Span::new(start, line_feed - 1)))
+}
+
+/// Refuses what can't become a request line, so that a peer that speaks something else (TLS, say) is not waited for.
+fn check_incomplete_request_line(line: &[u8], limits: &HeadLimits) -> Result<(), Refusal> {
+    let text = line.strip_suffix(b"\r").unwrap_or(line);
+    if text.iter().any(|&byte| byte < b' ' || byte >= 0x7f) {
+        return Err(Refusal::bad_request("invalid byte in the request line"));
+    }
+    let space = memchr(b' ', text);
+    if space.unwrap_or(text.len()) > METHOD_BYTES_MAX {
+        return Err(Refusal::new(Status::NOT_IMPLEMENTED, "method too long"));
+    }
+    let target_bytes = space.map_or(0, |space| memchr(b' ', &text[space + 1..]).unwrap_or(text.len() - space - 1));
+    if target_bytes > limits.target_bytes_max || line.len() >= limits.head_bytes_max {
+        return Err(Refusal::new(Status::URI_TOO_LONG, "request target too long"));
+    }
+    Ok(())
+}
+
+/// `method SP request-target SP HTTP-version` (RFC 9112, section 3): single spaces, nothing else around.
+fn parse_request_line(bytes: &[u8], line: Span, head: &mut RequestHead, limits: &HeadLimits) -> Result<(), Refusal> {
+    let text = line.of(bytes);
+    let method_end = text.iter().position(|&byte| !is_token_byte(byte)).unwrap_or(text.len());
+    if method_end == 0 || text.get(method_end) != Some(&b' ') {
+        return Err(Refusal::bad_request("malformed method"));
+    }
+    if method_end > METHOD_BYTES_MAX {
+        return Err(Refusal::new(Status::NOT_IMPLEMENTED, "method too long"));
+    }
+    let target_start = method_end + 1;
+    let Some(target_bytes) = memchr(b' ', &text[target_start..]) else {
+        check_target_bytes(&text[target_start..], limits)?;
+        return Err(Refusal::bad_request("no HTTP version in the request line"));
+    };
+    let target_end = target_start + target_bytes;
+    check_target_bytes(&text[target_start..target_end], limits)?;
+    head.version = parse_version(&text[target_end + 1..])?;
+    head.method_name = Span::new(line.start(), line.start() + method_end);
+    head.method = Method::from_name(&text[..method_end]);
+    head.target = Span::new(line.start() + target_start, line.start() + target_end);
+    Ok(())
+}
+
+fn check_target_bytes(target: &[u8], limits: &HeadLimits) -> Result<(), Refusal> {
+    if target.is_empty() {
+        return Err(Refusal::bad_request("empty request target"));
+    }
+    if target.len() > limits.target_bytes_max {
+        return Err(Refusal::new(Status::URI_TOO_LONG, "request target too long"));
+    }
+    // `fold` instead of `any`: no early exit, so that it is done sixteen bytes at a time.
+    if target.iter().fold(false, |found, &byte| found | (byte <= b' ') | (byte >= 0x7f)) {
+        return Err(Refusal::bad_request("invalid byte in the request target"));
+    }
+    Ok(())
+}
+
+/// `HTTP/DIGIT.DIGIT`, in capitals (RFC 9112, section 2.3).
+fn parse_version(text: &[u8]) -> Result<Version, Refusal> {
+    match text {
+        b"HTTP/1.1" => Ok(Version::Http11),
+        b"HTTP/1.0" => Ok(Version::Http10),
+        // A higher minor version is answered as the highest that we know (RFC 9110, section 2.5).
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9'] => Ok(Version::Http11),
+        [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => {
+            Err(Refusal::new(Status::HTTP_VERSION_NOT_SUPPORTED, "HTTP version not supported"))
+        }
+        _ => Err(Refusal::bad_request("malformed HTTP version")),
+    }
+}
+
+/// `field-name ":" OWS field-value OWS` (RFC 9112, section 5). Also the form of trailer fields.
+pub(super) fn parse_field_line(bytes: &[u8], line: Span) -> Result<(Span, Span), Refusal> {
+    let text = line.of(bytes);
+    if matches!(text[0], b' ' | b'\t') {
+        return Err(Refusal::bad_request("folded field line")); // RFC 9112, section 5.2
+    }
+    let name_end = text.iter().position(|&byte| !is_token_byte(byte)).unwrap_or(text.len());
+    if name_end == 0 || text.get(name_end) != Some(&b':') {
+        // Above all white space before the colon (RFC 9112, section 5.1).
+        return Err(Refusal::bad_request("malformed field name"));
+    }
+    let value = &text[name_end + 1..];
+    if value.iter().fold(false, |found, &byte| found | is_forbidden_in_value(byte)) {
+        return Err(Refusal::bad_request("control byte in a field value"));
+    }
+    let blank = |byte: &&u8| matches!(**byte, b' ' | b'\t');
+    let leading = value.iter().take_while(blank).count();
+    let trailing = value[leading..].iter().rev().take_while(blank).count();
+    let name = Span::new(line.start(), line.start() + name_end);
+    Ok((name, Span::new(name.end() + 1 + leading, line.end() - trailing)))
+}
+
+/// RFC 9110, section 5.5: CR, LF and NUL are dangerous, other controls invalid; bytes from 0x80 are opaque data.
+fn is_forbidden_in_value(byte: u8) -> bool {
+    (byte < b' ') & (byte != b'\t') | (byte == 0x7f)
+}
+
+/// `tchar` (RFC 9110, section 5.6.2).
+pub(super) fn is_token_byte(byte: u8) -> bool {
+    TOKEN_BYTES[usize::from(byte)]
+}
+
+const TOKEN_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let punctuation = matches!(
+            byte as u8,
+            b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
+        );
+        table[byte] = punctuation || (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::Request;
+
+    const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 200, fields_max: 4, target_bytes_max: 40 };
+
+    fn status(input: &[u8]) -> Option<u16> {
+        parse_request_head(input, &mut RequestHead::default(), &LIMITS).err().map(|refusal| refusal.status.code())
+    }
+
+    #[test]
+    fn a_whole_head() {
+        let bytes = b"\r\nGET /a?b HTTP/1.1\r\nHost: h\r\nX-A:\t b c \t\r\nx-a:\r\n\r\nrest";
+        let mut head = RequestHead::default();
+        let length = parse_request_head(bytes, &mut head, &LIMITS).unwrap().unwrap();
+        assert_eq!(&bytes[length..], b"rest");
+        let request = Request { head: &head, bytes };
+        assert_eq!((request.method(), request.target(), head.version), (Method::Get, &b"/a?b"[..], Version::Http11));
+        assert_eq!(request.field(KnownField::Host), Some(&b"h"[..]));
+        assert_eq!(request.field_by_name(b"X-A"), Some(&b"b c"[..]));
+        assert_eq!(head.fields[2].value.of(bytes), b"");
+    }
+
+    #[test]
+    fn a_head_is_incomplete_until_its_last_byte() {
+        let bytes = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+        for end in 0..bytes.len() {
+            let parsed = parse_request_head(&bytes[..end], &mut RequestHead::default(), &LIMITS);
+            assert_eq!(parsed, Ok(None), "after {end} bytes");
+        }
+    }
+
+    #[test]
+    fn malformed_heads_are_refused() {
+        for (input, expect) in [
+            (&b"GET / HTTP/1.1\nHost: h\r\n\r\n"[..], 400),
+            (b"GET / HTTP/1.1\r\nHost: h\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\nHost: h\r\n\n", 400),
+            (b"GET / HTTP/1.1\r\nHost: h\rX: y\r\n\r\n", 400),
+            (b"\nGET / HTTP/1.1\r\n\r\n", 400),
+            (b"\rGET / HTTP/1.1\r\n\r\n", 400),
+            (b"GET  / HTTP/1.1\r\n\r\n", 400),
+            (b"GET /  HTTP/1.1\r\n\r\n", 400),
+            (b"GET / HTTP/1.1 \r\n\r\n", 400),
+            (b"GET\t/ HTTP/1.1\r\n\r\n", 400),
+            (b" GET / HTTP/1.1\r\n\r\n", 400),
+            (b"GET /\r\n", 400),
+            (b"GET /\xff HTTP/1.1\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\nHost : h\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\nHost: h\r\n fold\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\n Host: h\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\n: h\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\nHost\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\nX: \x00\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\nX: \x7f\r\n\r\n", 400),
+            (b"GET / http/1.1\r\n", 400),
+            (b"GET / HTTP/1.10\r\n", 400),
+            (b"GET / HTTP/2.0\r\n", 505),
+            (b"GET / HTTP/0.9\r\n", 505),
+            (b"\x16\x03\x01\x02", 400),
+            (b"GET /0123456789012345678901234567890123456789", 414),
+            (b"GET /0123456789012345678901234567890123456789 HTTP/1.1\r\n", 414),
+            (b"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", 501),
+            (b"GET / HTTP/1.1\r\na:\r\nb:\r\nc:\r\nd:\r\ne:\r\n", 431),
+        ] {
+            assert_eq!(status(input), Some(expect), "{}", input.escape_ascii());
+        }
+        let long = [b"GET / HTTP/1.1\r\nX: ".as_slice(), &[b'x'; 300]].concat();
+        assert_eq!(status(&long), Some(431));
+    }
+
+    #[test]
+    fn tolerated_where_the_rfc_says_so() {
+        for input in
+            [&b"GET / HTTP/1.7\r\n\r\n"[..], b"\r\n\r\nGET / HTTP/1.0\r\n\r\n", b"G!T / HTTP/1.1\r\nX: \xff\r\n\r\n"]
+        {
+            let parsed = parse_request_head(input, &mut RequestHead::default(), &LIMITS);
+            assert_eq!(parsed, Ok(Some(input.len())), "{}", input.escape_ascii());
+        }
+    }
+}
