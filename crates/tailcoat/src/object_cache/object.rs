@@ -2,21 +2,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use wire::h1::PreparedHead;
+pub use wire::http::Coding;
 
 use super::OpenFile;
-
-/// A content coding that a representation has (RFC 9110, section 8.4.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Coding {
-    /// None.
-    Identity,
-    /// gzip
-    Gzip,
-    /// br (RFC 7932)
-    Brotli,
-    /// zstd (RFC 8878)
-    Zstd,
-}
 
 /// A file in the form in which it is sent; shared by all workers.
 #[derive(Debug)]

@@ -1,9 +1,7 @@
 //! Writing response heads.
 
+pub use crate::http::date::DATE_BYTES;
 use crate::http::{Fields, Status};
-
-/// Length of a date in a Date field (IMF-fixdate, RFC 9110, section 5.6.7).
-pub const DATE_BYTES: usize = 29;
 
 /// A response head encoded once, to be sent many times: everything but the current date, which is put in while the head
 /// is copied, and the final empty line, before which the connection may add fields of its own (`Connection`).

@@ -1,13 +1,25 @@
 //! What all versions of HTTP share (RFC 9110).
 
+pub mod conditional;
+pub mod date;
+pub mod negotiation;
+pub mod path;
+pub mod range;
+
 mod field_name;
 mod fields;
+mod host;
+mod list;
 mod method;
 mod request_head;
 mod status;
+mod target;
 
 pub use field_name::KnownField;
 pub use fields::Fields;
+pub use host::{HOST_BYTES_MAX, Host, InvalidHost};
 pub use method::Method;
+pub use negotiation::Coding;
 pub use request_head::{FieldSpan, Request, RequestHead, Span, Version};
 pub use status::Status;
+pub use target::{InvalidTarget, Target, TargetForm};

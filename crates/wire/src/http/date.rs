@@ -1,0 +1,101 @@
+//! Dates as HTTP writes them (RFC 9110, section 5.6.7).
+
+use std::io::Write;
+use std::time::{Duration, UNIX_EPOCH};
+
+use httpdate::HttpDate;
+
+/// Length of an IMF-fixdate, in bytes.
+pub const DATE_BYTES: usize = 29;
+
+/// 9999-12-31 23:59:59, the last second that IMF-fixdate can write.
+const LAST_UNIX_SECOND: u64 = 253_402_300_799;
+
+/// Parses a date in any of the three forms (IMF-fixdate, RFC 850, asctime) into seconds since 1970. `None` for what is
+/// no date, among it days that don't exist, wrong names of weekdays, and dates before 1970.
+pub fn parse(value: &[u8]) -> Option<u64> {
+    let date: HttpDate = str::from_utf8(value).ok()?.parse().ok()?;
+    let since_epoch = std::time::SystemTime::from(date).duration_since(UNIX_EPOCH).ok()?;
+    Some(since_epoch.as_secs())
+}
+
+/// Formats seconds since 1970 as an IMF-fixdate (`Sun, 06 Nov 1994 08:49:37 GMT`). Times after the year 9999, which file
+/// systems can hold, become its last second.
+pub fn format(unix_seconds: u64) -> [u8; DATE_BYTES] {
+    let time = UNIX_EPOCH + Duration::from_secs(unix_seconds.min(LAST_UNIX_SECOND));
+    let mut bytes = [b' '; DATE_BYTES];
+    let written = write!(&mut bytes[..], "{}", HttpDate::from(time));
+    debug_assert!(written.is_ok(), "IMF-fixdate has a fixed length");
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{LAST_UNIX_SECOND, format, parse};
+
+    #[test]
+    fn parsed() {
+        let check = |value: &str, expect: Option<u64>| assert_eq!(parse(value.as_bytes()), expect, "{value:?}");
+        check("Sun, 06 Nov 1994 08:49:37 GMT", Some(784_111_777));
+        check("Sunday, 06-Nov-94 08:49:37 GMT", Some(784_111_777));
+        check("Sun Nov  6 08:49:37 1994", Some(784_111_777));
+        check("Thu, 01 Jan 1970 00:00:00 GMT", Some(0));
+        check("Thu, 29 Feb 2024 23:59:59 GMT", Some(1_709_251_199));
+        check("Fri, 31 Dec 9999 23:59:59 GMT", Some(LAST_UNIX_SECOND));
+        for value in [
+            "",
+            "0",
+            "-1",
+            "Sun",
+            "now",
+            "784111777",
+            "1994-11-06T08:49:37Z",
+            "Sun, 06 Nov 1994 08:49:37",
+            "Sun, 06 Nov 1994 08:49:37 UTC",
+            "Sun, 06 Nov 1994 08:49:37 +0000",
+            "Mon, 06 Nov 1994 08:49:37 GMT",
+            "Sun, 06 nov 1994 08:49:37 GMT",
+            "Sun, 6 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 24:00:00 GMT",
+            "Sun, 06 Nov 1994 08:60:37 GMT",
+            "Sun, 00 Nov 1994 08:49:37 GMT",
+            "Thu, 31 Feb 2024 00:00:00 GMT",
+            "Wed, 31 Dec 1969 23:59:59 GMT",
+            "Sun, 06 Nov 1994 08:49:37 GMT, Sun, 06 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 0\u{ff18}:49:37 GMT",
+            "\"abc\"",
+        ] {
+            check(value, None);
+        }
+        assert_eq!(parse(b"Sun, 06 Nov 1994 08:49:37 GM\xff"), None);
+    }
+
+    #[test]
+    fn formatted() {
+        let check = |seconds: u64, expect: &str| assert_eq!(format(seconds), expect.as_bytes(), "{seconds}");
+        check(0, "Thu, 01 Jan 1970 00:00:00 GMT");
+        check(784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT");
+        check(4_294_967_296, "Sun, 07 Feb 2106 06:28:16 GMT");
+        check(LAST_UNIX_SECOND, "Fri, 31 Dec 9999 23:59:59 GMT");
+        check(u64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT");
+    }
+
+    proptest! {
+        #[test]
+        fn there_and_back(seconds in 0..=LAST_UNIX_SECOND) {
+            prop_assert_eq!(parse(&format(seconds)), Some(seconds));
+        }
+
+        #[test]
+        fn any_bytes(value in proptest::collection::vec(any::<u8>(), 0..40), at in 0..super::DATE_BYTES, byte: u8) {
+            let _ = parse(&value);
+            let mut nearly = format(784_111_777);
+            nearly[at] = byte;
+            if let Some(seconds) = parse(&nearly) {
+                prop_assert_eq!(format(seconds), nearly);
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+use std::fmt;
+use std::net::Ipv6Addr;
+
+/// Longest host name, in bytes. DNS allows 253 (RFC 1035, section 2.3.4), RFC 3986, section 3.2.2 asks for at most 255,
+/// and so does a file name, which mass hosting makes of it.
+pub const HOST_BYTES_MAX: usize = 255;
+
+/// A host and port, as in a Host field (RFC 9110, section 7.2) or a URI's authority (RFC 3986, section 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host<'a> {
+    /// The name or address in the case in which it was sent, without a trailing dot; an IPv6 address keeps its
+    /// brackets. Empty if the field was empty. Never has an empty label, so it is no `..` when made part of a path.
+    pub name: &'a [u8],
+    /// The port, if one was given.
+    pub port: Option<u16>,
+}
+
+/// Not a host and port: answered with 400 (RFC 9112, section 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidHost;
+
+impl fmt::Display for InvalidHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("malformed host")
+    }
+}
+
+impl std::error::Error for InvalidHost {}
+
+impl<'a> Host<'a> {
+    /// Parses the value of a Host field: `uri-host [ ":" port ]`.
+    ///
+    /// An empty value is allowed: a client whose target has no authority must send it (RFC 9112, section 3.2), and
+    /// the server's default applies (section 3.3).
+    pub fn parse(value: &'a [u8]) -> Result<Self, InvalidHost> {
+        if value.is_empty() {
+            return Ok(Self { name: value, port: None });
+        }
+        let name_end = if value[0] == b'[' {
+            1 + value.iter().position(|&byte| byte == b']').ok_or(InvalidHost)?
+        } else {
+            value.iter().position(|&byte| byte == b':').unwrap_or(value.len())
+        };
+        let (name, rest) = value.split_at(name_end);
+        let name = if name.starts_with(b"[") { check_ip_literal(name)? } else { check_name(name)? };
+        let port = match rest {
+            [] => None,
+            [b':', digits @ ..] => parse_port(digits)?,
+            _ => return Err(InvalidHost),
+        };
+        Ok(Self { name, port })
+    }
+
+    /// The name in lower case, for hosts are compared without case (RFC 9110, section 4.2.3): itself if it is so
+    /// already, as nearly all are, else a copy in `buffer`.
+    pub fn lower_case<'b>(&self, buffer: &'b mut Vec<u8>) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        if !self.name.iter().any(u8::is_ascii_uppercase) {
+            return self.name;
+        }
+        buffer.clear();
+        buffer.extend(self.name.iter().map(u8::to_ascii_lowercase));
+        buffer
+    }
+}
+
+/// `"[" IPv6address "]"`. IPvFuture has no use yet; zone identifiers (RFC 6874) mean nothing to anyone but their host.
+fn check_ip_literal(name: &[u8]) -> Result<&[u8], InvalidHost> {
+    let inner = str::from_utf8(&name[1..name.len() - 1]).map_err(|_| InvalidHost)?;
+    inner.parse::<Ipv6Addr>().map(|_| name).map_err(|_| InvalidHost)
+}
+
+/// `IPv4address / reg-name` (RFC 3986, section 3.2.2), as labels of at least a byte, for it names a host of the DNS.
+fn check_name(name: &[u8]) -> Result<&[u8], InvalidHost> {
+    // "example.com." is "example.com": an absolute name in DNS's own form.
+    let name = name.strip_suffix(b".").unwrap_or(name);
+    if name.is_empty() || name.len() > HOST_BYTES_MAX {
+        return Err(InvalidHost);
+    }
+    let mut previous = b'.';
+    for (index, &byte) in name.iter().enumerate() {
+        let allowed = match byte {
+            b'.' => previous != b'.',
+            b'%' => {
+                matches!(name.get(index + 1..index + 3), Some([high, low]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
+            }
+            _ => is_name_byte(byte),
+        };
+        if !allowed {
+            return Err(InvalidHost);
+        }
+        previous = byte;
+    }
+    if previous == b'.' { Err(InvalidHost) } else { Ok(name) }
+}
+
+/// unreserved and sub-delims of RFC 3986 but the comma: no host has one, and two Host lines that something on the way
+/// joined do, which must be refused like two lines.
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_~!$&'()*+;=".contains(&byte)
+}
+
+/// `*DIGIT`: none after the colon is no port (RFC 3986, section 3.2.3).
+fn parse_port(digits: &[u8]) -> Result<Option<u16>, InvalidHost> {
+    if digits.is_empty() {
+        return Ok(None);
+    }
+    let mut port: u16 = 0;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return Err(InvalidHost);
+        }
+        let shifted = port.checked_mul(10).ok_or(InvalidHost)?;
+        port = shifted.checked_add(u16::from(digit - b'0')).ok_or(InvalidHost)?;
+    }
+    Ok(Some(port))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{HOST_BYTES_MAX, Host, InvalidHost};
+
+    #[test]
+    fn hosts() {
+        let check = |value: &str, name: &str, port: Option<u16>| {
+            assert_eq!(Host::parse(value.as_bytes()), Ok(Host { name: name.as_bytes(), port }), "{value:?}");
+        };
+        check("example.com", "example.com", None);
+        check("example.com.", "example.com", None);
+        check("example.com.:80", "example.com", Some(80));
+        check("EXAMPLE.com:", "EXAMPLE.com", None);
+        check("a_b-c.d~e", "a_b-c.d~e", None);
+        check("a!b$c", "a!b$c", None);
+        check("caf%C3%A9.example", "caf%C3%A9.example", None);
+        check("127.0.0.1:8080", "127.0.0.1", Some(8080));
+        check("[::1]", "[::1]", None);
+        check("[2001:db8::A]:65535", "[2001:db8::A]", Some(65535));
+        check("[::ffff:1.2.3.4]:", "[::ffff:1.2.3.4]", None);
+        check("localhost:000080", "localhost", Some(80));
+        check("", "", None);
+    }
+
+    #[test]
+    fn refused() {
+        let long = "a".repeat(HOST_BYTES_MAX + 1);
+        for value in [
+            ".",
+            "..",
+            "...",
+            ".a",
+            "a..b",
+            "a..",
+            ":80",
+            " a",
+            "a ",
+            "a b",
+            "a,b",
+            "a, b",
+            "a\tb",
+            "a/b",
+            "a?b",
+            "a#b",
+            "a\\b",
+            "a@b",
+            "user:pw@host",
+            "a:b",
+            "a:80:90",
+            "a:-1",
+            "a:+1",
+            "a: 80",
+            "a:65536",
+            "a:99999999999999999999",
+            "a%",
+            "a%2",
+            "a%zz",
+            "a%2.b",
+            "a<b",
+            "a>b",
+            "a\"b",
+            "a{b}",
+            "a|b",
+            "a^b",
+            "a`b",
+            "a\0b",
+            "a\x7f",
+            "é",
+            "[",
+            "[]",
+            "[::1",
+            "::1",
+            "[::1]x",
+            "[::1]80",
+            "[::1%25eth0]",
+            "[v1.x]",
+            "[1.2.3.4]",
+            "[::g]",
+            "[[::1]]",
+            "a[::1]",
+            "a]",
+            &long,
+        ] {
+            assert_eq!(Host::parse(value.as_bytes()), Err(InvalidHost), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn lower_case_copies_only_when_needed() {
+        let mut buffer = Vec::new();
+        assert_eq!(Host { name: b"example.com", port: None }.lower_case(&mut buffer), b"example.com");
+        assert_eq!(buffer.capacity(), 0);
+        assert_eq!(Host { name: b"Example.COM", port: None }.lower_case(&mut buffer), b"example.com");
+    }
+
+    proptest! {
+        #[test]
+        fn a_host_is_a_safe_file_name(value in prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..40),
+            "[a-zA-Z0-9.:%\\[\\]/-]{0,20}".prop_map(String::into_bytes),
+        ]) {
+            if let Ok(host) = Host::parse(&value) {
+                prop_assert!(host.name.len() <= HOST_BYTES_MAX);
+                prop_assert!(host.name.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'/' && *byte != b'\\'));
+                prop_assert!(host.name.is_empty() == value.is_empty());
+                prop_assert!(!host.name.starts_with(b".") && !host.name.windows(2).any(|pair| pair == b".."));
+                // What was parsed parses to itself.
+                prop_assert_eq!(Host::parse(host.name), Ok(Host { name: host.name, port: None }));
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+/// The elements of a list (RFC 9110, section 5.6.1) in one field line, without white space around them; empty ones are
+/// left out, as section 5.6.1.2 asks. Commas in quoted strings don't separate.
+pub(super) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    split_unquoted(value, b',').map(trim).filter(|element| !element.is_empty())
+}
+
+/// The pieces between separators outside of quoted strings (RFC 9110, section 5.6.4), whatever they are.
+pub(super) fn split_unquoted(value: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(value);
+    std::iter::from_fn(move || {
+        let bytes = rest?;
+        let (mut quoted, mut escaped) = (false, false);
+        let end = bytes.iter().position(|&byte| {
+            if escaped {
+                escaped = false;
+            } else if byte == b'"' {
+                quoted = !quoted;
+            } else if quoted {
+                escaped = byte == b'\\';
+            } else {
+                return byte == separator;
+            }
+            false
+        });
+        rest = end.map(|end| &bytes[end + 1..]);
+        Some(&bytes[..end.unwrap_or(bytes.len())])
+    })
+}
+
+/// Without the white space of RFC 9110, section 5.6.3 (OWS) at both ends.
+pub(super) fn trim(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::elements;
+
+    #[test]
+    fn lists() {
+        let check = |value: &str, expect: &[&str]| {
+            let found: Vec<&str> = elements(value.as_bytes()).map(|element| str::from_utf8(element).unwrap()).collect();
+            assert_eq!(found, expect, "{value:?}");
+        };
+        check("", &[]);
+        check(" , ,\t,", &[]);
+        check("a", &["a"]);
+        check(" a ,b\t, c d ,", &["a", "b", "c d"]);
+        check("a;b=\"c,d\", e", &["a;b=\"c,d\"", "e"]);
+        check("a;b=\"c\\\",d\", e", &["a;b=\"c\\\",d\"", "e"]);
+        check("a\\,b", &["a\\", "b"]);
+        check("\"a, b", &["\"a, b"]);
+    }
+}

@@ -1,0 +1,382 @@
+//! Choosing among representations by what the client accepts (RFC 9110, section 12).
+
+use super::list::{elements, split_unquoted, trim};
+use super::{KnownField, Request};
+
+/// A content coding (RFC 9110, section 8.4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Coding {
+    /// None.
+    Identity,
+    /// gzip
+    Gzip,
+    /// br (RFC 7932)
+    Brotli,
+    /// zstd (RFC 8878)
+    Zstd,
+}
+
+impl Coding {
+    /// Its name in Content-Encoding; identity is never named there.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Identity => "identity",
+            Self::Gzip => "gzip",
+            Self::Brotli => "br",
+            Self::Zstd => "zstd",
+        }
+    }
+
+    /// The coding with this name, in any case. `x-gzip` is gzip (RFC 9110, section 8.4.1.3).
+    pub fn from_name(name: &[u8]) -> Option<Self> {
+        let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+        if is("gzip") || is("x-gzip") {
+            Some(Self::Gzip)
+        } else if is("br") {
+            Some(Self::Brotli)
+        } else if is("zstd") {
+            Some(Self::Zstd)
+        } else if is("identity") {
+            Some(Self::Identity)
+        } else {
+            None
+        }
+    }
+}
+
+/// How much a client wants each coding, from its Accept-Encoding (RFC 9110, section 12.5.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodingWeights {
+    /// In thousandths, by coding; 0 is not acceptable.
+    weights: [u16; 4],
+}
+
+impl CodingWeights {
+    /// Of a client that says nothing: by the letter it takes any coding, but those that do say so.
+    const IDENTITY_ONLY: Self = Self { weights: [WEIGHT_MAX, 0, 0, 0] };
+
+    /// Reads all Accept-Encoding lines of a request. If there is none, or one is malformed, only identity is acceptable.
+    pub fn of(request: &Request<'_>) -> Self {
+        if !request.head.has(KnownField::AcceptEncoding) {
+            return Self::IDENTITY_ONLY;
+        }
+        Self::parse(request.field_lines(KnownField::AcceptEncoding)).unwrap_or(Self::IDENTITY_ONLY)
+    }
+
+    /// Which of the codings to send: the one with the greatest weight, and of several the first, so that `available` is
+    /// in the order of the server's preference. Its place in `available`; `None` if none is acceptable, which for lack
+    /// of identity alone the server may disregard (RFC 9110, section 12.5.3).
+    pub fn choose(&self, available: impl IntoIterator<Item = Coding>) -> Option<usize> {
+        let mut best = (None, 0);
+        for (place, coding) in available.into_iter().enumerate() {
+            let weight = self.weight(coding);
+            if weight > best.1 {
+                best = (Some(place), weight);
+            }
+        }
+        best.0
+    }
+
+    /// The weight of a coding in thousandths; 0 is not acceptable.
+    pub fn weight(&self, coding: Coding) -> u16 {
+        self.weights[coding as usize]
+    }
+
+    /// `None` if a line is malformed.
+    fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
+        let mut weights: [Option<u16>; 4] = [None; 4];
+        let mut any_other = None;
+        for element in lines.flat_map(elements) {
+            let (name, weight) = parse_coding(element)?;
+            if name == b"*" {
+                any_other.get_or_insert(weight);
+            } else if let Some(coding) = Coding::from_name(name) {
+                // Said twice, the first counts.
+                weights[coding as usize].get_or_insert(weight);
+            }
+        }
+        let identity = Coding::Identity as usize;
+        let mut resolved = weights.map(|weight| weight.or(any_other).unwrap_or(0));
+        // Not mentioned, identity is acceptable all the same, but less than what is.
+        if weights[identity].is_none() && any_other.is_none() {
+            resolved[identity] = WEIGHT_MIN;
+        }
+        Some(Self { weights: resolved })
+    }
+}
+
+/// Whether a client would rather have `application/json` than `text/html` (RFC 9110, section 12.5.1): a greater weight,
+/// or the same by a more specific range, as in `application/json, */*`. Without Accept, or with a malformed one, no.
+pub fn prefers_json(request: &Request<'_>) -> bool {
+    let (mut json, mut html) = (MediaWeight::NONE, MediaWeight::NONE);
+    for element in request.field_lines(KnownField::Accept).flat_map(elements) {
+        let Some(range) = MediaRange::parse(element) else { return false };
+        json.apply(&range, "application", "json");
+        html.apply(&range, "text", "html");
+    }
+    json.weight > 0 && (json.weight, json.specificity) > (html.weight, html.specificity)
+}
+
+const WEIGHT_MAX: u16 = 1000;
+const WEIGHT_MIN: u16 = 1;
+
+/// The weight of one media type, by the most specific of the ranges that match it.
+#[derive(Clone, Copy)]
+struct MediaWeight {
+    weight: u16,
+    /// 0: none matched; 1: `*/*`; 2: `type/*`; 3: the type itself.
+    specificity: u8,
+}
+
+impl MediaWeight {
+    const NONE: Self = Self { weight: 0, specificity: 0 };
+
+    fn apply(&mut self, range: &MediaRange<'_>, kind: &str, subtype: &str) {
+        let is_kind = range.kind.eq_ignore_ascii_case(kind.as_bytes());
+        let specificity = match (range.kind, range.subtype) {
+            (b"*", b"*") => 1,
+            (_, b"*") if is_kind => 2,
+            (_, other) if is_kind && other.eq_ignore_ascii_case(subtype.as_bytes()) => 3,
+            _ => return,
+        };
+        if specificity > self.specificity {
+            *self = Self { weight: range.weight, specificity };
+        }
+    }
+}
+
+/// An element of Accept.
+struct MediaRange<'a> {
+    kind: &'a [u8],
+    subtype: &'a [u8],
+    weight: u16,
+}
+
+impl<'a> MediaRange<'a> {
+    /// Parses `media-range [ weight ]`. Other parameters are passed over: our types have none that they could tell
+    /// apart.
+    fn parse(element: &'a [u8]) -> Option<Self> {
+        let mut pieces = split_unquoted(element, b';').map(trim);
+        let range = pieces.next()?;
+        let slash = range.iter().position(|byte| *byte == b'/')?;
+        let (kind, subtype) = (&range[..slash], &range[slash + 1..]);
+        if !is_token(kind) || !is_token(subtype) || (kind == b"*" && subtype != b"*") {
+            return None;
+        }
+        let mut weight = WEIGHT_MAX;
+        for parameter in pieces {
+            if let Some(parsed) = parse_weight(parameter) {
+                weight = parsed?;
+            }
+        }
+        Some(Self { kind, subtype, weight })
+    }
+}
+
+/// `codings [ weight ]`.
+fn parse_coding(element: &[u8]) -> Option<(&[u8], u16)> {
+    let mut pieces = element.splitn(2, |byte| *byte == b';');
+    let name = trim(pieces.next()?);
+    let weight = match pieces.next() {
+        Some(parameter) => parse_weight(trim(parameter))??,
+        None => WEIGHT_MAX,
+    };
+    is_token(name).then_some((name, weight))
+}
+
+/// `"q=" qvalue` (RFC 9110, section 12.4.2) in thousandths. `None` for another parameter, `Some(None)` for a bad value.
+fn parse_weight(parameter: &[u8]) -> Option<Option<u16>> {
+    let (name, value) = parameter.split_at_checked(2)?;
+    name.eq_ignore_ascii_case(b"q=").then(|| parse_qvalue(value))
+}
+
+/// `( "0" [ "." 0*3DIGIT ] ) / ( "1" [ "." 0*3("0") ] )`
+fn parse_qvalue(value: &[u8]) -> Option<u16> {
+    let (&whole @ (b'0' | b'1'), rest) = value.split_first()? else { return None };
+    let decimals = match rest {
+        [] => rest,
+        [b'.', decimals @ ..] if decimals.len() <= 3 => decimals,
+        _ => return None,
+    };
+    let mut weight = u16::from(whole - b'0') * WEIGHT_MAX;
+    for (digit, unit) in decimals.iter().zip([100, 10, 1]) {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        weight += u16::from(digit - b'0') * unit;
+    }
+    (weight <= WEIGHT_MAX).then_some(weight)
+}
+
+/// RFC 9110, section 5.6.2.
+fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Coding, CodingWeights, parse_qvalue, prefers_json};
+    use crate::http::{KnownField, Request, RequestHead, Span};
+
+    const AVAILABLE: [Coding; 4] = [Coding::Brotli, Coding::Zstd, Coding::Gzip, Coding::Identity];
+
+    fn with_request<T>(field: KnownField, lines: &[&[u8]], read: impl FnOnce(&Request<'_>) -> T) -> T {
+        let (mut head, mut bytes) = (RequestHead::default(), Vec::new());
+        for line in lines {
+            let start = bytes.len();
+            bytes.extend_from_slice(line);
+            head.push_field(Span::default(), Span::new(start, bytes.len()), field);
+        }
+        read(&Request { head: &head, bytes: &bytes })
+    }
+
+    fn weights(lines: &[&[u8]]) -> CodingWeights {
+        with_request(KnownField::AcceptEncoding, lines, CodingWeights::of)
+    }
+
+    #[test]
+    fn codings() {
+        let check = |lines: &[&str], expect: Option<Coding>| {
+            let bytes: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
+            assert_eq!(weights(&bytes).choose(AVAILABLE).map(|place| AVAILABLE[place]), expect, "{lines:?}");
+        };
+        let (identity, gzip, brotli, zstd) =
+            (Some(Coding::Identity), Some(Coding::Gzip), Some(Coding::Brotli), Some(Coding::Zstd));
+        check(&[], identity);
+        check(&[""], identity);
+        check(&["gzip, deflate, br, zstd"], brotli);
+        check(&["gzip", "br"], brotli);
+        check(&["gzip"], gzip);
+        check(&["x-gzip"], gzip);
+        check(&["GZip"], gzip);
+        check(&["deflate"], identity);
+        check(&["zstd, gzip"], zstd);
+        check(&["gzip;q=1.0, br;q=0.9"], gzip);
+        check(&["gzip;Q=0.5 , br ; q=0.4"], gzip);
+        check(&["br;q=0.001"], brotli);
+        check(&["br;q=0"], identity);
+        check(&["br;q=0.000, gzip;q=0.5"], gzip);
+        check(&["gzip;q=0.5, identity"], identity);
+        check(&["gzip;q=0.5, identity;q=0.5"], gzip);
+        check(&["*"], brotli);
+        check(&["*;q=0.5, gzip"], gzip);
+        check(&["*;q=0"], None);
+        check(&["*;q=0, gzip"], gzip);
+        check(&["*;q=0, identity"], identity);
+        check(&["identity;q=0"], None);
+        check(&["identity;q=0, gzip;q=0.1"], gzip);
+        check(&["gzip, gzip;q=0"], gzip);
+        check(&[",, gzip ,"], gzip);
+        // Malformed: as if absent.
+        for line in [
+            "gzip;",
+            "gzip;q",
+            "gzip;q=",
+            "gzip;q=2",
+            "gzip;q=1.001",
+            "gzip;q=0.1234",
+            "gzip;q=.5",
+            "gzip;q=-1",
+            "gzip;q=a",
+            "gzip;q=1;a=b",
+            "gzip;a=b",
+            "gzip br",
+            "gzip;q =1",
+            "gz(ip",
+            ";q=1",
+            "br, gzip;q=\"1\"",
+            "br, \u{e9}",
+        ] {
+            check(&[line], identity);
+            check(&["br", line], identity);
+        }
+    }
+
+    #[test]
+    fn a_choice_among_what_there_is() {
+        let accepts = weights(&[b"gzip, br;q=0.5"]);
+        assert_eq!(accepts.choose([Coding::Identity, Coding::Brotli]), Some(1));
+        assert_eq!(accepts.choose([Coding::Identity]), Some(0));
+        assert_eq!(accepts.choose([Coding::Zstd]), None);
+        assert_eq!(accepts.choose([]), None);
+    }
+
+    #[test]
+    fn json_or_html() {
+        let check = |lines: &[&str], expect: bool| {
+            let bytes: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
+            assert_eq!(with_request(KnownField::Accept, &bytes, prefers_json), expect, "{lines:?}");
+        };
+        check(&[], false);
+        check(&["*/*"], false);
+        check(&["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"], false);
+        check(&["application/json"], true);
+        check(&["Application/JSON; charset=\"utf-8,\""], true);
+        check(&["application/json, text/plain, */*"], true);
+        check(&["application/*"], true);
+        check(&["application/json, text/html"], false);
+        check(&["application/json;q=0.9, text/html"], false);
+        check(&["application/json, text/html;q=0.9"], true);
+        check(&["application/json", "text/html;q=0.9"], true);
+        check(&["application/json;q=0.5, text/*;q=0.4, text/html"], false);
+        check(&["application/json;q=0, */*"], false);
+        check(&["application/json;q=0"], false);
+        check(&["application/json;level=1;q=0.3, text/html;q=0.2"], true);
+        check(&["application/xml"], false);
+        for line in [
+            "application/json, text",
+            "application/json;q=x",
+            "*/json",
+            "application/json, /",
+            "application/json, a b/c",
+        ] {
+            check(&[line], false);
+        }
+    }
+
+    fn qvalues() -> impl Strategy<Value = (String, u16)> {
+        (0..=1000_u16).prop_map(|thousandths| {
+            let text = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
+            (text, thousandths)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn qvalues_are_thousandths((text, thousandths) in qvalues()) {
+            prop_assert_eq!(parse_qvalue(text.as_bytes()), Some(thousandths));
+            // Trailing zeros and then the point may be left out.
+            let short = text.trim_end_matches('0').trim_end_matches('.');
+            prop_assert_eq!(parse_qvalue(if short.is_empty() { b"0" } else { short.as_bytes() }), Some(thousandths));
+        }
+
+        #[test]
+        fn the_choice_is_the_greatest_weight(
+            accepted in proptest::collection::vec((0..6_usize, qvalues()), 0..8),
+            available in proptest::sample::subsequence(AVAILABLE.to_vec(), 0..=4).prop_shuffle(),
+        ) {
+            const NAMES: [&str; 6] = ["identity", "gzip", "br", "zstd", "*", "deflate"];
+            let line: Vec<String> = accepted.iter().map(|(name, (q, _))| format!("{};q={q}", NAMES[*name])).collect();
+            let found = weights(&[line.join(", ").as_bytes()]).choose(available.iter().copied());
+            // The model: what was said of the coding first, else of "*", else nothing, which identity alone survives.
+            let said = |name: &str| accepted.iter().find(|(said, _)| NAMES[*said] == name).map(|(_, (_, weight))| *weight);
+            let weight = |coding: Coding| {
+                said(coding.name()).or(said("*")).unwrap_or(if coding == Coding::Identity { 1 } else { 0 })
+            };
+            let best = available.iter().copied().map(weight).max().unwrap_or(0);
+            let expect = available.iter().position(|coding| weight(*coding) == best).filter(|_| best > 0);
+            prop_assert_eq!(found, expect);
+        }
+
+        #[test]
+        fn any_bytes(value in proptest::collection::vec(any::<u8>(), 0..40), text in "[a-z*/;q=0-9., \"]{0,40}") {
+            for value in [value.as_slice(), text.as_bytes()] {
+                let found = weights(&[value]);
+                prop_assert!(AVAILABLE.iter().all(|coding| found.weight(*coding) <= 1000));
+                with_request(KnownField::Accept, &[value], prefers_json);
+            }
+        }
+    }
+}
