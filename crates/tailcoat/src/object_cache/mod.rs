@@ -1,7 +1,22 @@
 //! Responses in wire form; files opened below a root; freshness.
+//!
+//! A worker looks in its [`WorkerCache`] first. What isn't there may be in the [`ObjectStore`] that all workers share; what
+//! isn't there either is made by a handler from files below a [`Root`] and put in.
 
+mod directory;
 mod object;
 mod open_file;
+mod read;
+mod root;
+mod sieve;
+mod store;
+mod watcher;
+mod worker_cache;
 
-pub use object::{CachedObject, Coding, Content, Object, Representation};
-pub use open_file::{FileIdentity, OpenFile};
+pub use directory::Directory;
+pub use object::{CachedObject, Coding, Codings, Object, ObjectParts, Origin, Representation, Source};
+pub use open_file::{FileIdentity, FileStatus, OpenFile, file_time_now_ns};
+pub use read::{Content, RETRY_AFTER_MS, ReadError, ReadFile, Snapshot, read_file};
+pub use root::{Access, OpenError, Root, check_kernel};
+pub use store::{ObjectStore, RootId, StoreUsage};
+pub use worker_cache::{Lookup, WorkerCache};

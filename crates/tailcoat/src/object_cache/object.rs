@@ -1,16 +1,25 @@
+use std::mem::size_of;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bytes::Bytes;
+use tokio::sync::OnceCell;
 use wire::h1::PreparedHead;
 pub use wire::http::Coding;
 
-use super::OpenFile;
+use super::{Access, Content, Directory, FileIdentity, OpenError, Root, RootId};
 
 /// A file in the form in which it is sent; shared by all workers.
 #[derive(Debug)]
 pub struct Object {
-    /// Its representations, the one without coding first.
-    pub representations: Vec<Representation>,
+    pub(super) key: Key,
+    pub(super) state: State,
+    /// The file as it is.
+    identity: Representation,
+    /// The other codings, if its type is worth one.
+    codings: Option<Box<Codings>>,
+    /// When the file was last modified, in seconds since 1970.
+    pub last_modified_unix_seconds: u64,
+    origin: Origin,
 }
 
 /// One coding of an object: heads and content.
@@ -18,21 +27,71 @@ pub struct Object {
 pub struct Representation {
     /// The coding.
     pub coding: Coding,
+    /// Entity tag, with quotes and, if it is weak, `W/` (RFC 9110, section 8.8.3); empty for none.
+    pub etag: Box<str>,
     /// Head of a 200, encoded.
     pub head: PreparedHead,
     /// Head of a 304, encoded.
     pub not_modified_head: PreparedHead,
+    /// Head of a 206 with one range, encoded, but for Content-Range and Content-Length.
+    pub partial_head: PreparedHead,
     /// The content.
     pub content: Content,
 }
 
-/// Where content is.
-#[derive(Clone, Debug)]
-pub enum Content {
-    /// In memory: small files.
-    Memory(Bytes),
-    /// In a file: large ones.
-    File(Arc<OpenFile>),
+/// The representations with a coding; each is made when it is first asked for. `None` in a cell: there is none that
+/// would be worth it.
+#[derive(Debug, Default)]
+pub struct Codings {
+    /// gzip
+    pub gzip: OnceCell<Option<Representation>>,
+    /// br
+    pub brotli: OnceCell<Option<Representation>>,
+    /// zstd
+    pub zstd: OnceCell<Option<Representation>>,
+}
+
+/// What an object was made of: what has to be still so for it to be served.
+#[derive(Debug)]
+pub struct Origin {
+    /// The files it was made of, and those that would have been used if they had been there.
+    pub sources: Vec<Source>,
+    /// The directory that all of them are in.
+    pub directory: Arc<Directory>,
+    /// The number of changes in the directory before the files were read.
+    pub changes_seen: u64,
+    /// Whether one of the files may have changed without a trace, so that the object is made anew instead of compared.
+    pub unsettled: bool,
+}
+
+/// A file that an object depends on.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Its name below the root.
+    pub name: Box<[u8]>,
+    /// Its version; `None` if there was no such file.
+    pub version: Option<FileIdentity>,
+}
+
+/// What objects are looked up by.
+#[derive(Debug)]
+pub(super) struct Key {
+    pub(super) root: RootId,
+    pub(super) path: Box<[u8]>,
+    pub(super) hash: u64,
+}
+
+/// What changes about an object while it is cached; read by all workers on each hit, written seldom.
+#[derive(Debug)]
+pub(super) struct State {
+    /// Evicted or replaced.
+    pub(super) dead: AtomicBool,
+    /// Used since the eviction's hand last passed.
+    pub(super) visited: AtomicBool,
+    /// When it was last known to be what is in the file system.
+    pub(super) checked_at_ms: AtomicU64,
+    /// The directory's number of changes then.
+    pub(super) changes_seen: AtomicU64,
 }
 
 /// A worker's own reference to an [`Object`].
@@ -40,4 +99,146 @@ pub enum Content {
 pub struct CachedObject {
     /// The object.
     pub object: Arc<Object>,
+}
+
+impl Key {
+    #[inline]
+    pub(super) fn is(&self, root: RootId, path: &[u8]) -> bool {
+        self.root == root && *self.path == *path
+    }
+}
+
+impl Object {
+    pub(super) fn new(key: Key, parts: ObjectParts, now_ms: u64) -> Self {
+        let state = State {
+            dead: AtomicBool::new(false),
+            visited: AtomicBool::new(false),
+            checked_at_ms: AtomicU64::new(now_ms),
+            changes_seen: AtomicU64::new(parts.origin.changes_seen),
+        };
+        let ObjectParts { identity, codings, last_modified_unix_seconds, origin } = parts;
+        Self { key, state, identity, codings: codings.map(Box::new), last_modified_unix_seconds, origin }
+    }
+
+    /// The representation without coding.
+    pub fn identity(&self) -> &Representation {
+        &self.identity
+    }
+
+    /// The other codings; `None` if the type is not worth one, so that it doesn't vary.
+    pub fn codings(&self) -> Option<&Codings> {
+        self.codings.as_deref()
+    }
+
+    /// The representation with this coding, or without if there is none.
+    pub fn representation(&self, coding: Coding) -> &Representation {
+        let cell = self.codings().and_then(|codings| codings.cell(coding));
+        cell.and_then(|cell| cell.get()?.as_ref()).unwrap_or(&self.identity)
+    }
+
+    /// What it was made of.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Whether it has to be checked before it is used.
+    #[inline]
+    pub(super) fn is_due(&self, now_ms: u64, revalidate_after_ms: u64) -> bool {
+        now_ms >= self.state.checked_at_ms.load(Ordering::Relaxed).saturating_add(revalidate_after_ms)
+            || self.origin.directory.changes() != self.state.changes_seen.load(Ordering::Relaxed)
+    }
+
+    /// Compares the files with what they were; whether all are the same. If so, the object is good for another while.
+    /// Fails only with [`OpenError::WouldBlock`] or [`OpenError::Exhausted`].
+    pub(super) fn check(
+        &self,
+        root: &Root,
+        now_ms: u64,
+        revalidate_after_ms: u64,
+        access: Access,
+    ) -> Result<bool, OpenError> {
+        if self.origin.unsettled {
+            return Ok(false);
+        }
+        let checked_at_ms = self.state.checked_at_ms.load(Ordering::Relaxed);
+        let changes = match self.origin.directory.refresh(root, now_ms, revalidate_after_ms, access) {
+            Ok(changes) => changes,
+            Err(error @ (OpenError::WouldBlock | OpenError::Exhausted)) => return Err(error),
+            Err(_) => return Ok(false),
+        };
+        let directory_changed = changes != self.state.changes_seen.load(Ordering::Relaxed);
+        for source in &self.origin.sources {
+            // What wasn't there can't have come without a change of the directory.
+            if (source.version.is_some() || directory_changed) && !source.is_same(root, access)? {
+                return Ok(false);
+            }
+        }
+        self.state.changes_seen.store(changes, Ordering::Relaxed);
+        // Fails if another worker was faster.
+        let _ = self.state.checked_at_ms.compare_exchange(checked_at_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Memory it takes now, and descriptors it holds.
+    pub(super) fn measure(&self) -> (u64, usize) {
+        let present = self.codings().into_iter().flat_map(Codings::present);
+        let representations = || present.clone().chain([&self.identity]);
+        let sources = self.origin.sources.iter().map(|source| source.name.len() + size_of::<Source>()).sum::<usize>();
+        let own = size_of::<Self>() + self.codings.as_ref().map_or(0, |_| size_of::<Codings>()) + self.key.path.len();
+        let bytes = representations().map(Representation::memory_bytes).sum::<u64>() + (own + sources) as u64;
+        let files = representations().filter(|one| matches!(one.content, Content::File(_))).count();
+        (bytes, files)
+    }
+}
+
+/// What an object is made from.
+#[derive(Debug)]
+pub struct ObjectParts {
+    /// The representation without coding.
+    pub identity: Representation,
+    /// The other codings, if its type is worth one.
+    pub codings: Option<Codings>,
+    /// When the file was last modified, in seconds since 1970.
+    pub last_modified_unix_seconds: u64,
+    /// What it was made of.
+    pub origin: Origin,
+}
+
+impl Codings {
+    /// Where the representation with this coding is, or will be.
+    pub fn cell(&self, coding: Coding) -> Option<&OnceCell<Option<Representation>>> {
+        match coding {
+            Coding::Identity => None,
+            Coding::Gzip => Some(&self.gzip),
+            Coding::Brotli => Some(&self.brotli),
+            Coding::Zstd => Some(&self.zstd),
+        }
+    }
+
+    fn present(&self) -> impl Iterator<Item = &Representation> + Clone {
+        [&self.gzip, &self.brotli, &self.zstd].into_iter().filter_map(|cell| cell.get()?.as_ref())
+    }
+}
+
+impl Representation {
+    fn memory_bytes(&self) -> u64 {
+        let content = match &self.content {
+            Content::Memory(bytes) => bytes.len(),
+            Content::File(_) => 0,
+        };
+        let heads = [&self.head, &self.not_modified_head, &self.partial_head];
+        (heads.iter().map(|head| head.memory_bytes()).sum::<usize>() + content + self.etag.len()) as u64
+    }
+}
+
+impl Source {
+    fn is_same(&self, root: &Root, access: Access) -> Result<bool, OpenError> {
+        match root.find(&self.name, access) {
+            Ok((_, status)) => Ok(self.version == Some(status.identity)),
+            Err(OpenError::NotFound) => Ok(self.version.is_none()),
+            Err(error @ (OpenError::WouldBlock | OpenError::Exhausted)) => Err(error),
+            // Making the object anew will tell what is wrong.
+            Err(OpenError::Forbidden | OpenError::Failed(_)) => Ok(false),
+        }
+    }
 }

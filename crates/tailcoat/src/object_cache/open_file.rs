@@ -1,4 +1,21 @@
-use std::os::fd::OwnedFd;
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp};
+use rustix::io::{Errno, ReadWriteFlags};
+
+/// A file whose inode changed less than this ago may be in the middle of a write, or be written again without a new
+/// time stamp: file systems before Linux 6.13 stamp with the clock of the last timer tick, at most 10 ms old.
+const SETTLE_TIME: Duration = Duration::from_millis(20);
+
+/// A file that changed less than this ago is sent by copying, because pages that sendfile has queued still change with
+/// the file.
+const VOLATILE_TIME: Duration = Duration::from_secs(10);
+
+/// Distance of the bytes that [`OpenFile::is_resident`] probes. The page cache fills in runs of read-ahead far longer
+/// than this.
+const PROBE_DISTANCE_BYTES: u64 = 64 << 10;
 
 /// What tells one version of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -10,9 +27,66 @@ pub struct FileIdentity {
     /// Size in bytes.
     pub size: u64,
     /// Time of the last change of its content, in nanoseconds since 1970.
-    pub modified_ns: i128,
-    /// Time of the last change of its inode, in nanoseconds since 1970.
-    pub changed_ns: i128,
+    pub modified_ns: i64,
+    /// Time of the last change of its inode, in nanoseconds since 1970. Every write moves it, and no program can set it.
+    pub changed_ns: i64,
+}
+
+impl FileIdentity {
+    /// Whether no write that could be still running, or share its time stamp with the next, began before `now_ns`
+    /// (nanoseconds since 1970). Reading an unsettled file may give a mixture of two versions that looks like one.
+    pub fn is_settled(&self, now_ns: i64) -> bool {
+        self.age_ns_at_least(now_ns, SETTLE_TIME)
+    }
+
+    /// A time in the future (a clock that was set back) can't be that of a running write.
+    fn age_ns_at_least(&self, now_ns: i64, age: Duration) -> bool {
+        let age_ns = now_ns.saturating_sub(self.changed_ns);
+        age_ns.unsigned_abs() >= age.as_nanos() as u64
+    }
+}
+
+/// Nanoseconds since 1970, as file systems stamp changes.
+pub fn file_time_now_ns() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileStatus {
+    /// Which file, in which version.
+    pub identity: FileIdentity,
+    /// Regular, directory, …
+    pub kind: FileType,
+    /// Permission bits, with set-user-ID, set-group-ID and sticky.
+    pub permissions: u32,
+    /// Number of names it has.
+    pub links: u32,
+}
+
+impl FileStatus {
+    /// The status of an open file, `O_PATH` or not. Does not wait for a disk.
+    pub fn of(fd: impl AsFd) -> Result<Self, Errno> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        rustix::fs::statx(fd, c"", flags, StatxFlags::BASIC_STATS).map(|status| Self::from_statx(&status))
+    }
+
+    fn from_statx(status: &Statx) -> Self {
+        let nanoseconds =
+            |time: &StatxTimestamp| time.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(time.tv_nsec));
+        Self {
+            identity: FileIdentity {
+                device: u64::from(status.stx_dev_major) << 32 | u64::from(status.stx_dev_minor),
+                inode: status.stx_ino,
+                size: status.stx_size,
+                modified_ns: nanoseconds(&status.stx_mtime),
+                changed_ns: nanoseconds(&status.stx_ctime),
+            },
+            kind: FileType::from_raw_mode(u32::from(status.stx_mode)),
+            permissions: u32::from(status.stx_mode) & 0o7777,
+            links: status.stx_nlink,
+        }
+    }
 }
 
 /// An open regular file, and what it was when it was opened.
@@ -22,4 +96,68 @@ pub struct OpenFile {
     pub fd: OwnedFd,
     /// What it was.
     pub identity: FileIdentity,
+    /// Number of names it had.
+    pub links: u32,
+}
+
+impl OpenFile {
+    /// Whether the file is still what it was when it was opened. Whoever sends a part of it asks before the last bytes,
+    /// and breaks the connection off if it isn't: the client then knows that the content is not whole.
+    pub fn is_unchanged(&self) -> bool {
+        let Ok(now) = FileStatus::of(&self.fd) else { return false };
+        // Losing a name moves the time of change as well: a file that was replaced by renaming another over it stays
+        // what it was for those who are still reading it.
+        let changed_ns = if now.links == self.links { now.identity.changed_ns } else { self.identity.changed_ns };
+        FileIdentity { changed_ns, ..now.identity } == self.identity
+    }
+
+    /// Whether the file changed so lately (before `now_ns`, nanoseconds since 1970) that it may well change again while
+    /// it is sent. Such a file is better read into a buffer and sent from there: sendfile queues the pages of the page
+    /// cache themselves, and what is written to them later is what the client gets.
+    pub fn is_volatile(&self, now_ns: i64) -> bool {
+        !self.identity.age_ns_at_least(now_ns, VOLATILE_TIME)
+    }
+
+    /// Whether these bytes are (most likely) in the page cache, so that sending them won't wait for a disk.
+    /// One system call for each 64 KiB, and none of them waits.
+    pub fn is_resident(&self, offset: u64, length: u64) -> bool {
+        let end = offset.saturating_add(length).min(self.identity.size);
+        let Some(last) = end.checked_sub(1).filter(|last| *last >= offset) else { return true };
+        let mut probe = offset;
+        loop {
+            match self.read_at(&mut [0], probe, ReadWriteFlags::NOWAIT) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                // A file system that can't tell is treated as if all were cached: else each send would go to the pool.
+                Err(Errno::OPNOTSUPP) => return true,
+                Err(_) => return false,
+            }
+            if probe == last {
+                return true;
+            }
+            probe = (probe + PROBE_DISTANCE_BYTES).min(last);
+        }
+    }
+
+    /// Brings these bytes into the page cache. Waits for the disk: for the blocking pool only.
+    pub fn warm(&self, offset: u64, length: u64) {
+        let mut buffer = vec![0; PROBE_DISTANCE_BYTES as usize];
+        let end = offset.saturating_add(length).min(self.identity.size);
+        let mut position = offset;
+        while position < end {
+            let wanted = (end - position).min(PROBE_DISTANCE_BYTES) as usize;
+            match self.read_at(&mut buffer[..wanted], position, ReadWriteFlags::empty()) {
+                // Shorter than it was: whoever sends it will find out.
+                Ok(0) => return,
+                Ok(count) => position += count as u64,
+                Err(Errno::INTR) => {}
+                // The send will meet the same error, and knows what to do about it.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64, flags: ReadWriteFlags) -> Result<usize, Errno> {
+        rustix::io::preadv2(&self.fd, &mut [IoSliceMut::new(buffer)], offset, flags)
+    }
 }

@@ -1,0 +1,282 @@
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::FileStatus;
+
+/// How often a lookup is tried again that the kernel could not finish because something was renamed meanwhile.
+const RENAME_RETRIES_MAX: u32 = 16;
+
+/// Whether a lookup may wait for a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Only what the kernel has in memory: anything else is [`OpenError::WouldBlock`]. For workers.
+    Cached,
+    /// Whatever it takes. For the blocking pool.
+    Blocking,
+}
+
+/// Why something could not be opened or read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// It takes [`Access::Blocking`].
+    WouldBlock,
+    /// There is nothing of this name.
+    NotFound,
+    /// It may not be read, leads out of the root, or is not a file.
+    Forbidden,
+    /// The system is out of descriptors or memory.
+    Exhausted,
+    /// Anything else, such as a disk that can't be read.
+    Failed(Errno),
+}
+
+impl From<Errno> for OpenError {
+    fn from(error: Errno) -> Self {
+        match error {
+            // AGAIN: RESOLVE_CACHED and RWF_NOWAIT. INTR: a network file system's wait was broken off.
+            Errno::AGAIN | Errno::INTR => Self::WouldBlock,
+            // A name that no file can have is a name that no file has.
+            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::ILSEQ | Errno::INVAL => Self::NotFound,
+            // XDEV: out of the root. LOOP: a circle of links, or a magic link. NXIO, NODEV: a socket or device.
+            Errno::ACCESS | Errno::PERM | Errno::XDEV | Errno::LOOP | Errno::NXIO | Errno::NODEV => Self::Forbidden,
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM => Self::Exhausted,
+            other => Self::Failed(other),
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WouldBlock => f.write_str("not in memory"),
+            Self::NotFound => f.write_str("not found"),
+            Self::Forbidden => f.write_str("permission denied"),
+            Self::Exhausted => f.write_str("out of file descriptors or memory"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+/// An opened directory that confines the names looked up in it: the kernel refuses whatever leaves it, by `..`, by
+/// links or by races between the two.
+#[derive(Debug)]
+pub struct Root {
+    directory: OwnedFd,
+    status: FileStatus,
+}
+
+impl Root {
+    /// Opens a directory to be a root.
+    pub fn open(path: &Path, access: Access) -> Result<Self, OpenError> {
+        let resolve = match access {
+            Access::Cached => ResolveFlags::CACHED,
+            Access::Blocking => ResolveFlags::empty(),
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve)?;
+        let status = FileStatus::of(&directory)?;
+        Ok(Self { directory, status })
+    }
+
+    /// Whether both are the same directory.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let place = |root: &Self| (root.status.identity.device, root.status.identity.inode);
+        place(self) == place(other)
+    }
+
+    /// Looks a name up without opening what it stands for. Names are relative; an empty one is the root itself.
+    pub fn find(&self, name: &[u8], access: Access) -> Result<(OwnedFd, FileStatus), OpenError> {
+        let fd = self.resolve(name, OFlags::PATH, access)?;
+        let status = FileStatus::of(&fd)?;
+        Ok((fd, status))
+    }
+
+    /// Opens a regular file for reading, and gives its status as it was before. Anything else is not even opened:
+    /// opening a FIFO or a device can have effects.
+    pub fn open_file(&self, name: &[u8], access: Access) -> Result<(OwnedFd, FileStatus), OpenError> {
+        let (_, status) = self.find(name, access)?;
+        if status.kind != FileType::RegularFile {
+            return Err(OpenError::Forbidden);
+        }
+        // Should another file have taken the name in between, O_NONBLOCK keeps us from waiting for a FIFO's writer.
+        let fd = self.resolve(name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, access)?;
+        let status = FileStatus::of(&fd)?;
+        if status.kind != FileType::RegularFile {
+            return Err(OpenError::Forbidden);
+        }
+        Ok((fd, status))
+    }
+
+    /// Opens a directory for reading its entries.
+    pub fn open_directory(&self, name: &[u8]) -> Result<OwnedFd, OpenError> {
+        self.resolve(name, OFlags::RDONLY | OFlags::DIRECTORY, Access::Blocking)
+    }
+
+    fn resolve(&self, name: &[u8], flags: OFlags, access: Access) -> Result<OwnedFd, OpenError> {
+        let name = if name.is_empty() { b"." } else { name };
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let flags = flags | OFlags::CLOEXEC;
+        match access {
+            Access::Cached => {
+                match rustix::fs::openat2(&self.directory, name, flags, Mode::empty(), beneath | ResolveFlags::CACHED) {
+                    // Perhaps an absolute link that stays inside.
+                    Err(Errno::XDEV) => Err(OpenError::WouldBlock),
+                    result => Ok(result?),
+                }
+            }
+            Access::Blocking => {
+                let open = |name: &[u8]| open_retrying(&self.directory, name, flags, beneath);
+                match open(name) {
+                    Err(Errno::XDEV) => Ok(open(&self.resolve_absolute_links(name)?)?),
+                    result => Ok(result?),
+                }
+            }
+        }
+    }
+
+    /// RESOLVE_BENEATH refuses all absolute links, even those that point into the root. Such a name is replaced by the
+    /// one that the kernel finds for it; what that is worth is still up to RESOLVE_BENEATH.
+    fn resolve_absolute_links(&self, name: &[u8]) -> Result<Vec<u8>, OpenError> {
+        let outside = |_| OpenError::Forbidden;
+        let target = rustix::fs::openat(&self.directory, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let target = path_of(&target.map_err(outside)?).map_err(outside)?;
+        let root = path_of(&self.directory).map_err(outside)?;
+        let inside = match target.strip_prefix(root.as_slice()) {
+            Some(inside) if root == b"/" => inside,
+            Some(inside) => inside.strip_prefix(b"/").ok_or(OpenError::Forbidden)?,
+            None => return Err(OpenError::Forbidden),
+        };
+        let slash: &[u8] = if name.ends_with(b"/") { b"/" } else { b"" };
+        Ok([inside, slash].concat())
+    }
+}
+
+/// Whether the kernel can confine names to a root (openat2, Linux 5.6; RESOLVE_CACHED, 5.12). Without, no file is served.
+pub fn check_kernel() -> Result<(), Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::CACHED;
+    match rustix::fs::openat2(CWD, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
+        Ok(_) | Err(Errno::AGAIN) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens a name, again if something on its way was just being renamed: then the kernel can't tell whether it is beneath.
+fn open_retrying(directory: &OwnedFd, name: &[u8], flags: OFlags, resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
+    let mut retries = 0;
+    loop {
+        match rustix::fs::openat2(directory, name, flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN | Errno::INTR) if retries < RENAME_RETRIES_MAX => retries += 1,
+            Err(Errno::AGAIN | Errno::INTR) => return Err(Errno::BUSY),
+            result => return result,
+        }
+    }
+}
+
+/// Where an open file is, as the kernel knows it.
+fn path_of(fd: &OwnedFd) -> Result<Vec<u8>, Errno> {
+    Ok(rustix::fs::readlink(descriptor_path(fd), Vec::new())?.into_bytes())
+}
+
+/// A name for an open file that system calls take which want a path.
+pub(super) fn descriptor_path(fd: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::Path;
+
+    use super::{Access, OpenError, Root, check_kernel};
+
+    #[test]
+    fn names_stay_below_the_root() {
+        check_kernel().unwrap();
+        let outer = tempfile::tempdir().unwrap();
+        let path = outer.path().join("root");
+        let make = |name: &str| fs::write(path.join(name), name).unwrap();
+        fs::create_dir_all(path.join("directory")).unwrap();
+        fs::write(outer.path().join("secret"), "secret").unwrap();
+        fs::create_dir(outer.path().join("root-too")).unwrap();
+        fs::write(outer.path().join("root-too/secret"), "secret").unwrap();
+        make("file");
+        make("directory/file");
+        make("name with \u{e9}\u{1}\n");
+        symlink("directory/file", path.join("inside")).unwrap();
+        symlink(path.join("directory"), path.join("absolute-inside")).unwrap();
+        symlink("../secret", path.join("outside")).unwrap();
+        symlink(outer.path().join("root-too"), path.join("absolute-outside")).unwrap();
+        symlink("nowhere", path.join("dangling")).unwrap();
+        symlink("circle", path.join("circle")).unwrap();
+        symlink("/proc/self/root", path.join("magic")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, path.join("fifo"), 0o644.into()).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(path.join("socket")).unwrap();
+
+        let root = Root::open(&path, Access::Blocking).unwrap();
+        let check = |name: &[u8], expect: Result<(), OpenError>| {
+            let result = root.open_file(name, Access::Blocking).map(drop);
+            assert_eq!(result, expect, "{}", name.escape_ascii());
+            let cached = root.open_file(name, Access::Cached).map(drop);
+            assert!(
+                cached == expect || cached == Err(OpenError::WouldBlock),
+                "{} cached: {cached:?}",
+                name.escape_ascii()
+            );
+        };
+        check(b"file", Ok(()));
+        check(b"directory/file", Ok(()));
+        check("name with \u{e9}\u{1}\n".as_bytes(), Ok(()));
+        check(b"inside", Ok(()));
+        check(b"absolute-inside/file", Ok(()));
+        check(b"directory/../file", Ok(()));
+        check(b"missing", Err(OpenError::NotFound));
+        check(b"file/", Err(OpenError::NotFound));
+        check(b"file/below", Err(OpenError::NotFound));
+        check(&[b'n'; 300], Err(OpenError::NotFound));
+        check(&b"directory/".repeat(500), Err(OpenError::NotFound));
+        check(b"dangling", Err(OpenError::NotFound));
+        for refused in [
+            "",
+            ".",
+            "..",
+            "../secret",
+            "directory/../../secret",
+            "outside",
+            "absolute-outside/secret",
+            "circle",
+            "magic/etc/passwd",
+            "/etc/passwd",
+            "directory",
+            "fifo",
+            "socket",
+        ] {
+            check(refused.as_bytes(), Err(OpenError::Forbidden));
+        }
+        if !rustix::process::getuid().is_root() {
+            fs::set_permissions(path.join("file"), fs::Permissions::from_mode(0)).unwrap();
+            check(b"file", Err(OpenError::Forbidden));
+        }
+    }
+
+    #[test]
+    fn a_replaced_root_is_another() {
+        let outer = tempfile::tempdir().unwrap();
+        let current = outer.path().join("current");
+        for release in ["1", "2"] {
+            fs::create_dir(outer.path().join(release)).unwrap();
+        }
+        symlink("1", &current).unwrap();
+        let open = |path: &Path| Root::open(path, Access::Blocking).unwrap();
+        let first = open(&current);
+        assert!(first.is_same(&open(&current)));
+        symlink("2", outer.path().join("next")).unwrap();
+        fs::rename(outer.path().join("next"), &current).unwrap();
+        assert!(!first.is_same(&open(&current)));
+        assert_eq!(Root::open(&outer.path().join("3"), Access::Blocking).err(), Some(OpenError::NotFound));
+    }
+}

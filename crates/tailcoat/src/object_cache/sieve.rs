@@ -1,0 +1,146 @@
+/// Index of a node in the store's slab.
+pub(super) type Slot = u32;
+
+const NONE: Slot = Slot::MAX;
+
+/// How many visited nodes the hand spares before it evicts one all the same: it moves while the store is locked, and must
+/// come to an end even if other workers visit faster than it goes.
+const SPARED_MAX: u32 = 512;
+
+/// Where a node stands in its queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Links {
+    newer: Slot,
+    older: Slot,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self { newer: NONE, older: NONE }
+    }
+}
+
+/// A queue that evicts by SIEVE (Zhang and others, NSDI 2024): a hand goes from the oldest object to the newest, spares
+/// those that were visited since it last came by, and evicts the first that was not. A hit only has to set a flag, so
+/// that hits need no lock; and it keeps more of a web workload than LRU does.
+#[derive(Debug)]
+pub(super) struct Sieve {
+    newest: Slot,
+    oldest: Slot,
+    hand: Slot,
+}
+
+impl Default for Sieve {
+    fn default() -> Self {
+        Self { newest: NONE, oldest: NONE, hand: NONE }
+    }
+}
+
+/// The nodes that a [`Sieve`] orders.
+pub(super) trait Nodes {
+    /// Where a node's links are kept.
+    fn links(&mut self, slot: Slot) -> &mut Links;
+    /// Takes a node's visited flag away; whether it was there.
+    fn take_visited(&mut self, slot: Slot) -> bool;
+}
+
+impl Sieve {
+    /// Adds a node as the newest.
+    pub(super) fn insert(&mut self, slot: Slot, nodes: &mut impl Nodes) {
+        *nodes.links(slot) = Links { newer: NONE, older: self.newest };
+        match self.newest {
+            NONE => self.oldest = slot,
+            newest => nodes.links(newest).newer = slot,
+        }
+        self.newest = slot;
+    }
+
+    /// Takes a node out.
+    pub(super) fn remove(&mut self, slot: Slot, nodes: &mut impl Nodes) {
+        let Links { newer, older } = std::mem::take(nodes.links(slot));
+        match newer {
+            NONE => self.newest = older,
+            newer => nodes.links(newer).older = older,
+        }
+        match older {
+            NONE => self.oldest = newer,
+            older => nodes.links(older).newer = newer,
+        }
+        if self.hand == slot {
+            self.hand = newer;
+        }
+    }
+
+    /// The node to evict; `None` if the queue is empty. It is still in the queue.
+    pub(super) fn victim(&mut self, nodes: &mut impl Nodes) -> Option<Slot> {
+        for _ in 0..=SPARED_MAX {
+            if self.hand == NONE {
+                self.hand = self.oldest;
+            }
+            if self.hand == NONE {
+                return None;
+            }
+            if !nodes.take_visited(self.hand) {
+                return Some(self.hand);
+            }
+            self.hand = nodes.links(self.hand).newer;
+        }
+        Some(if self.hand == NONE { self.oldest } else { self.hand })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Links, Nodes, Sieve, Slot};
+
+    #[derive(Default)]
+    struct TestNodes(Vec<(Links, bool)>);
+
+    impl Nodes for TestNodes {
+        fn links(&mut self, slot: Slot) -> &mut Links {
+            &mut self.0[slot as usize].0
+        }
+
+        fn take_visited(&mut self, slot: Slot) -> bool {
+            std::mem::take(&mut self.0[slot as usize].1)
+        }
+    }
+
+    /// `steps`: `+` inserts the next node, a digit visits one, `-` followed by a digit removes one, `!` evicts.
+    fn check(steps: &str, evicted: &[Slot]) {
+        let (mut nodes, mut sieve, mut found) = (TestNodes::default(), Sieve::default(), Vec::new());
+        let mut steps = steps.chars();
+        while let Some(step) = steps.next() {
+            match step {
+                '+' => {
+                    nodes.0.push(Default::default());
+                    sieve.insert(nodes.0.len() as Slot - 1, &mut nodes);
+                }
+                '-' => sieve.remove(steps.next().unwrap().to_digit(10).unwrap(), &mut nodes),
+                '!' => match sieve.victim(&mut nodes) {
+                    Some(slot) => {
+                        sieve.remove(slot, &mut nodes);
+                        found.push(slot);
+                    }
+                    None => found.push(99),
+                },
+                digit => nodes.0[digit.to_digit(10).unwrap() as usize].1 = true,
+            }
+        }
+        assert_eq!(found, evicted);
+    }
+
+    #[test]
+    fn the_hand_spares_what_was_visited() {
+        check("!", &[99]);
+        check("+++!!!!", &[0, 1, 2, 99]);
+        check("+++0!!", &[1, 2]);
+        check("+++0!0!!", &[1, 2, 0]);
+        check("+++012!", &[0]);
+        check("+++0!+!!!", &[1, 2, 3, 0]);
+        check("+++-0!", &[1]);
+        check("+++-1!!", &[0, 2]);
+        check("+++-2!!!", &[0, 1, 99]);
+        check("+++0!-2!", &[1, 0]);
+    }
+}

@@ -1,0 +1,360 @@
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use rustix::io::Errno;
+
+use super::directory::Directories;
+use super::object::Key;
+use super::root::check_kernel;
+use super::sieve::{Links, Nodes, Sieve, Slot};
+use super::watcher::Watcher;
+use super::{Access, Directory, Object, ObjectParts, OpenError, Root};
+use crate::config::Cache;
+
+/// How many dead objects workers can be told of one by one; one that has missed more looks through its whole table.
+const OBITUARIES_MAX: usize = 4096;
+
+/// Which root a path is below. Roots that are opened anew, for another configuration or another directory, get a new
+/// one, so that their objects are never mistaken for those of the old.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RootId(u32);
+
+/// The objects of all workers: the second place to look, behind each worker's own table, and the one that keeps the
+/// limits. Its lock is taken to fill, to evict, and when a worker meets an object for the first time.
+#[derive(Debug)]
+pub struct ObjectStore {
+    limits: Cache,
+    hasher: RandomState,
+    next_root: AtomicU32,
+    directories: Directories,
+    inner: Mutex<Inner>,
+    /// Number of objects that died so far, to be compared without the lock.
+    deaths: AtomicU64,
+}
+
+/// What the store holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreUsage {
+    /// Objects.
+    pub objects: usize,
+    /// Memory of their heads and contents, in bytes.
+    pub memory_bytes: u64,
+    /// Descriptors of large files.
+    pub files: usize,
+    /// Objects evicted so far to keep within the limits.
+    pub evictions: u64,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    table: HashTable<Slot>,
+    nodes: Slab,
+    /// Objects that are all in memory.
+    in_memory: Sieve,
+    /// Objects that hold descriptors.
+    with_files: Sieve,
+    usage: StoreUsage,
+    /// Hashes of the keys of the objects that died last.
+    obituaries: VecDeque<u64>,
+    /// Number of objects that died so far.
+    deaths: u64,
+}
+
+#[derive(Debug, Default)]
+struct Slab {
+    nodes: Vec<Option<Node>>,
+    free: Vec<Slot>,
+}
+
+#[derive(Debug)]
+struct Node {
+    object: Arc<Object>,
+    links: Links,
+    memory_bytes: u64,
+    files: usize,
+}
+
+impl ObjectStore {
+    /// A store with these limits. Fails if the kernel lacks openat2 with RESOLVE_CACHED (Linux 5.12), without which
+    /// names can't be confined to a root.
+    pub fn new(limits: Cache) -> io::Result<Arc<Self>> {
+        check_kernel().map_err(|error| match error {
+            Errno::NOSYS | Errno::INVAL => io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this kernel can't confine file names to a directory: Linux 5.12 or later is needed (openat2), and a \
+                 container's system call filter must allow it",
+            ),
+            error => error.into(),
+        })?;
+        // Without inotify (its instances are limited, too), changes are seen by the timed check alone.
+        let watcher = if limits.watch { Watcher::start().ok().map(Arc::new) } else { None };
+        Ok(Arc::new(Self {
+            limits,
+            hasher: RandomState::default(),
+            next_root: AtomicU32::new(0),
+            directories: Directories::new(watcher),
+            inner: Mutex::default(),
+            deaths: AtomicU64::new(0),
+        }))
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> &Cache {
+        &self.limits
+    }
+
+    /// What the store holds now.
+    pub fn usage(&self) -> StoreUsage {
+        self.lock().usage
+    }
+
+    /// An identifier for a root that was just opened.
+    pub fn new_root_id(&self) -> RootId {
+        RootId(self.next_root.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The directory of this name below a root, and the number of changes in it so far. To be asked before the files
+    /// that an object is made of are read.
+    pub fn directory(
+        &self,
+        id: RootId,
+        root: &Root,
+        name: &[u8],
+        now_ms: u64,
+        access: Access,
+    ) -> Result<Arc<Directory>, OpenError> {
+        self.directories.get(id, root, name, now_ms, access)
+    }
+
+    /// Compares an object's files with what they were; whether it may still be served. Fails only with
+    /// [`OpenError::WouldBlock`] or [`OpenError::Exhausted`].
+    pub fn check(&self, object: &Object, root: &Root, now_ms: u64, access: Access) -> Result<bool, OpenError> {
+        object.check(root, now_ms, self.revalidate_after_ms(), access)
+    }
+
+    /// Puts a new object in, in the place of the one with the same key, and evicts others until the limits are kept. An
+    /// object that is too large by itself is only returned.
+    pub fn insert(&self, root: RootId, path: &[u8], parts: ObjectParts, now_ms: u64) -> Arc<Object> {
+        let key = Key { root, path: path.into(), hash: self.hash(root, path) };
+        let object = Arc::new(Object::new(key, parts, now_ms));
+        let (memory_bytes, files) = object.measure();
+        let mut inner = self.lock();
+        if let Some(slot) = inner.find(root, path, object.key.hash) {
+            inner.remove(slot);
+        }
+        if memory_bytes <= self.limits.memory_bytes_max && files <= self.limits.files_max {
+            inner.insert(Arc::clone(&object), memory_bytes, files);
+            inner.evict(&self.limits);
+        } else {
+            object.state.dead.store(true, Ordering::Relaxed);
+        }
+        self.publish_deaths(&inner);
+        object
+    }
+
+    /// Counts the memory of an object anew, after it got another coding.
+    pub fn recount(&self, object: &Object) {
+        let mut inner = self.lock();
+        inner.recount(object);
+        inner.evict(&self.limits);
+        self.publish_deaths(&inner);
+    }
+
+    /// Takes an object out that is not what is in the file system any more.
+    pub fn remove(&self, object: &Object) {
+        let mut inner = self.lock();
+        inner.remove_object(object);
+        self.publish_deaths(&inner);
+    }
+
+    /// Takes all objects of a root out, which was replaced or isn't served any more.
+    pub fn remove_root(&self, root: RootId) {
+        let mut inner = self.lock();
+        inner.remove_where(|object| object.key.root == root);
+        self.publish_deaths(&inner);
+    }
+
+    /// Lets go of all descriptors: the system is out of them.
+    pub fn release_files(&self) {
+        let mut inner = self.lock();
+        inner.remove_where(|object| object.measure().1 > 0);
+        self.publish_deaths(&inner);
+    }
+
+    /// The object with this key.
+    pub(super) fn get(&self, root: RootId, path: &[u8], hash: u64) -> Option<Arc<Object>> {
+        let inner = self.lock();
+        let slot = inner.find(root, path, hash)?;
+        inner.nodes.get(slot).map(|node| Arc::clone(&node.object))
+    }
+
+    #[inline]
+    pub(super) fn hash(&self, root: RootId, path: &[u8]) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write_u32(root.0);
+        hasher.write(path);
+        hasher.finish()
+    }
+
+    #[inline]
+    pub(super) fn revalidate_after_ms(&self) -> u64 {
+        self.limits.revalidate_after.as_millis() as u64
+    }
+
+    /// Number of objects that died so far.
+    pub(super) fn deaths(&self) -> u64 {
+        self.deaths.load(Ordering::Relaxed)
+    }
+
+    /// Gives `each` the hashes of the keys of all objects that died since there were `seen` deaths, and returns how many
+    /// there are now; `Err` with that number if some are forgotten already.
+    pub(super) fn deaths_since(&self, seen: u64, each: impl FnMut(u64)) -> Result<u64, u64> {
+        let inner = self.lock();
+        let deaths = self.deaths();
+        match (deaths - seen) as usize {
+            missed if missed > inner.obituaries.len() => Err(deaths),
+            missed => {
+                inner.obituaries.iter().rev().take(missed).copied().for_each(each);
+                Ok(deaths)
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic in here (out of memory) at worst leaves an object uncounted.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish_deaths(&self, inner: &Inner) {
+        self.deaths.store(inner.deaths, Ordering::Relaxed);
+    }
+}
+
+impl Inner {
+    fn find(&self, root: RootId, path: &[u8], hash: u64) -> Option<Slot> {
+        self.table.find(hash, |slot| self.nodes.get(*slot).is_some_and(|node| node.object.key.is(root, path))).copied()
+    }
+
+    fn insert(&mut self, object: Arc<Object>, memory_bytes: u64, files: usize) {
+        let hash = object.key.hash;
+        let slot = self.nodes.add(Node { object, links: Links::default(), memory_bytes, files });
+        let nodes = &self.nodes;
+        self.table.insert_unique(hash, slot, |slot| nodes.get(*slot).map_or(0, |node| node.object.key.hash));
+        let sieve = if files > 0 { &mut self.with_files } else { &mut self.in_memory };
+        sieve.insert(slot, &mut self.nodes);
+        self.usage.objects += 1;
+        self.usage.memory_bytes += memory_bytes;
+        self.usage.files += files;
+    }
+
+    /// Takes an object out of everything, and tells the workers.
+    fn remove(&mut self, slot: Slot) {
+        let Some(files) = self.nodes.get(slot).map(|node| node.files) else { return };
+        let sieve = if files > 0 { &mut self.with_files } else { &mut self.in_memory };
+        sieve.remove(slot, &mut self.nodes);
+        let Some(node) = self.nodes.take(slot) else { return };
+        let hash = node.object.key.hash;
+        if let Ok(entry) = self.table.find_entry(hash, |other| *other == slot) {
+            entry.remove();
+        }
+        self.usage.objects -= 1;
+        self.usage.memory_bytes -= node.memory_bytes;
+        self.usage.files -= node.files;
+        node.object.state.dead.store(true, Ordering::Relaxed);
+        self.deaths += 1;
+        if self.obituaries.len() == OBITUARIES_MAX {
+            self.obituaries.pop_front();
+        }
+        self.obituaries.push_back(hash);
+    }
+
+    fn remove_object(&mut self, object: &Object) {
+        if let Some(slot) = self.slot_of(object) {
+            self.remove(slot);
+        }
+    }
+
+    fn remove_where(&mut self, mut matches: impl FnMut(&Object) -> bool) {
+        let found: Vec<Slot> =
+            self.nodes.iter().filter(|(_, node)| matches(&node.object)).map(|(slot, _)| slot).collect();
+        found.into_iter().for_each(|slot| self.remove(slot));
+    }
+
+    fn recount(&mut self, object: &Object) {
+        let Some(node) = self.slot_of(object).and_then(|slot| self.nodes.get_mut(slot)) else { return };
+        let (memory_bytes, _) = object.measure();
+        self.usage.memory_bytes = self.usage.memory_bytes - node.memory_bytes + memory_bytes;
+        node.memory_bytes = memory_bytes;
+    }
+
+    /// The slot of just this object, not of another with the same key.
+    fn slot_of(&self, object: &Object) -> Option<Slot> {
+        let slot = self.find(object.key.root, &object.key.path, object.key.hash)?;
+        self.nodes.get(slot).is_some_and(|node| std::ptr::eq(&*node.object, object)).then_some(slot)
+    }
+
+    fn evict(&mut self, limits: &Cache) {
+        while self.usage.files > limits.files_max {
+            let Some(victim) = self.with_files.victim(&mut self.nodes) else { break };
+            self.remove(victim);
+            self.usage.evictions += 1;
+        }
+        while self.usage.memory_bytes > limits.memory_bytes_max {
+            let victim = self.in_memory.victim(&mut self.nodes).or_else(|| self.with_files.victim(&mut self.nodes));
+            let Some(victim) = victim else { break };
+            self.remove(victim);
+            self.usage.evictions += 1;
+        }
+    }
+}
+
+impl Slab {
+    fn add(&mut self, node: Node) -> Slot {
+        match self.free.pop() {
+            Some(slot) => {
+                self.nodes[slot as usize] = Some(node);
+                slot
+            }
+            None => {
+                self.nodes.push(Some(node));
+                self.nodes.len() as Slot - 1
+            }
+        }
+    }
+
+    fn take(&mut self, slot: Slot) -> Option<Node> {
+        let node = self.nodes.get_mut(slot as usize)?.take();
+        if node.is_some() {
+            self.free.push(slot);
+        }
+        node
+    }
+
+    fn get(&self, slot: Slot) -> Option<&Node> {
+        self.nodes.get(slot as usize)?.as_ref()
+    }
+
+    fn get_mut(&mut self, slot: Slot) -> Option<&mut Node> {
+        self.nodes.get_mut(slot as usize)?.as_mut()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (Slot, &Node)> {
+        (0..).zip(&self.nodes).filter_map(|(slot, node)| Some((slot, node.as_ref()?)))
+    }
+}
+
+impl Nodes for Slab {
+    fn links(&mut self, slot: Slot) -> &mut Links {
+        // The queues hold only slots of nodes that are there: `Inner::remove` takes a slot out of its queue first.
+        &mut self.get_mut(slot).expect("a queued slot holds a node").links
+    }
+
+    fn take_visited(&mut self, slot: Slot) -> bool {
+        self.get(slot).is_some_and(|node| node.object.state.visited.swap(false, Ordering::Relaxed))
+    }
+}

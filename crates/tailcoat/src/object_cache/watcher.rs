@@ -1,0 +1,148 @@
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use inotify::{Event, EventMask, Inotify, WatchDescriptor, WatchMask, Watches};
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+
+use super::Directory;
+use super::root::descriptor_path;
+
+/// Directories watched at a time. Those beyond it are only looked at from time to time. The kernel has a limit of its own
+/// (`fs.inotify.max_user_watches`), which ends in the same way.
+const WATCHES_MAX: usize = 16 << 10;
+
+/// Pause after each batch of events, so that a directory that changes all the time doesn't keep a core busy.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Events read at a time, in bytes.
+const EVENT_BUFFER_BYTES: usize = 16 << 10;
+
+/// Tells directories of changes in them, as inotify reports them to a thread of its own. Its events are hints: they make
+/// changes seen at once, but nothing relies on them.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    table: Arc<Mutex<Table>>,
+    stop: Arc<OwnedFd>,
+}
+
+struct Table {
+    watches: Watches,
+    /// Usually one a watch; more if a directory is reached by several names.
+    directories: HashMap<WatchDescriptor, Vec<Weak<Directory>>>,
+    /// At this number the watches of directories that nobody uses any more are removed.
+    prune_at: usize,
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table").field("directories", &self.directories.len()).finish_non_exhaustive()
+    }
+}
+
+impl Watcher {
+    /// Starts the thread, which ends when the watcher is dropped.
+    pub(super) fn start() -> io::Result<Self> {
+        let inotify = Inotify::init()?;
+        let table = Table { watches: inotify.watches(), directories: HashMap::new(), prune_at: 64 };
+        let table = Arc::new(Mutex::new(table));
+        let stop = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?);
+        let (thread_table, thread_stop) = (Arc::clone(&table), Arc::clone(&stop));
+        thread::Builder::new()
+            .name("tailcoat-watch".into())
+            .spawn(move || drive_events(inotify, &thread_table, &thread_stop))?;
+        Ok(Self { table, stop })
+    }
+
+    /// Watches a directory, open as `fd`, if the limits allow it.
+    pub(super) fn watch(&self, fd: &OwnedFd, directory: &Arc<Directory>) {
+        let mask = WatchMask::MODIFY
+            | WatchMask::CLOSE_WRITE
+            | WatchMask::ATTRIB
+            | WatchMask::CREATE
+            | WatchMask::DELETE
+            | WatchMask::MOVE
+            | WatchMask::DELETE_SELF
+            | WatchMask::MOVE_SELF
+            | WatchMask::ONLYDIR
+            | WatchMask::EXCL_UNLINK;
+        let mut table = lock(&self.table);
+        table.prune();
+        if table.directories.len() >= WATCHES_MAX {
+            return;
+        }
+        // Fails when the kernel's limit is reached or /proc is not there: then the timed check has to do.
+        if let Ok(watch) = table.watches.add(descriptor_path(fd), mask) {
+            let directories = table.directories.entry(watch).or_default();
+            directories.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&Arc::downgrade(directory)));
+            directories.push(Arc::downgrade(directory));
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // Fails only if the counter is full, and then the thread has been told already.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+    }
+}
+
+impl Table {
+    fn prune(&mut self) {
+        if self.directories.len() < self.prune_at {
+            return;
+        }
+        let watches = &mut self.watches;
+        self.directories.retain(|watch, directories| {
+            directories.retain(|directory| directory.strong_count() > 0);
+            if directories.is_empty() {
+                // Fails if the directory is gone, and the watch with it.
+                let _ = watches.remove(watch.clone());
+            }
+            !directories.is_empty()
+        });
+        self.prune_at = (2 * self.directories.len()).clamp(64, WATCHES_MAX);
+    }
+
+    fn on_event(&mut self, event: &Event<&std::ffi::OsStr>) {
+        let note = |directories: &Vec<Weak<Directory>>| {
+            directories.iter().filter_map(Weak::upgrade).for_each(|directory| directory.note_change());
+        };
+        if event.mask.contains(EventMask::Q_OVERFLOW) {
+            // Events were lost, so that any directory may have changed.
+            self.directories.values().for_each(note);
+        } else if event.mask.contains(EventMask::IGNORED) {
+            self.directories.remove(&event.wd).iter().for_each(note);
+        } else {
+            self.directories.get(&event.wd).into_iter().for_each(note);
+        }
+    }
+}
+
+fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+    // Nothing in here is left half done by a panic.
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn drive_events(mut inotify: Inotify, table: &Mutex<Table>, stop: &OwnedFd) {
+    let mut buffer = [0; EVENT_BUFFER_BYTES];
+    loop {
+        let ready = {
+            let mut waiting =
+                [PollFd::new(stop, PollFlags::IN), PollFd::from_borrowed_fd(inotify.as_fd(), PollFlags::IN)];
+            rustix::event::poll(&mut waiting, None).map(|_| !waiting[0].revents().is_empty())
+        };
+        if ready == Ok(true) {
+            return;
+        }
+        // Whatever goes wrong here (there is nothing to read, the system is short of memory) may be gone the next time.
+        if let Ok(events) = inotify.read_events(&mut buffer) {
+            let mut table = lock(table);
+            events.for_each(|event| table.on_event(&event));
+        }
+        thread::sleep(PAUSE);
+    }
+}

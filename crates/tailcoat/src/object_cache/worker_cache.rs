@@ -1,0 +1,117 @@
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hashbrown::HashTable;
+
+use super::{CachedObject, Object, ObjectStore, RootId};
+
+/// A worker's own table of objects, in front of the store of all workers: a hit takes no lock, and writes to no memory
+/// that others use.
+#[derive(Debug)]
+pub struct WorkerCache {
+    store: Arc<ObjectStore>,
+    revalidate_after_ms: u64,
+    table: RefCell<HashTable<Rc<CachedObject>>>,
+    /// Deaths that this table has been cleared of.
+    deaths_seen: Cell<u64>,
+}
+
+/// What the cache has.
+#[derive(Debug)]
+pub enum Lookup {
+    /// An object to be served.
+    Fresh(Rc<CachedObject>),
+    /// An object that has to be checked ([`ObjectStore::check`]) before it is served.
+    Due(Rc<CachedObject>),
+    /// Nothing.
+    Miss,
+}
+
+impl WorkerCache {
+    /// An empty table in front of this store.
+    pub fn new(store: Arc<ObjectStore>) -> Self {
+        Self {
+            revalidate_after_ms: store.revalidate_after_ms(),
+            deaths_seen: Cell::new(store.deaths()),
+            table: RefCell::default(),
+            store,
+        }
+    }
+
+    /// The store of all workers.
+    pub fn store(&self) -> &Arc<ObjectStore> {
+        &self.store
+    }
+
+    /// Looks an object up.
+    #[inline]
+    pub fn get(&self, root: RootId, path: &[u8], now_ms: u64) -> Lookup {
+        let hash = self.store.hash(root, path);
+        let table = self.table.borrow();
+        match table.find(hash, |cached| cached.object.key.is(root, path)) {
+            Some(cached) if !cached.object.state.dead.load(Ordering::Relaxed) => self.visit(Rc::clone(cached), now_ms),
+            _ => {
+                drop(table);
+                self.get_from_store(root, path, hash, now_ms)
+            }
+        }
+    }
+
+    /// Makes an object that the store gave out this worker's own. One that is dead already is not kept.
+    pub fn adopt(&self, object: Arc<Object>) -> Rc<CachedObject> {
+        let cached = Rc::new(CachedObject { object });
+        let (key, dead) = (&cached.object.key, &cached.object.state.dead);
+        let mut table = self.table.borrow_mut();
+        if let Ok(entry) = table.find_entry(key.hash, |other| other.object.key.is(key.root, &key.path)) {
+            entry.remove();
+        }
+        if !dead.load(Ordering::Relaxed) {
+            table.insert_unique(key.hash, Rc::clone(&cached), |cached| cached.object.key.hash);
+        }
+        cached
+    }
+
+    /// Lets go of objects that were evicted or replaced meanwhile, so that their memory is given back. To be called
+    /// about once a second.
+    pub fn tick(&self) {
+        let seen = self.deaths_seen.get();
+        if self.store.deaths() == seen {
+            return;
+        }
+        let mut table = self.table.borrow_mut();
+        let is_dead = |cached: &Rc<CachedObject>| cached.object.state.dead.load(Ordering::Relaxed);
+        let told = self.store.deaths_since(seen, |hash| {
+            while let Ok(entry) = table.find_entry(hash, |cached| cached.object.key.hash == hash && is_dead(cached)) {
+                entry.remove();
+            }
+        });
+        let deaths = told.unwrap_or_else(|deaths| {
+            table.retain(|cached| !is_dead(cached));
+            deaths
+        });
+        self.deaths_seen.set(deaths);
+        if table.len() < table.capacity() / 4 {
+            table.shrink_to_fit(|cached| cached.object.key.hash);
+        }
+    }
+
+    #[cold]
+    fn get_from_store(&self, root: RootId, path: &[u8], hash: u64, now_ms: u64) -> Lookup {
+        match self.store.get(root, path, hash) {
+            Some(object) => self.visit(self.adopt(object), now_ms),
+            None => Lookup::Miss,
+        }
+    }
+
+    #[inline]
+    fn visit(&self, cached: Rc<CachedObject>, now_ms: u64) -> Lookup {
+        let visited = &cached.object.state.visited;
+        // Only written if it changes, so that the hot objects' memory stays shared between the cores.
+        if !visited.load(Ordering::Relaxed) {
+            visited.store(true, Ordering::Relaxed);
+        }
+        if cached.object.is_due(now_ms, self.revalidate_after_ms) { Lookup::Due(cached) } else { Lookup::Fresh(cached) }
+    }
+}
