@@ -38,8 +38,21 @@ pub struct Routed<'a> {
 /// The time as the worker's event loop sees it: read once a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// Milliseconds since the worker began; never goes back.
+    /// Milliseconds of the system's monotonic clock, which never goes back: the same clock for all workers, because what
+    /// one of them has just checked is good for all.
     pub monotonic_ms: u64,
     /// Seconds since 1970.
     pub unix_seconds: u64,
+}
+
+impl Now {
+    /// Reads the clocks.
+    pub fn read() -> Self {
+        let monotonic = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+        let real = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        Self {
+            monotonic_ms: (monotonic.tv_sec * 1000 + monotonic.tv_nsec / 1_000_000) as u64,
+            unix_seconds: real.tv_sec.max(0) as u64,
+        }
+    }
 }

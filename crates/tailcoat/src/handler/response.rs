@@ -2,7 +2,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use wire::http::{Fields, Status};
+use wire::http::{Coding, Fields, Status};
 
 use crate::object_cache::{CachedObject, OpenFile};
 
@@ -12,8 +12,8 @@ pub enum Response {
     Cached {
         /// The worker's own reference, so that counting references touches no other core's memory.
         object: Rc<CachedObject>,
-        /// Which of the object's representations.
-        representation: usize,
+        /// Which of the object's representations: see [`Object::representation`](crate::object_cache::Object::representation).
+        coding: Coding,
         /// What of it.
         form: Form,
     },
@@ -24,10 +24,18 @@ pub enum Response {
 /// What of a representation is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// 200 with the whole content.
+    /// 200 with the whole content: `head`.
     Whole,
-    /// 304.
+    /// 304: `not_modified_head`.
     NotModified,
+    /// 206 with one range of the content, never empty: `partial_head`, to which the connection adds Content-Range (see
+    /// [`wire::http::range::write_content_range`]) and Content-Length.
+    Part {
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        length: u64,
+    },
 }
 
 /// An answer built for one request.
