@@ -1,3 +1,16 @@
 //! One command each: ci, conformance, bench.
 
-fn main() {}
+mod bench;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    match arguments.next().as_deref() {
+        Some("bench") => bench::run(arguments),
+        _ => {
+            eprintln!("usage: cargo xtask bench SCENARIO [OPTION]...");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,1 @@
+"""What all scenarios share: servers, clients, accounting, files to serve, rounds and the report."""

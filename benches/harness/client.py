@@ -1,0 +1,140 @@
+"""The clients: compiled once a run, started on the client's core, their result read back."""
+
+import atexit
+import dataclasses
+import functools
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+
+CLIENTS = pathlib.Path(__file__).resolve().parent.parent / "clients"
+CLIENT_CORE = "1"
+
+
+@dataclasses.dataclass
+class RequestKind:
+    """A line of a plan: how often, what, and what must come back."""
+
+    path: str
+    body_bytes: int
+    status: int = 200
+    pattern_offset: int = 0
+    """Where in the repeated pattern the body begins; -1: not compared."""
+    fields: tuple = ()
+    weight: float = 1
+
+    def line(self):
+        fields = "|".join(self.fields) or "-"
+        return f"{self.weight:.9g}\t{self.status}\t{self.body_bytes}\t{self.pattern_offset}\t{self.path}\t{fields}\n"
+
+
+@dataclasses.dataclass
+class Load:
+    """What a load generator does, beside its plan; see clients/load.c."""
+
+    connections: int = 64
+    seconds: float = 3
+    warmup_seconds: float = 0.3
+    rate: float | None = None
+    pipeline: int = 1
+    requests_per_connection: int = 0
+    sources: int = 1
+    verify_every: int = 16
+
+
+class ClientError(Exception):
+    """A client could not do its part, mostly for a fault or limit of the server."""
+
+
+def require(tool, why):
+    if not shutil.which(tool):
+        raise SystemExit(f"`{tool}` is not there: {why}")
+
+
+@functools.cache
+def _build_directory():
+    directory = tempfile.mkdtemp(prefix="bench.build.")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return pathlib.Path(directory)
+
+
+@functools.cache
+def compiled(source):
+    """Path of the program made from a C file; one compiler run a benchmark run."""
+    require("cc", "a C compiler is needed for the floor and the clients")
+    program = _build_directory() / source.stem
+    subprocess.run(["cc", "-O2", "-o", program, source], check=True)
+    return program
+
+
+def begin(server, plan, tree, load, seed=1):
+    """Starts a load generator and returns its process; `finish` has the result."""
+    require("taskset", "client and server are pinned to cores (package util-linux)")
+    plan_file = server.run / f"plan{seed}"
+    plan_file.write_text("".join(kind.line() for kind in plan))
+    command = ["taskset", "-c", CLIENT_CORE, compiled(CLIENTS / "load.c"), "--port", server.port, "--plan", plan_file,
+               "--pattern", tree.pattern_file, "--usage", server.group.cpu_usage_file, "--seed", seed,
+               "--connections", load.connections, "--seconds", load.seconds, "--warmup", load.warmup_seconds,
+               "--pipeline", load.pipeline, "--requests-per-connection", load.requests_per_connection,
+               "--sources", load.sources, "--verify-every", load.verify_every]
+    command += ["--rate", load.rate] if load.rate else []
+    return subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
+
+
+def finish(process):
+    """The result of a load generator: the JSON object that load.c prints."""
+    output, _ = process.communicate()
+    if not output:
+        raise SystemExit(f"the load generator ended with {process.returncode}")
+    return json.loads(output)
+
+
+def run(server, plan, tree, load, seed=1):
+    process = begin(server, plan, tree, load, seed)
+    try:
+        return finish(process)
+    finally:
+        process.kill()
+
+
+def run_wrk(server, path, load):
+    """The same result from wrk, as a second opinion; it checks statuses, and lengths only by framing."""
+    require("wrk", "needed for --client wrk (package wrk)")
+    command = ["taskset", "-c", CLIENT_CORE, "wrk", "--latency", "-t1", "-c", str(load.connections)]
+    url = f"http://127.0.0.1:{server.port}{path}"
+    subprocess.run([*command, "-d", "1", url], capture_output=True, check=True)
+    before_us = server.group.cpu_us()
+    output = subprocess.run([*command, "-d", str(round(load.seconds)), url], capture_output=True, text=True, check=True).stdout
+    errors = sum(map(int, re.findall(r"(?:Non-2xx or 3xx responses:|connect|read|write|timeout) (\d+)", output)))
+    p99, unit = re.search(r"(?m)^\s+99%\s+([\d.]+)(us|ms|s)", output).groups()
+    done, seconds = re.search(r"(\d+) requests in ([\d.]+)s", output).groups()
+    return {"responses": int(done), "seconds": float(seconds), "server_cpu_us": server.group.cpu_us() - before_us,
+            "latency_us": {"p99": float(p99) * {"us": 1, "ms": 1e3, "s": 1e6}[unit]}, "errors": {"wrk": errors}}
+
+
+class Held:
+    """Connections held open by clients/hold.c; a context manager."""
+
+    def __init__(self, server, path, connections, read_bytes=None, interval_ms=None):
+        words = [compiled(CLIENTS / "hold.c"), server.port, path, connections]
+        words += [read_bytes, interval_ms] if read_bytes else []
+        self._process = subprocess.Popen(["taskset", "-c", CLIENT_CORE, *map(str, words)], stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE, text=True)
+        if self._process.stdout.readline() != "ready\n":
+            self._process.kill()
+            raise ClientError(f"{server.name} did not take {connections} connections")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self._process.poll() is None:
+            self.release()
+
+    def release(self):
+        """Closes all; returns what was seen: connections, closed_by_server, bytes_read."""
+        output, _ = self._process.communicate()
+        return json.loads(output)

@@ -1,0 +1,99 @@
+"""What a run prints and writes."""
+
+import dataclasses
+import json
+import pathlib
+import sys
+import time
+
+from . import machine
+from .paired import CLIENT_LIMIT
+from .servers import OURS
+
+
+@dataclasses.dataclass
+class Mark:
+    """A claim with a number that must hold."""
+
+    text: str
+    measured: float
+    limit: float
+    at_least: bool = False
+
+    def met(self):
+        return self.measured >= self.limit if self.at_least else self.measured <= self.limit
+
+    def line(self):
+        bound = "at least" if self.at_least else "at most"
+        return f"{'met   ' if self.met() else 'MISSED'}  {self.text}: {self.measured:.3g} ({bound} {self.limit:g})"
+
+
+class Report:
+    """Collects the parts of one scenario's run; prints each as it comes."""
+
+    def __init__(self, scenario, arguments, listed):
+        self._content = {
+            "scenario": scenario,
+            "command": " ".join(["benches/bench.py", *sys.argv[1:]]),
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "arguments": {key: str(argument) for key, argument in vars(arguments).items() if key != "scenario"},
+            "machine": machine.describe(),
+            "servers": {server.name: {"version": server.version, "command": server.command} for server in listed},
+            "parts": {}, "marks": [], "void": [], "notes": [],
+        }
+        described = self._content["machine"]
+        print(f"{scenario}: {described['kernel']}, {described['cpu']}, {described['cores']} cores"
+              f"{' (virtual)' if described['virtual'] else ''}, loopback")
+        for server in listed:
+            print(f"  {server.name:15} {server.version}")
+
+    def add_comparison(self, part, comparison):
+        """The table of a comparison by CPU a response."""
+        print(f"\n{part}\n  {'server':15} {'CPU us':>9}  {'x floor (spread)':>20}  {'x tailcoat (spread)':>20}  {'per second':>10}"
+              f"  {'p99 us':>9}  {'errors':>6}")
+        for name, results in comparison.samples.items():
+            p99 = comparison.median(name, "latency_us.p99")
+            print(f"  {name:15} {comparison.median(name, 'cpu_us'):9.2f}  {spread(comparison, name, 'floor'):>20}"
+                  f"  {spread(comparison, name, OURS):>20}  {comparison.median(name, 'rate'):10.0f}  {p99:9.0f}"
+                  f"  {sum(result['error_count'] for result in results):6}")
+        busy = [name for name in comparison.samples if comparison.median(name, "client_busy") > CLIENT_LIMIT]
+        if busy:
+            self.note(f"{part}: the client was the limit (over {CLIENT_LIMIT:.0%} busy) with {', '.join(busy)}: "
+                      "their throughput and latency are the client's, their CPU a response is their own")
+        self._content["parts"][part] = comparison.samples
+        self._content["void"] += [f"{part}: {reason}" for reason in comparison.void]
+
+    def add_part(self, part, content):
+        self._content["parts"][part] = content
+
+    def mark(self, text, measured, limit, at_least=False):
+        mark = Mark(text, measured, limit, at_least)
+        self._content["marks"].append({**dataclasses.asdict(mark), "met": mark.met()})
+        print(f"  {mark.line()}")
+
+    def mark_ratio(self, part, comparison, name, base, limit, at_least=False):
+        """A mark on the median of paired ratios; none if one of the two was not measured."""
+        if name in comparison.samples and base in comparison.samples:
+            self.mark(f"{part}: {name} / {base}", comparison.ratio(name, base), limit, at_least)
+
+    def note(self, text):
+        self._content["notes"].append(text)
+        print(f"  note: {text}")
+
+    def void(self, reason):
+        self._content["void"].append(reason)
+
+    def finish(self, json_file):
+        """Writes the JSON; returns the exit status: 1 if the run is void."""
+        for reason in self._content["void"]:
+            print(f"VOID: {reason}", file=sys.stderr)
+        if json_file:
+            pathlib.Path(json_file).write_text(json.dumps(self._content, indent=1) + "\n")
+        return 1 if self._content["void"] else 0
+
+
+def spread(comparison, name, base):
+    if base not in comparison.samples:
+        return "-"
+    ratios = comparison.ratios(name, base)
+    return f"{comparison.ratio(name, base):.3f} ({min(ratios):.2f}-{max(ratios):.2f})"

@@ -1,0 +1,44 @@
+"""Files to serve. Their content is a stretch of one repeated pattern, so that a client can check any byte of any file
+without holding the files."""
+
+import contextlib
+import pathlib
+import random
+import shutil
+import tempfile
+
+PATTERN_BYTES = 65521  # A prime: stretches that begin at different places differ.
+
+
+class Tree:
+    """A directory of files in a temporary place."""
+
+    def __init__(self, directory):
+        self.pattern = random.Random(20000813).randbytes(PATTERN_BYTES)
+        self.root = directory / "root"
+        self.root.mkdir()
+        self.pattern_file = directory / "pattern"
+        self.pattern_file.write_bytes(self.pattern)
+
+    def add(self, name, size_bytes, pattern_offset=0):
+        """Writes a file; returns its path in a URL."""
+        file = self.root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        offset = pattern_offset % PATTERN_BYTES
+        block = self.pattern[offset:] + self.pattern[:offset]
+        with open(file, "wb") as output:
+            for _ in range(size_bytes // PATTERN_BYTES):
+                output.write(block)
+            output.write(block[: size_bytes % PATTERN_BYTES])
+        return f"/{name}"
+
+
+@contextlib.contextmanager
+def temporary(parent=None):
+    """A tree that is removed at the end. `parent` must be on a disk for the scenarios that read from one."""
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="bench.tree.", dir=parent))
+    directory.chmod(0o755)
+    try:
+        yield Tree(directory)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

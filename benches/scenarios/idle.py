@@ -1,0 +1,52 @@
+"""User memory of an idle keep-alive connection: the slope between 2,000 and 12,000 connections, each of which has had
+one response. The kernel's memory for a socket is the same for all and not counted."""
+
+import statistics
+import time
+
+from harness import client, servers
+from .scenario import Scenario
+
+FILE, FILE_BYTES = "1k.html", 1024
+FEW, MANY = 2_000, 12_000
+SETTLE_SECONDS = 0.5
+BYTES_MAX = 500
+
+
+def bytes_per_connection(server, tree, path):
+    with servers.running(server, tree, path) as running:
+        with client.Held(running, path, FEW) as few:
+            time.sleep(SETTLE_SECONDS)
+            before = running.user_memory_bytes()
+            with client.Held(running, path, MANY - FEW) as many:
+                time.sleep(SETTLE_SECONDS)
+                slope = (running.user_memory_bytes() - before) / (MANY - FEW)
+                lost = many.release()["closed_by_server"] + few.release()["closed_by_server"]
+    if lost:
+        raise client.ClientError(f"{server.name} closed {lost} of {MANY} idle connections")
+    return slope, before
+
+
+def run(bench):
+    path = bench.tree.add(FILE, FILE_BYTES)
+    results = {}
+    print(f"\nuser memory an idle connection, {FEW} to {MANY} connections")
+    for server in bench.servers:
+        try:
+            measured = [bytes_per_connection(server, bench.tree, path) for _ in range(bench.arguments.rounds)]
+        except client.ClientError as error:
+            bench.report.note(f"not comparable: {error}")
+            if server.name == servers.OURS:
+                bench.report.void(str(error))
+            continue
+        slopes = [slope for slope, _ in measured]
+        results[server.name] = {"bytes": slopes, "user_memory_bytes_at_2000": [before for _, before in measured]}
+        print(f"  {server.name:15} {statistics.median(slopes):8.0f} bytes ({min(slopes):.0f}-{max(slopes):.0f}),"
+              f" {statistics.median(before for _, before in measured) / (1 << 20):7.1f} MiB at {FEW}")
+    bench.report.add_part("idle", results)
+    if servers.OURS in results:
+        bench.report.mark("user memory an idle connection, bytes", statistics.median(results[servers.OURS]["bytes"]), BYTES_MAX)
+
+
+IDLE = Scenario("idle", "user memory an idle keep-alive connection", run, rounds=3,
+                servers=("floor", "tailcoat", "nginx", "h2o", "lighttpd", "apache"))

@@ -1,0 +1,49 @@
+"""A small file on connections that stay: one request at a time, and 16 at once."""
+
+from harness import client, paired
+from .scenario import Scenario
+
+FILE, FILE_BYTES = "1k.html", 1024
+PIPELINE = 16
+
+# How many times our CPU a request each peer must take at least.
+PEER_MARKS = {"nginx": 1.5, "h2o": 1.2, "lighttpd": 1.2, "apache": 5}
+
+
+def add_arguments(parser):
+    parser.add_argument("--connections", type=int, nargs="+", default=[64, 512], help="default: 64 and 512")
+    parser.add_argument("--client", choices=["load", "wrk"], default="load", help="wrk is a second opinion on our own client")
+
+
+def run_keep_alive(bench):
+    path = bench.tree.add(FILE, FILE_BYTES)
+    plan = [client.RequestKind(path, FILE_BYTES)]
+    for connections in bench.arguments.connections:
+        load = client.Load(connections=connections, seconds=bench.arguments.seconds)
+
+        def measure(server):
+            if bench.arguments.client == "wrk":
+                return client.run_wrk(server, path, load)
+            return client.run(server, plan, bench.tree, load)
+
+        part = f"{connections} connections"
+        comparison = paired.compare(bench.servers, bench.arguments.rounds, bench.tree, path, measure)
+        bench.report.add_comparison(part, comparison)
+        bench.report.mark_ratio(part, comparison, "tailcoat", "floor", 1.08)
+        for peer, least in PEER_MARKS.items():
+            bench.report.mark_ratio(part, comparison, peer, "tailcoat", least, at_least=True)
+
+
+def run_pipelined(bench):
+    path = bench.tree.add(FILE, FILE_BYTES)
+    plan = [client.RequestKind(path, FILE_BYTES)]
+    load = client.Load(seconds=bench.arguments.seconds, pipeline=PIPELINE)
+    comparison = paired.compare(bench.servers, bench.arguments.rounds, bench.tree, path,
+                                lambda server: client.run(server, plan, bench.tree, load))
+    part = f"pipelined by {PIPELINE}, 64 connections"
+    bench.report.add_comparison(part, comparison)
+    bench.report.mark_ratio(part, comparison, "nginx", "tailcoat", 6, at_least=True)
+
+
+KEEP_ALIVE = Scenario("keepalive-1k", "1 KiB, keep-alive, 64 and 512 connections", run_keep_alive, add_arguments=add_arguments)
+PIPELINED = Scenario("pipelined", "1 KiB, pipelined by 16, 64 connections", run_pipelined)

@@ -1,0 +1,18 @@
+"""What a scenario is."""
+
+import collections.abc
+import dataclasses
+
+ALL_SERVERS = ("floor", "tailcoat", "nginx", "h2o", "lighttpd", "apache", "tailcoat-again")
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    name: str
+    summary: str
+    run: collections.abc.Callable
+    """Takes a Bench."""
+    servers: tuple = ALL_SERVERS
+    rounds: int = 5
+    seconds: float = 3
+    add_arguments: collections.abc.Callable = lambda parser: None

@@ -1,0 +1,44 @@
+"""Larger files, from memory at the floor, as each server likes best elsewhere."""
+
+import re
+
+from harness import client, paired
+from .scenario import Scenario
+
+DEFAULT_SIZES = ["16KiB", "100KiB", "1MiB", "100MiB"]
+UNITS = {"KiB": 1 << 10, "MiB": 1 << 20}
+PEERS = ("nginx", "h2o", "lighttpd", "apache")
+ABOVE_BEST_PEER_MAX = 1.03
+
+
+def add_arguments(parser):
+    parser.add_argument("--size", nargs="+", default=DEFAULT_SIZES, help=f"default: {' '.join(DEFAULT_SIZES)}")
+    parser.add_argument("--connections", type=int, help="default: 64; 8 from 10 MiB on")
+
+
+def size_bytes(text):
+    match = re.fullmatch(r"(\d+)(KiB|MiB)", text)
+    if not match:
+        raise SystemExit(f"`{text}` is no size: write 16KiB or 1MiB")
+    return int(match[1]) * UNITS[match[2]]
+
+
+def run(bench):
+    for size in bench.arguments.size:
+        body_bytes = size_bytes(size)
+        path = bench.tree.add(f"{size}.bin", body_bytes)
+        plan = [client.RequestKind(path, body_bytes)]
+        connections = bench.arguments.connections or (64 if body_bytes < 10 << 20 else 8)
+        load = client.Load(connections=connections, seconds=bench.arguments.seconds)
+        comparison = paired.compare(bench.servers, bench.arguments.rounds, bench.tree, path,
+                                    lambda server: client.run(server, plan, bench.tree, load), body_bytes)
+        part = f"{size}, {connections} connections"
+        bench.report.add_comparison(part, comparison)
+        peers = [name for name in PEERS if name in comparison.samples]
+        if peers:
+            best = min(peers, key=lambda name: comparison.median(name, "cpu_us"))
+            bench.report.mark_ratio(part, comparison, "tailcoat", best, ABOVE_BEST_PEER_MAX)
+        (bench.tree.root / f"{size}.bin").unlink()
+
+
+SIZES = Scenario("sizes", "16 KiB, 100 KiB, 1 MiB, 100 MiB", run, add_arguments=add_arguments)
