@@ -1,6 +1,9 @@
 //! Who answers a request. Handlers are a closed set, matched in one place.
 
+pub mod error_page;
+pub mod page;
 mod response;
+pub mod static_file;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -29,11 +29,25 @@ pub fn format(unix_seconds: u64) -> [u8; DATE_BYTES] {
     bytes
 }
 
+/// Formats seconds since 1970 as pages and JSON write them (RFC 3339): `1994-11-06T08:49:37Z`. After the year 9999 as
+/// [`format`].
+pub fn format_rfc3339(unix_seconds: u64) -> [u8; 20] {
+    const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
+    let fixdate = format(unix_seconds);
+    let month = 1 + MONTHS.chunks(3).position(|name| name == &fixdate[8..11]).unwrap_or_default() as u8;
+    let mut bytes = *b"0000-00-00T00:00:00Z";
+    bytes[..4].copy_from_slice(&fixdate[12..16]);
+    bytes[5..7].copy_from_slice(&[b'0' + month / 10, b'0' + month % 10]);
+    bytes[8..10].copy_from_slice(&fixdate[5..7]);
+    bytes[11..19].copy_from_slice(&fixdate[17..25]);
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::{LAST_UNIX_SECOND, format, parse};
+    use super::{LAST_UNIX_SECOND, format, format_rfc3339, parse};
 
     #[test]
     fn parsed() {
@@ -80,6 +94,15 @@ mod tests {
         check(4_294_967_296, "Sun, 07 Feb 2106 06:28:16 GMT");
         check(LAST_UNIX_SECOND, "Fri, 31 Dec 9999 23:59:59 GMT");
         check(u64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT");
+    }
+
+    #[test]
+    fn formatted_as_rfc3339() {
+        let check = |seconds: u64, expect: &str| assert_eq!(format_rfc3339(seconds), expect.as_bytes(), "{seconds}");
+        check(0, "1970-01-01T00:00:00Z");
+        check(784_111_777, "1994-11-06T08:49:37Z");
+        check(1_709_251_199, "2024-02-29T23:59:59Z");
+        check(u64::MAX, "9999-12-31T23:59:59Z");
     }
 
     proptest! {

@@ -1,0 +1,107 @@
+//! The page for an error that the site has none of its own for.
+
+use serde::Serialize;
+use wire::http::Status;
+
+use super::page::{Page, PageFormat, begin_html, end_html, write_text};
+
+/// Makes the page for an error. It says nothing but what the status says: nothing of the request is in it, and nothing
+/// of the server.
+pub fn render(status: Status, format: PageFormat) -> Page {
+    match format {
+        PageFormat::Html => Page { content_type: "text/html; charset=utf-8", body: render_html(status).into() },
+        PageFormat::Json => Page { content_type: "application/problem+json", body: render_json(status).into() },
+    }
+}
+
+fn render_html(status: Status) -> String {
+    let (code, title) = (status.code(), title(status));
+    let mut out = String::with_capacity(2048);
+    begin_html(&format!("{code} {title}"), include_str!("error_page.css"), &mut out);
+    write_text(&mut out, format_args!("<main>\n<h1><span>{code}</span> {title}</h1>\n"));
+    if let Some(advice) = advice(status) {
+        write_text(&mut out, format_args!("<p>{advice}</p>\n"));
+    }
+    out.push_str("</main>\n");
+    end_html(&mut out);
+    out
+}
+
+/// Problem details (RFC 9457); `about:blank` means that the status says it all.
+fn render_json(status: Status) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Problem {
+        r#type: &'static str,
+        title: &'static str,
+        status: u16,
+    }
+    let problem = Problem { r#type: "about:blank", title: title(status), status: status.code() };
+    let mut out = serde_json::to_vec(&problem).expect("numbers and strings can be written as JSON");
+    out.push(b'\n');
+    out
+}
+
+fn title(status: Status) -> &'static str {
+    match (status.reason(), status.code()) {
+        ("", ..500) => "Error",
+        ("", 500..) => "Server Error",
+        (reason, _) => reason,
+    }
+}
+
+/// What the person who sees the page can make of it.
+fn advice(status: Status) -> Option<&'static str> {
+    Some(match status {
+        Status::BAD_REQUEST => "The server did not understand what the browser sent.",
+        Status::UNAUTHORIZED => "You need to sign in to see this page.",
+        Status::FORBIDDEN => "You are not allowed to see this page.",
+        Status::NOT_FOUND => "There is nothing at this address. Check it for a typing error.",
+        Status::METHOD_NOT_ALLOWED => "This page can’t be used in this way.",
+        Status::REQUEST_TIMEOUT => "The request took too long to arrive. Please try again.",
+        Status::GONE => "What was at this address is gone for good.",
+        Status::CONTENT_TOO_LARGE => "What was sent is larger than the server takes.",
+        Status::URI_TOO_LONG => "The address is longer than the server takes.",
+        Status::RANGE_NOT_SATISFIABLE => "The part that was asked for isn’t there. The file may have changed.",
+        Status::TOO_MANY_REQUESTS => "There were too many requests. Please wait a little and try again.",
+        Status::REQUEST_HEADER_FIELDS_TOO_LARGE => {
+            "The browser sent more than the server takes. Deleting this site’s cookies may help."
+        }
+        Status::INTERNAL_SERVER_ERROR => "Something went wrong on the server. Please try again later.",
+        Status::BAD_GATEWAY | Status::GATEWAY_TIMEOUT => {
+            "The server behind this one did not answer as it should. Please try again later."
+        }
+        Status::SERVICE_UNAVAILABLE => "The server is busy or being looked after. Please try again later.",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::http::Status;
+
+    use super::{PageFormat, render};
+
+    #[test]
+    fn pages() {
+        let check = |status: Status, expect: &str| {
+            let page = render(status, PageFormat::Html);
+            assert_eq!(page.content_type, "text/html; charset=utf-8");
+            let html = str::from_utf8(&page.body).unwrap();
+            assert!(html.starts_with("<!doctype html>\n") && html.ends_with("</html>\n"), "{html}");
+            assert!(html.contains(expect), "{expect:?} isn't in {html}");
+            assert!(!html.contains("http:") && !html.contains("https:") && !html.contains("<script"), "{html}");
+        };
+        check(Status::NOT_FOUND, "<title>404 Not Found</title>");
+        check(Status::NOT_FOUND, "<h1><span>404</span> Not Found</h1>\n<p>There is nothing at this address.");
+        check(Status::CONFLICT, "<h1><span>409</span> Conflict</h1>\n</main>");
+        check(Status::new(499).unwrap(), "<h1><span>499</span> Error</h1>");
+        check(Status::new(599).unwrap(), "<h1><span>599</span> Server Error</h1>");
+    }
+
+    #[test]
+    fn problem_details() {
+        let page = render(Status::NOT_FOUND, PageFormat::Json);
+        assert_eq!(page.content_type, "application/problem+json");
+        assert_eq!(page.body, "{\"type\":\"about:blank\",\"title\":\"Not Found\",\"status\":404}\n");
+    }
+}

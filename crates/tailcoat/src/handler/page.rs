@@ -1,0 +1,67 @@
+//! What the pages that the server makes itself have in common.
+
+use std::fmt::{self, Write};
+
+use bytes::Bytes;
+use wire::http::{Request, negotiation};
+
+/// A page made by the server. Whoever sends it adds `Vary: Accept` if its format was the client's choice.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// Value of Content-Type.
+    pub content_type: &'static str,
+    /// The content.
+    pub body: Bytes,
+}
+
+/// For whom a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageFormat {
+    /// People.
+    Html,
+    /// Programs.
+    Json,
+}
+
+impl PageFormat {
+    /// What the request's Accept asks for.
+    pub fn wanted_by(request: &Request<'_>) -> Self {
+        if negotiation::prefers_json(request) { Self::Json } else { Self::Html }
+    }
+}
+
+/// Begins a page: up to and with `<body>`. `title` is escaped; `style` is put after the rules that all pages have.
+/// Nothing is loaded from elsewhere, and the empty icon keeps browsers from asking for one.
+pub(super) fn begin_html(title: &str, style: &str, out: &mut String) {
+    out.push_str("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+    out.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>");
+    escape_html(title, out);
+    out.push_str("</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n");
+    out.push_str(include_str!("page.css"));
+    out.push_str(style);
+    out.push_str("</style>\n</head>\n<body>\n");
+}
+
+/// Ends a page.
+pub(super) fn end_html(out: &mut String) {
+    out.push_str("</body>\n</html>\n");
+}
+
+/// Appends text so that it is only text, in content as in quoted attributes.
+pub(super) fn escape_html(text: &str, out: &mut String) {
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            character => out.push(character),
+        }
+    }
+}
+
+/// Appends formatted text.
+pub(super) fn write_text(out: &mut String, text: fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("a String takes all that is written");
+}

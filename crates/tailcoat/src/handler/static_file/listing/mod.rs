@@ -1,0 +1,133 @@
+//! The listing of a directory: a page for people, JSON for programs. Only its making; the directory is read elsewhere.
+
+mod html;
+mod sort;
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use wire::http::{date, path};
+
+pub use self::sort::{SortKey, SortOrder};
+use crate::handler::page::{Page, PageFormat};
+
+/// Most entries that a listing has: it is for people, and made in memory, at some 300 bytes an entry. Whoever reads the
+/// directory stops there.
+pub const ENTRIES_MAX: usize = 10_000;
+
+/// A directory's entries.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    /// In any order.
+    pub entries: Vec<Entry>,
+    /// Whether there are more, left out for [`ENTRIES_MAX`].
+    pub is_cut_off: bool,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name, which may be any bytes but NUL and `/`.
+    pub name: Vec<u8>,
+    /// Whether it is a directory, or a link to one.
+    pub is_directory: bool,
+    /// Size in bytes; nothing is made of a directory's.
+    pub size: u64,
+    /// Time of the last change of its content, in seconds since 1970.
+    pub modified: u64,
+}
+
+/// Makes the listing of the directory at this path, which is decoded and ends with `/`.
+pub fn render(path: &[u8], mut listing: Listing, sort: SortOrder, format: PageFormat) -> Page {
+    listing.entries.sort_by(|entry, other| sort.compare(entry, other));
+    match format {
+        PageFormat::Html => {
+            Page { content_type: "text/html; charset=utf-8", body: html::render(path, &listing, sort).into() }
+        }
+        PageFormat::Json => Page { content_type: "application/json", body: render_json(&listing.entries).into() },
+    }
+}
+
+/// An array of objects. A name that isn't UTF-8 is not what it was in `name`, but it is in `href`.
+fn render_json(entries: &[Entry]) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Item<'a> {
+        name: Cow<'a, str>,
+        r#type: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        size: Option<u64>,
+        modified: String,
+        href: String,
+    }
+    let items: Vec<Item<'_>> = entries
+        .iter()
+        .map(|entry| Item {
+            name: String::from_utf8_lossy(&entry.name),
+            r#type: if entry.is_directory { "directory" } else { "file" },
+            size: (!entry.is_directory).then_some(entry.size),
+            modified: rfc3339(entry.modified),
+            href: href(entry),
+        })
+        .collect();
+    let mut out = serde_json::to_vec(&items).expect("numbers and strings can be written as JSON");
+    out.push(b'\n');
+    out
+}
+
+/// The link to an entry. It begins with `./`, so that a colon in the name makes no scheme of it (RFC 3986, section 4.2).
+fn href(entry: &Entry) -> String {
+    let mut href = b"./".to_vec();
+    path::encode(&entry.name, &mut href);
+    if entry.is_directory {
+        href.push(b'/');
+    }
+    String::from_utf8(href).expect("what is percent-encoded is ASCII")
+}
+
+fn rfc3339(unix_seconds: u64) -> String {
+    date::format_rfc3339(unix_seconds).iter().copied().map(char::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::http::path;
+
+    use super::{Entry, Listing, PageFormat, SortOrder, render};
+
+    fn entry(name: &[u8], is_directory: bool, size: u64) -> Entry {
+        Entry { name: name.to_vec(), is_directory, size, modified: 784_111_777 }
+    }
+
+    #[test]
+    fn json() {
+        let check = |entries: Vec<Entry>, expect: &str| {
+            let listing = Listing { entries, is_cut_off: false };
+            let page = render(b"/a/", listing, SortOrder::from_query(None), PageFormat::Json);
+            assert_eq!(page.content_type, "application/json");
+            assert_eq!(str::from_utf8(&page.body).unwrap().trim_end(), expect);
+        };
+        check(vec![], "[]");
+        check(
+            vec![entry(b"a \"b\".txt", false, 5), entry(b"d", true, 4096)],
+            concat!(
+                r#"[{"name":"d","type":"directory","modified":"1994-11-06T08:49:37Z","href":"./d/"},"#,
+                r#"{"name":"a \"b\".txt","type":"file","size":5,"modified":"1994-11-06T08:49:37Z","#,
+                r#""href":"./a%20%22b%22.txt"}]"#
+            ),
+        );
+        check(
+            vec![entry(b"\xff:\n", false, 0)],
+            "[{\"name\":\"\u{fffd}:\\n\",\"type\":\"file\",\"size\":0,\"modified\":\"1994-11-06T08:49:37Z\",\"href\":\"./%FF:%0A\"}]",
+        );
+    }
+
+    #[test]
+    fn links_lead_to_the_very_name() {
+        // All bytes that a name can have.
+        let name: Vec<u8> = (1..=255).filter(|byte| *byte != b'/').collect();
+        let href = super::href(&entry(&name, false, 0));
+        let mut buffer = Vec::new();
+        let path = path::normalise(format!("/{href}").as_bytes(), &mut buffer).unwrap().to_vec();
+        assert_eq!(path[1..], name);
+    }
+}

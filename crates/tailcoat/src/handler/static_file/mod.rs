@@ -1,0 +1,3 @@
+//! Files below a root.
+
+pub mod listing;
