@@ -132,8 +132,8 @@ mod tests {
     fn names() {
         let ordered = [
             "",
-            "1",
             "01",
+            "1",
             "2",
             "10",
             "a",
