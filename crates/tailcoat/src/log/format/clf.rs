@@ -1,0 +1,52 @@
+//! Common Log Format and combined, as Apache httpd defined them and nginx writes them.
+
+use super::super::record::{Client, StoredRecord, Value};
+use super::date::DateTexts;
+use super::escape::{push_quoted, push_word};
+use super::number::{push_address, push_decimal};
+use super::version_name;
+
+/// Appends `client - user [date] "request" status bytes` and, for combined, ` "referer" "user-agent"`, as a line.
+pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mut DateTexts, combined: bool) {
+    push_client(out, record.client);
+    out.extend_from_slice(b" - ");
+    push_word(out, record.user);
+    out.extend_from_slice(b" [");
+    out.extend_from_slice(dates.at(record.unix_us / 1_000_000).common());
+    out.extend_from_slice(b"] \"");
+    push_request_line(out, record);
+    out.extend_from_slice(b"\" ");
+    push_decimal(out, u64::from(record.status));
+    out.push(b' ');
+    push_decimal(out, record.content_bytes);
+    if combined {
+        out.extend_from_slice(b" \"");
+        push_quoted(out, record.referer);
+        out.extend_from_slice(b"\" \"");
+        push_quoted(out, record.user_agent);
+        out.push(b'"');
+    }
+    out.push(b'\n');
+}
+
+/// Appends the client's address; `unix:` for a unix socket, as nginx has it.
+pub(super) fn push_client(out: &mut Vec<u8>, client: Client) {
+    match client {
+        Client::Ip(address) => push_address(out, address.ip()),
+        Client::Unix => out.extend_from_slice(b"unix:"),
+    }
+}
+
+/// Appends method, target and version, or what came instead. A space in a target, which no parser of ours lets through,
+/// would still not end it.
+pub(super) fn push_request_line(out: &mut Vec<u8>, record: &StoredRecord<'_>) {
+    let Some(version) = record.version else {
+        push_quoted(out, record.malformed);
+        return;
+    };
+    push_word(out, record.method);
+    out.push(b' ');
+    push_word(out, record.target);
+    out.push(b' ');
+    push_quoted(out, Value { bytes: version_name(version), cut: false });
+}

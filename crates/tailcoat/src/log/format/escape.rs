@@ -1,0 +1,106 @@
+//! Escaping, so that no byte that a client sends can forge a line or a field, or reach a terminal as a command.
+//!
+//! In text formats `"`, `\`, control bytes and bytes from 0x7f on become `\xHH`, as nginx and Apache have it. As a
+//! backslash is always escaped, [`CUT_MARK`] never comes from a client.
+
+use super::super::record::Value;
+
+/// Follows a value that was too long.
+pub(super) const CUT_MARK: &[u8] = b"\\...";
+
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
+/// Bytes that are escaped in a context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct EscapeSet([bool; 256]);
+
+impl EscapeSet {
+    /// For values in quotes.
+    pub(super) const QUOTED: Self = {
+        let mut set = [false; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            set[byte] = byte < b' ' as usize || byte >= 0x7f || byte == b'"' as usize || byte == b'\\' as usize;
+            byte += 1;
+        }
+        Self(set)
+    };
+
+    /// For values that end at a space.
+    pub(super) const WORD: Self = Self::QUOTED.with(b' ');
+
+    /// The same and this one.
+    pub(super) const fn with(mut self, byte: u8) -> Self {
+        self.0[byte as usize] = true;
+        self
+    }
+
+    /// Whether a byte is escaped.
+    pub(super) fn has(&self, byte: u8) -> bool {
+        self.0[usize::from(byte)]
+    }
+}
+
+/// Appends a value that stands in quotes, escaped; `-` for none.
+pub(super) fn push_quoted(out: &mut Vec<u8>, value: Value<'_>) {
+    push_value(out, value, is_plain::<b' '>, &EscapeSet::QUOTED);
+}
+
+/// Appends a value that ends at a space, escaped; `-` for none.
+pub(super) fn push_word(out: &mut Vec<u8>, value: Value<'_>) {
+    push_value(out, value, is_plain::<b'!'>, &EscapeSet::WORD);
+}
+
+/// Appends a value with the bytes of this set escaped; `-` for none.
+pub(super) fn push_escaped(out: &mut Vec<u8>, value: Value<'_>, set: &EscapeSet) {
+    push_value(out, value, |_| false, set);
+}
+
+#[inline]
+fn push_value(out: &mut Vec<u8>, value: Value<'_>, is_plain: impl Fn(&[u8]) -> bool, set: &EscapeSet) {
+    if value.bytes.is_empty() {
+        out.push(b'-');
+    } else if is_plain(value.bytes) {
+        out.extend_from_slice(value.bytes);
+    } else {
+        push_runs(out, value.bytes, |byte| set.has(byte), push_hex);
+    }
+    if value.cut {
+        out.extend_from_slice(CUT_MARK);
+    }
+}
+
+/// Whether no byte needs escaping: all from `LOWEST` to `~`, without `"` and `\`. Nearly all values are so, and without
+/// an early end the compiler looks at many bytes at once.
+#[inline]
+pub(super) fn is_plain<const LOWEST: u8>(bytes: &[u8]) -> bool {
+    let is_special =
+        |byte: u8| (byte < LOWEST) as u8 | (byte > b'~') as u8 | (byte == b'"') as u8 | (byte == b'\\') as u8;
+    bytes.iter().fold(0, |special, byte| special | is_special(*byte)) == 0
+}
+
+/// Appends runs of bytes as they are, and each byte that `is_special` by `push_special`.
+pub(super) fn push_runs(
+    out: &mut Vec<u8>,
+    bytes: &[u8],
+    is_special: impl Fn(u8) -> bool,
+    push_special: impl Fn(&mut Vec<u8>, u8),
+) {
+    let mut rest = bytes;
+    while let Some(at) = rest.iter().position(|byte| is_special(*byte)) {
+        out.extend_from_slice(&rest[..at]);
+        push_special(out, rest[at]);
+        rest = &rest[at + 1..];
+    }
+    out.extend_from_slice(rest);
+}
+
+/// Appends `\xHH`.
+pub(super) fn push_hex(out: &mut Vec<u8>, byte: u8) {
+    out.extend_from_slice(&[b'\\', b'x', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+}
+
+/// Appends `%HH`.
+pub(super) fn push_percent(out: &mut Vec<u8>, byte: u8) {
+    out.extend_from_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+}

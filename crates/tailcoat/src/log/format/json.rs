@@ -1,0 +1,83 @@
+//! One JSON object (RFC 8259) a line, all in ASCII. A key is there if there was a value.
+
+use super::super::record::{Client, StoredRecord, Value};
+use super::date::DateTexts;
+use super::escape::{is_plain, push_hex};
+use super::number::{push_address, push_decimal, push_timestamp};
+use super::version_name;
+
+/// Appends the object, as a line.
+pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mut DateTexts) {
+    out.extend_from_slice(b"{\"time\":\"");
+    push_timestamp(out, record.unix_us, dates);
+    out.push(b'"');
+    if let Client::Ip(address) = record.client {
+        out.extend_from_slice(b",\"client\":\"");
+        push_address(out, address.ip());
+        out.push(b'"');
+        push_number(out, b",\"client_port\":", u64::from(address.port()));
+    }
+    push_string(out, b",\"user\":\"", record.user);
+    push_string(out, b",\"host\":\"", record.host);
+    push_string(out, b",\"method\":\"", record.method);
+    push_string(out, b",\"target\":\"", record.target);
+    if let Some(version) = record.version {
+        push_string(out, b",\"version\":\"", Value { bytes: version_name(version), cut: false });
+    }
+    push_string(out, b",\"malformed\":\"", record.malformed);
+    push_number(out, b",\"status\":", u64::from(record.status));
+    push_number(out, b",\"bytes\":", record.content_bytes);
+    push_number(out, b",\"duration_us\":", record.duration_us);
+    push_string(out, b",\"referer\":\"", record.referer);
+    push_string(out, b",\"user_agent\":\"", record.user_agent);
+    out.extend_from_slice(b"}\n");
+}
+
+fn push_number(out: &mut Vec<u8>, key: &[u8], number: u64) {
+    out.extend_from_slice(key);
+    push_decimal(out, number);
+}
+
+/// Appends key and value. One that was cut ends with an ellipsis.
+fn push_string(out: &mut Vec<u8>, key: &[u8], value: Value<'_>) {
+    if value.bytes.is_empty() {
+        return;
+    }
+    out.extend_from_slice(key);
+    if is_plain::<b' '>(value.bytes) {
+        out.extend_from_slice(value.bytes);
+    } else {
+        push_escaped(out, value.bytes);
+    }
+    out.extend_from_slice(if value.cut { b"\\u2026\"" } else { b"\"" });
+}
+
+/// Appends text with all but printable ASCII as `\uHHHH`, so that neither control characters nor those that reorder text
+/// reach a terminal. Bytes that are not UTF-8 become the text `\xHH`.
+#[cold]
+fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '"' | '\\' => out.extend_from_slice(&[b'\\', character as u8]),
+                ' '..='~' => out.push(character as u8),
+                _ => {
+                    for unit in character.encode_utf16(&mut [0; 2]) {
+                        push_code_unit(out, *unit);
+                    }
+                }
+            }
+        }
+        for byte in chunk.invalid() {
+            out.push(b'\\');
+            push_hex(out, *byte);
+        }
+    }
+}
+
+fn push_code_unit(out: &mut Vec<u8>, unit: u16) {
+    out.extend_from_slice(b"\\u");
+    for shift in [12, 8, 4, 0] {
+        out.push(b"0123456789abcdef"[usize::from(unit >> shift & 15)]);
+    }
+}

@@ -1,0 +1,120 @@
+//! Records as text. Each format escapes what clients send, so that nothing they send can forge a line, a field or a
+//! terminal's commands.
+
+mod clf;
+mod date;
+mod escape;
+mod json;
+mod number;
+mod template;
+mod w3c;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub(crate) use date::DateTexts;
+pub use template::{Template, TemplateError, TemplateErrorKind};
+use wire::http::Version;
+
+use super::binary::BlockWriter;
+use super::record::{Capture, StoredRecord};
+use super::stream::Unit;
+use crate::config::AccessLogFormat;
+
+/// Turns records into what a log's target gets.
+#[derive(Debug)]
+pub(super) struct Formatter {
+    kind: Kind,
+    dates: DateTexts,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Common,
+    Combined,
+    Json,
+    W3c,
+    Template(Box<Template>),
+    Binary(BlockWriter),
+}
+
+impl Formatter {
+    /// # Errors
+    /// A template with a fault.
+    pub(super) fn new(format: &AccessLogFormat) -> Result<Self, TemplateError> {
+        let kind = match format {
+            AccessLogFormat::Common => Kind::Common,
+            AccessLogFormat::Combined => Kind::Combined,
+            AccessLogFormat::Json => Kind::Json,
+            AccessLogFormat::W3c => Kind::W3c,
+            AccessLogFormat::Template(text) => Kind::Template(Box::new(Template::parse(text)?)),
+            AccessLogFormat::Binary => Kind::Binary(BlockWriter::default()),
+        };
+        Ok(Self { kind, dates: DateTexts::default() })
+    }
+
+    /// Which request fields it needs.
+    pub(super) fn capture(&self) -> Capture {
+        match &self.kind {
+            Kind::Common => Capture::default(),
+            Kind::Combined => Capture { referer: true, user_agent: true, ..Capture::default() },
+            Kind::Template(template) => template.capture().clone(),
+            Kind::Json | Kind::W3c | Kind::Binary(_) => {
+                Capture { host: true, referer: true, user_agent: true, ..Capture::default() }
+            }
+        }
+    }
+
+    /// What its output is made of.
+    pub(super) fn unit(&self) -> Unit {
+        match &self.kind {
+            Kind::Common | Kind::Combined | Kind::Json | Kind::Template(_) => Unit::Line,
+            Kind::W3c => Unit::LineOrDirective,
+            Kind::Binary(_) => Unit::Block,
+        }
+    }
+
+    /// Appends what a file begins with.
+    pub(super) fn push_start(&mut self, now: SystemTime, out: &mut Vec<u8>) {
+        if matches!(self.kind, Kind::W3c) {
+            let unix_seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            w3c::push_directives(out, unix_seconds, &mut self.dates);
+        }
+    }
+
+    /// Appends a record.
+    pub(super) fn append(&mut self, record: &StoredRecord<'_>, out: &mut Vec<u8>) {
+        match &mut self.kind {
+            Kind::Common => clf::push_line(out, record, &mut self.dates, false),
+            Kind::Combined => clf::push_line(out, record, &mut self.dates, true),
+            Kind::Json => json::push_line(out, record, &mut self.dates),
+            Kind::W3c => w3c::push_line(out, record, &mut self.dates),
+            Kind::Template(template) => template.push_line(out, record, &mut self.dates),
+            Kind::Binary(block) => block.append(record, out),
+        }
+    }
+
+    /// Appends a remark on dropped records. Of the text formats only W3C's has a place for one; in the others it would be
+    /// taken for a record.
+    pub(super) fn push_remark(&mut self, dropped: u64, out: &mut Vec<u8>) {
+        if matches!(self.kind, Kind::W3c) {
+            w3c::push_remark(out, dropped);
+        }
+    }
+
+    /// Ends what must be whole before it is written.
+    pub(super) fn seal(&mut self, out: &mut [u8]) {
+        if let Kind::Binary(block) = &mut self.kind {
+            block.seal(out);
+        }
+    }
+}
+
+/// `HTTP/1.1` and so on.
+fn version_name(version: Version) -> &'static [u8] {
+    match version {
+        Version::Http10 => b"HTTP/1.0",
+        Version::Http11 => b"HTTP/1.1",
+        Version::Http2 => b"HTTP/2.0",
+        Version::Http3 => b"HTTP/3.0",
+    }
+}

@@ -1,0 +1,111 @@
+//! Numbers and addresses as text, appended without the machinery of `fmt`.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+use super::date::DateTexts;
+
+/// 00 to 99.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[b'0'; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    pairs
+};
+
+/// Appends a number in decimal.
+pub(super) fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut start = digits.len();
+    while number >= 100 {
+        start -= 2;
+        digits[start..start + 2].copy_from_slice(&PAIRS[(number % 100) as usize]);
+        number /= 100;
+    }
+    if number >= 10 {
+        start -= 2;
+        digits[start..start + 2].copy_from_slice(&PAIRS[number as usize]);
+    } else {
+        start -= 1;
+        digits[start] = b'0' + number as u8;
+    }
+    out.extend_from_slice(&digits[start..]);
+}
+
+/// Appends a number in decimal with this many digits; higher ones are left out.
+pub(super) fn push_digits<const N: usize>(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [b'0'; N];
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    out.extend_from_slice(&digits);
+}
+
+/// Appends a time as RFC 3339 has it: `2026-11-21T07:41:51.123456Z`.
+pub(super) fn push_timestamp(out: &mut Vec<u8>, unix_us: u64, dates: &mut DateTexts) {
+    out.extend_from_slice(dates.at(unix_us / 1_000_000).rfc3339());
+    out.push(b'.');
+    push_digits::<6>(out, unix_us);
+    out.push(b'Z');
+}
+
+/// Appends an address; IPv6 as RFC 5952 says, IPv4-mapped ones as the IPv4 addresses that they are.
+pub(super) fn push_address(out: &mut Vec<u8>, address: IpAddr) {
+    match address.to_canonical() {
+        IpAddr::V4(address) => {
+            let [first, rest @ ..] = address.octets();
+            push_decimal(out, u64::from(first));
+            for octet in rest {
+                out.push(b'.');
+                push_decimal(out, u64::from(octet));
+            }
+        }
+        // Finding the longest run of zeros is the library's business; writing to a vector cannot fail.
+        IpAddr::V6(address) => {
+            let _ = write!(out, "{address}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{push_address, push_decimal, push_digits};
+
+    #[test]
+    fn decimals() {
+        for number in [0, 1, 9, 10, 99, 100, 101, 999, 1000, 123_456, u64::from(u32::MAX), u64::MAX] {
+            let mut out = b"before ".to_vec();
+            push_decimal(&mut out, number);
+            assert_eq!(out, format!("before {number}").into_bytes());
+        }
+    }
+
+    #[test]
+    fn digits() {
+        let check = |number, expect: &str| {
+            let mut out = Vec::new();
+            push_digits::<6>(&mut out, number);
+            assert_eq!(out, expect.as_bytes());
+        };
+        check(0, "000000");
+        check(42, "000042");
+        check(123_456, "123456");
+        check(9_123_456, "123456");
+    }
+
+    #[test]
+    fn addresses() {
+        for text in ["0.0.0.0", "127.0.0.1", "255.255.255.255", "::", "::1", "2001:db8::1:0:0:1", "fe80::1"] {
+            let mut out = Vec::new();
+            push_address(&mut out, text.parse().unwrap());
+            assert_eq!(out, text.as_bytes());
+        }
+        let mut out = Vec::new();
+        push_address(&mut out, "::ffff:192.0.2.1".parse().unwrap());
+        assert_eq!(out, b"192.0.2.1");
+    }
+}

@@ -1,0 +1,345 @@
+//! Lines made from a text with fields in braces.
+
+use std::fmt;
+
+use super::super::record::{CAPTURED_FIELDS_MAX, Capture, CapturedField, Client, StoredRecord};
+use super::date::DateTexts;
+use super::escape::{EscapeSet, push_escaped, push_quoted};
+use super::number::{push_decimal, push_digits, push_timestamp};
+use super::{clf, version_name};
+
+/// A text with fields in braces, one line a record: `{client} "{method} {target}" {status}`. `{{` and `}}` are braces.
+///
+/// The names of the fields are [`Template::FIELDS`], and `request.header.NAME` for a field of the request. What a client
+/// sent is escaped so that a line can be taken apart again: in a value between `"`, as in the combined format; in other
+/// values also the space and whatever punctuation the text has outside quotes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    pieces: Vec<Piece>,
+    capture: Capture,
+    /// What is escaped outside quotes.
+    separators: EscapeSet,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Literal(Box<[u8]>),
+    Field { field: Field, in_quotes: bool },
+}
+
+macro_rules! fields {
+    ($($(#[doc = $doc:literal])* $field:ident = $name:literal;)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum Field {
+            $($field,)*
+            /// The field of the request that the capture has at this place.
+            Request(u8),
+        }
+
+        impl Template {
+            /// Names and meanings of the fields.
+            pub const FIELDS: &[(&str, &str)] = &[$(($name, concat!($($doc),*).trim_ascii()),)*];
+        }
+
+        impl Field {
+            fn from_name(name: &str) -> Option<Self> {
+                match name { $($name => Some(Self::$field),)* _ => None }
+            }
+        }
+    };
+}
+
+fields! {
+    /// Address of the client; `unix:` over a unix socket
+    Client = "client";
+    /// Port of the client
+    ClientPort = "client_port";
+    /// User that access control found
+    User = "user";
+    /// Time of the request, in UTC, as in the combined format: 21/Nov/2026:07:41:51 +0000
+    Time = "time";
+    /// The same as in RFC 3339: 2026-11-21T07:41:51.123456Z
+    TimeRfc3339 = "time_rfc3339";
+    /// The same in seconds since 1970: 1795246911.123456
+    TimeUnix = "time_unix";
+    /// Method, target and version; for what is not a request, its first line
+    RequestLine = "request";
+    /// Method
+    Method = "method";
+    /// Target, as it was sent
+    Target = "target";
+    /// Target up to the first question mark
+    Path = "path";
+    /// Target behind the first question mark
+    Query = "query";
+    /// HTTP/1.0, HTTP/1.1, HTTP/2.0, HTTP/3.0
+    Version = "version";
+    /// Host, in lower case, without port
+    Host = "host";
+    /// Status of the response
+    Status = "status";
+    /// Bytes of content sent
+    ContentBytes = "bytes";
+    /// Time from the end of the request's head to that of the response, in microseconds
+    DurationUs = "duration_us";
+    /// The same in milliseconds: 1.234
+    DurationMs = "duration_ms";
+    /// The same in seconds: 0.001234
+    DurationS = "duration_s";
+    /// Referer
+    Referer = "referer";
+    /// User-Agent
+    UserAgent = "user_agent";
+}
+
+/// What the name of a field of the request begins with.
+const REQUEST_FIELD_PREFIX: &str = "request.header.";
+
+/// What is wrong with a template, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateError {
+    /// Offset of the fault in the text, in bytes.
+    pub offset: usize,
+    /// Its length in bytes.
+    pub length: usize,
+    /// What it is.
+    pub kind: TemplateErrorKind,
+}
+
+/// What is wrong with a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TemplateErrorKind {
+    /// There is no such field.
+    UnknownField {
+        /// Its name.
+        name: String,
+        /// The name that may have been meant.
+        nearest: Option<&'static str>,
+    },
+    /// A brace is not closed.
+    Unclosed,
+    /// A closing brace without an opening one.
+    Unopened,
+    /// A control character outside the braces; a line feed would make one record two lines.
+    ControlCharacter,
+    /// More request fields than a record holds.
+    TooManyRequestFields,
+}
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            TemplateErrorKind::UnknownField { name, nearest: Some(nearest) } => {
+                write!(f, "no log field is called `{name}`; did you mean `{nearest}`?")
+            }
+            TemplateErrorKind::UnknownField { name, nearest: None } => {
+                write!(f, "no log field is called `{name}`; there are ")?;
+                Template::FIELDS.iter().try_for_each(|(name, _)| write!(f, "{name}, "))?;
+                f.write_str("and request.header.NAME")
+            }
+            TemplateErrorKind::Unclosed => f.write_str("`{` is not closed; write `{{` for a brace"),
+            TemplateErrorKind::Unopened => f.write_str("`}` closes nothing; write `}}` for a brace"),
+            TemplateErrorKind::ControlCharacter => f.write_str("a log line cannot have control characters but tabs"),
+            TemplateErrorKind::TooManyRequestFields => {
+                write!(f, "a log line has at most {CAPTURED_FIELDS_MAX} fields of the request")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TemplateError {}
+
+impl Template {
+    /// Reads a template.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        let mut parser = Parser { text, at: 0, pieces: Vec::new(), literal: Vec::new(), capture: Capture::default() };
+        parser.parse()?;
+        let Parser { pieces, capture, .. } = parser;
+        let separators = separators_of(&pieces);
+        Ok(Self { pieces, capture, separators })
+    }
+
+    pub(super) fn capture(&self) -> &Capture {
+        &self.capture
+    }
+
+    /// Appends a record, as a line.
+    pub(super) fn push_line(&self, out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mut DateTexts) {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Literal(literal) => out.extend_from_slice(literal),
+                Piece::Field { field, in_quotes } => {
+                    let separators = if *in_quotes { None } else { Some(&self.separators) };
+                    field.push(out, record, dates, separators);
+                }
+            }
+        }
+        out.push(b'\n');
+    }
+}
+
+impl Field {
+    /// Appends the value, with `separators` escaped if it does not stand in quotes.
+    fn push(self, out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mut DateTexts, separators: Option<&EscapeSet>) {
+        let push_value = |out: &mut Vec<u8>, value| match separators {
+            None => push_quoted(out, value),
+            Some(separators) => push_escaped(out, value, separators),
+        };
+        match self {
+            Self::Client => clf::push_client(out, record.client),
+            Self::ClientPort => match record.client {
+                Client::Ip(address) => push_decimal(out, u64::from(address.port())),
+                Client::Unix => out.push(b'-'),
+            },
+            Self::User => push_value(out, record.user),
+            Self::Time => out.extend_from_slice(dates.at(record.unix_us / 1_000_000).common()),
+            Self::TimeRfc3339 => push_timestamp(out, record.unix_us, dates),
+            Self::TimeUnix => push_seconds(out, record.unix_us),
+            Self::RequestLine if record.version.is_none() => push_value(out, record.malformed),
+            Self::RequestLine => clf::push_request_line(out, record),
+            Self::Method => push_value(out, record.method),
+            Self::Target => push_value(out, record.target),
+            Self::Path => push_value(out, record.path_and_query().0),
+            Self::Query => push_value(out, record.path_and_query().1),
+            Self::Version => out.extend_from_slice(record.version.map_or(b"-", version_name)),
+            Self::Host => push_value(out, record.host),
+            Self::Status => push_decimal(out, u64::from(record.status)),
+            Self::ContentBytes => push_decimal(out, record.content_bytes),
+            Self::DurationUs => push_decimal(out, record.duration_us),
+            Self::DurationMs => {
+                push_decimal(out, record.duration_us / 1000);
+                out.push(b'.');
+                push_digits::<3>(out, record.duration_us);
+            }
+            Self::DurationS => push_seconds(out, record.duration_us),
+            Self::Referer => push_value(out, record.referer),
+            Self::UserAgent => push_value(out, record.user_agent),
+            Self::Request(index) => push_value(out, record.captured(usize::from(index))),
+        }
+    }
+}
+
+/// Appends microseconds in seconds.
+fn push_seconds(out: &mut Vec<u8>, us: u64) {
+    push_decimal(out, us / 1_000_000);
+    out.push(b'.');
+    push_digits::<6>(out, us);
+}
+
+/// What a value outside quotes must not have: what the text itself has there, but for letters and digits.
+fn separators_of(pieces: &[Piece]) -> EscapeSet {
+    let mut separators = EscapeSet::WORD;
+    let mut in_quotes = false;
+    for piece in pieces {
+        let Piece::Literal(literal) = piece else { continue };
+        for byte in literal {
+            in_quotes ^= *byte == b'"';
+            if !in_quotes && byte.is_ascii_punctuation() {
+                separators = separators.with(*byte);
+            }
+        }
+    }
+    separators
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+    pieces: Vec<Piece>,
+    literal: Vec<u8>,
+    capture: Capture,
+}
+
+impl Parser<'_> {
+    fn parse(&mut self) -> Result<(), TemplateError> {
+        let mut in_quotes = false;
+        while let Some(byte) = self.text.as_bytes().get(self.at).copied() {
+            let is_doubled = self.text.as_bytes().get(self.at + 1) == Some(&byte);
+            match byte {
+                b'{' | b'}' if is_doubled => {
+                    self.literal.push(byte);
+                    self.at += 1;
+                }
+                b'{' => {
+                    let field = self.parse_field()?;
+                    self.end_literal();
+                    self.pieces.push(Piece::Field { field, in_quotes });
+                }
+                b'}' => return Err(self.error(1, TemplateErrorKind::Unopened)),
+                0..=8 | 10..=31 | 127 => return Err(self.error(1, TemplateErrorKind::ControlCharacter)),
+                _ => {
+                    in_quotes ^= byte == b'"';
+                    self.literal.push(byte);
+                }
+            }
+            self.at += 1;
+        }
+        self.end_literal();
+        Ok(())
+    }
+
+    /// Reads a field; ends at its closing brace.
+    fn parse_field(&mut self) -> Result<Field, TemplateError> {
+        let inside = &self.text[self.at + 1..];
+        let Some(length) = inside.find(['{', '}']).filter(|end| inside.as_bytes()[*end] == b'}') else {
+            return Err(self.error(1, TemplateErrorKind::Unclosed));
+        };
+        let name = &inside[..length];
+        let field = match name.strip_prefix(REQUEST_FIELD_PREFIX) {
+            Some(request_field) if is_token(request_field) => self.capture_field(request_field)?,
+            _ => Field::from_name(name).ok_or_else(|| {
+                let kind = TemplateErrorKind::UnknownField { name: name.to_owned(), nearest: nearest_field(name) };
+                self.error(length + 2, kind)
+            })?,
+        };
+        self.capture.host |= field == Field::Host;
+        self.capture.referer |= field == Field::Referer;
+        self.capture.user_agent |= field == Field::UserAgent;
+        self.at += length + 1;
+        Ok(field)
+    }
+
+    /// The place of a request field in the capture.
+    fn capture_field(&mut self, name: &str) -> Result<Field, TemplateError> {
+        let field = CapturedField::new(name);
+        let fields = &mut self.capture.fields;
+        let index = match fields.iter().position(|other| *other == field) {
+            Some(index) => index,
+            None if fields.len() == CAPTURED_FIELDS_MAX => {
+                return Err(self.error(name.len(), TemplateErrorKind::TooManyRequestFields));
+            }
+            None => {
+                fields.push(field);
+                fields.len() - 1
+            }
+        };
+        Ok(Field::Request(index as u8))
+    }
+
+    fn end_literal(&mut self) {
+        if !self.literal.is_empty() {
+            self.pieces.push(Piece::Literal(std::mem::take(&mut self.literal).into_boxed_slice()));
+        }
+    }
+
+    fn error(&self, length: usize, kind: TemplateErrorKind) -> TemplateError {
+        TemplateError { offset: self.at, length, kind }
+    }
+}
+
+/// Whether a text may be the name of a field (RFC 9110, section 5.6.2).
+fn is_token(text: &str) -> bool {
+    let is_token_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_token_byte)
+}
+
+/// The field whose name is the most similar, if it is similar at all.
+fn nearest_field(name: &str) -> Option<&'static str> {
+    let distance_max = name.len() / 3 + 1;
+    let distances = Template::FIELDS.iter().map(|(known, _)| (strsim::osa_distance(name, known), *known));
+    distances.filter(|(distance, _)| *distance <= distance_max).min().map(|(_, known)| known)
+}

@@ -1,0 +1,205 @@
+//! One access log: its format, its target, and what went wrong with it.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use super::format::Formatter;
+use super::record::{Capture, StoredRecord};
+use super::server::ServerLog;
+use super::stream::Stream;
+use super::syslog::{FACILITIES, SYSTEM_SOCKET, Syslog};
+use crate::config::{AccessLog, AccessLogFormat, AccessLogTarget};
+
+/// Bytes that are written at once.
+const WRITE_BYTES: usize = 128 << 10;
+
+/// What became of a log's records; read by anyone.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) written: AtomicU64,
+    pub(super) dropped: AtomicU64,
+}
+
+impl Counters {
+    fn add_written(&self, records: u64) {
+        self.written.fetch_add(records, Ordering::Relaxed);
+    }
+
+    /// Counts records that are lost.
+    pub(super) fn add_dropped(&self, records: u64) {
+        self.dropped.fetch_add(records, Ordering::Relaxed);
+    }
+}
+
+/// An open access log.
+#[derive(Debug)]
+pub(super) struct Output {
+    /// As messages call it.
+    name: String,
+    formatter: Formatter,
+    sink: Sink,
+    /// Why the target takes nothing.
+    trouble: Option<io::Error>,
+    /// Whether the trouble has been reported.
+    trouble_reported: bool,
+    /// Dropped records that have been reported.
+    dropped_reported: u64,
+}
+
+#[derive(Debug)]
+enum Sink {
+    Stream(Stream),
+    Syslog(Syslog),
+}
+
+impl Output {
+    /// Opens a log.
+    ///
+    /// # Errors
+    /// Those of the target, or a format or facility that does not exist; the message names the log.
+    pub(super) fn open(log: &AccessLog) -> io::Result<Self> {
+        let name = name_of(&log.target);
+        let in_context = |error: io::Error| io::Error::new(error.kind(), format!("cannot open {name}: {error}"));
+        let invalid = |message: String| in_context(io::Error::new(io::ErrorKind::InvalidInput, message));
+        let formatter = Formatter::new(&log.format).map_err(|error| invalid(error.to_string()))?;
+        let sink = match &log.target {
+            AccessLogTarget::File(path) => Sink::Stream(Stream::open(path, formatter.unit()).map_err(in_context)?),
+            AccessLogTarget::Stdout => Sink::Stream(Stream::stdout(formatter.unit()).map_err(in_context)?),
+            AccessLogTarget::Syslog(_) if log.format == AccessLogFormat::Binary => {
+                return Err(invalid("the binary format needs a file or standard output".into()));
+            }
+            AccessLogTarget::Syslog(facility) => Syslog::new(Path::new(SYSTEM_SOCKET), facility)
+                .map(Sink::Syslog)
+                .ok_or_else(|| invalid(format!("no such facility; there are {}", FACILITIES.join(", "))))?,
+        };
+        let mut output = Self { name, formatter, sink, trouble: None, trouble_reported: false, dropped_reported: 0 };
+        output.begin();
+        Ok(output)
+    }
+
+    /// Which request fields it needs.
+    pub(super) fn capture(&self) -> Capture {
+        self.formatter.capture()
+    }
+
+    /// Takes a record.
+    pub(super) fn append(&mut self, record: &StoredRecord<'_>, pending_bytes_max: usize, counters: &Counters) {
+        match &mut self.sink {
+            Sink::Stream(stream) if self.trouble.is_some() && stream.pending.len() >= pending_bytes_max => {
+                counters.add_dropped(1);
+            }
+            Sink::Stream(stream) => {
+                self.formatter.append(record, &mut stream.pending);
+                // While the target takes nothing, one attempt for each flush is enough.
+                if stream.pending.len() >= WRITE_BYTES && self.trouble.is_none() {
+                    self.flush(counters);
+                }
+            }
+            Sink::Syslog(syslog) => match syslog.send(|line| self.formatter.append(record, line)) {
+                Ok(()) => {
+                    counters.add_written(1);
+                    self.trouble = None;
+                }
+                Err(error) => {
+                    counters.add_dropped(1);
+                    self.trouble = Some(error);
+                }
+            },
+        }
+    }
+
+    /// Writes what is pending, as far as the target takes it.
+    pub(super) fn flush(&mut self, counters: &Counters) {
+        match &mut self.sink {
+            Sink::Stream(stream) => {
+                self.formatter.seal(&mut stream.pending);
+                let (records, result) = stream.flush();
+                counters.add_written(records);
+                self.trouble = result.err();
+            }
+            Sink::Syslog(syslog) => syslog.flush(),
+        }
+    }
+
+    /// Whether something waits to be written.
+    pub(super) fn is_pending(&self) -> bool {
+        matches!(&self.sink, Sink::Stream(stream) if !stream.pending.is_empty())
+    }
+
+    /// Opens the file again, after what is pending has been written to the old one as far as possible.
+    pub(super) fn reopen(&mut self, counters: &Counters, server_log: &ServerLog) {
+        self.flush(counters);
+        let Sink::Stream(stream) = &mut self.sink else { return };
+        match stream.reopen() {
+            Ok(dropped) => {
+                counters.add_dropped(dropped);
+                self.begin();
+                self.flush(counters);
+            }
+            Err(error) => server_log.error(
+                format_args!("cannot reopen {}: {error}", self.name),
+                "it goes on to the old file; make the directory writable for the server and send SIGUSR1 again",
+            ),
+        }
+    }
+
+    /// Gives up what could not be written.
+    pub(super) fn discard(&mut self, counters: &Counters) {
+        if let Sink::Stream(stream) = &mut self.sink {
+            counters.add_dropped(stream.discard());
+        }
+    }
+
+    /// Whether there is something new to report.
+    pub(super) fn has_report(&self, counters: &Counters) -> bool {
+        self.trouble.is_some() != self.trouble_reported
+            || counters.dropped.load(Ordering::Relaxed) != self.dropped_reported
+    }
+
+    /// Tells the server's own log what went wrong, and that it is over.
+    pub(super) fn report(&mut self, counters: &Counters, server_log: &ServerLog) {
+        let total = counters.dropped.load(Ordering::Relaxed);
+        let dropped = total - self.dropped_reported;
+        let name = &self.name;
+        match &self.trouble {
+            Some(error) => server_log.error(
+                format_args!("{name} takes no records: {error}; {dropped} dropped, {total} since the start"),
+                "make room or repair the target; nothing needs to be restarted",
+            ),
+            None if self.trouble_reported => {
+                server_log
+                    .info(format_args!("{name} takes records again; {dropped} more dropped, {total} since the start"));
+            }
+            None => {
+                server_log.warn(
+                    format_args!("{name} could not keep up: {dropped} records dropped, {total} since the start"),
+                    "use a faster disk, a shorter format or the binary one",
+                );
+            }
+        }
+        if let (1.., None, Sink::Stream(stream)) = (dropped, &self.trouble, &mut self.sink) {
+            self.formatter.push_remark(dropped, &mut stream.pending);
+        }
+        self.trouble_reported = self.trouble.is_some();
+        self.dropped_reported = total;
+    }
+
+    /// Puts what a file of this format begins with before what is pending.
+    fn begin(&mut self) {
+        let Sink::Stream(stream) = &mut self.sink else { return };
+        let mut start = Vec::new();
+        self.formatter.push_start(SystemTime::now(), &mut start);
+        stream.pending.splice(..0, start);
+    }
+}
+
+/// What messages call a log.
+pub(super) fn name_of(target: &AccessLogTarget) -> String {
+    match target {
+        AccessLogTarget::File(path) => format!("access log {}", path.display()),
+        AccessLogTarget::Stdout => "access log on standard output".into(),
+        AccessLogTarget::Syslog(facility) => format!("access log to syslog facility {facility}"),
+    }
+}

@@ -1,0 +1,387 @@
+//! A request's record: borrowed as the worker has it, and in the compact form that rings and binary logs hold.
+//!
+//! The compact form is little-endian and self-contained:
+//!
+//! | bytes | |
+//! |---|---|
+//! | 0..4 | length of the whole record |
+//! | 4..6 | log (0 in files) |
+//! | 6..8 | status |
+//! | 8..16 | time, microseconds since 1970 |
+//! | 16..24 | duration, microseconds |
+//! | 24..32 | bytes of content sent |
+//! | 32..48 | client address; IPv4 in the first four |
+//! | 48..50 | client port |
+//! | 50 | kind of client: 0 unix socket, 4 IPv4, 6 IPv6 |
+//! | 51 | version: 0 unknown, 10, 11, 20, 30 |
+//! | 52 | method: 0 none, 1..=9 as in [`METHODS`], 255 by name |
+//! | 53..56 | reserved, 0 |
+//! | 56.. | values, each: tag, flags (1: cut), length (2 bytes), bytes |
+//!
+//! A reader skips values with tags it does not know, so that new ones can be added without a new version.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use wire::http::{KnownField, Method, Request, Status, Version};
+
+/// Which log a record is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LogId(pub(super) u16);
+
+impl LogId {
+    pub(super) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// What is logged of a request and its response.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// Which log.
+    pub log: LogId,
+    /// The request.
+    pub subject: Subject<'a>,
+    /// Who sent it.
+    pub client: Client,
+    /// The host it was for, as routing found it: lower case, without port; empty for none.
+    pub host: &'a [u8],
+    /// The user that access control found; empty for none.
+    pub user: &'a [u8],
+    /// Status of the response.
+    pub status: Status,
+    /// Bytes of content sent, as far as they were sent; without the head.
+    pub content_bytes: u64,
+    /// When the request's head was complete, in microseconds since 1970.
+    pub unix_us: u64,
+    /// From then until the response was handed to the kernel, in microseconds.
+    pub duration_us: u64,
+}
+
+/// What a client sent.
+#[derive(Clone, Copy, Debug)]
+pub enum Subject<'a> {
+    /// A request.
+    Request(Request<'a>),
+    /// Something that is not one; these are its first bytes. They are logged up to the end of the first line.
+    Malformed(&'a [u8]),
+}
+
+/// Who sent a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// An address and port.
+    Ip(SocketAddr),
+    /// A process on this machine, over a unix socket.
+    Unix,
+}
+
+/// Which fields of a request a log's format needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Capture {
+    pub(super) host: bool,
+    pub(super) referer: bool,
+    pub(super) user_agent: bool,
+    /// Further request fields, which a template names.
+    pub(super) fields: Vec<CapturedField>,
+}
+
+/// A request field that a template names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CapturedField {
+    pub(super) name: Box<[u8]>,
+    pub(super) known: KnownField,
+}
+
+impl CapturedField {
+    pub(super) fn new(name: &str) -> Self {
+        Self { name: name.as_bytes().into(), known: KnownField::from_name(name.as_bytes()) }
+    }
+
+    fn of<'a>(&self, request: &Request<'a>) -> Option<&'a [u8]> {
+        if self.known == KnownField::Other { request.field_by_name(&self.name) } else { request.field(self.known) }
+    }
+}
+
+/// Methods in the order of their codes, which begin with 1.
+const METHODS: [(Method, &[u8]); 9] = [
+    (Method::Get, b"GET"),
+    (Method::Head, b"HEAD"),
+    (Method::Post, b"POST"),
+    (Method::Put, b"PUT"),
+    (Method::Delete, b"DELETE"),
+    (Method::Connect, b"CONNECT"),
+    (Method::Options, b"OPTIONS"),
+    (Method::Trace, b"TRACE"),
+    (Method::Patch, b"PATCH"),
+];
+
+const METHOD_NONE: u8 = 0;
+const METHOD_BY_NAME: u8 = 255;
+
+const CLIENT_UNIX: u8 = 0;
+const CLIENT_IPV4: u8 = 4;
+const CLIENT_IPV6: u8 = 6;
+
+/// Bytes before the values.
+const FIXED_BYTES: usize = 56;
+/// Bytes before a value's own.
+const VALUE_HEAD_BYTES: usize = 4;
+const FLAG_CUT: u8 = 1;
+
+const TAG_METHOD: u8 = 1;
+const TAG_TARGET: u8 = 2;
+const TAG_HOST: u8 = 3;
+const TAG_REFERER: u8 = 4;
+const TAG_USER_AGENT: u8 = 5;
+const TAG_USER: u8 = 6;
+const TAG_MALFORMED: u8 = 7;
+/// The first field that a template names; the next ones follow.
+const TAG_CAPTURED: u8 = 128;
+
+/// Fields that a template may name.
+pub(super) const CAPTURED_FIELDS_MAX: usize = 127;
+
+/// Appends the compact form of a record.
+pub(super) fn encode(record: &Record<'_>, capture: &Capture, value_bytes_max: usize, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&fixed_part(record));
+    let mut push = |tag, value: &[u8]| push_value(out, tag, value, value_bytes_max);
+    match &record.subject {
+        Subject::Request(request) => {
+            if request.method() == Method::Other {
+                push(TAG_METHOD, request.method_name());
+            }
+            push(TAG_TARGET, request.target());
+            if capture.referer {
+                push(TAG_REFERER, request.field(KnownField::Referer).unwrap_or_default());
+            }
+            if capture.user_agent {
+                push(TAG_USER_AGENT, request.field(KnownField::UserAgent).unwrap_or_default());
+            }
+            for (index, field) in capture.fields.iter().enumerate() {
+                push(TAG_CAPTURED + index as u8, field.of(request).unwrap_or_default());
+            }
+        }
+        Subject::Malformed(bytes) => push(TAG_MALFORMED, first_line(bytes, value_bytes_max)),
+    }
+    if capture.host {
+        push(TAG_HOST, record.host);
+    }
+    push(TAG_USER, record.user);
+    let record_bytes = (out.len() - start) as u32;
+    out[start..start + 4].copy_from_slice(&record_bytes.to_le_bytes());
+}
+
+/// All but the values; the length is put in later.
+fn fixed_part(record: &Record<'_>) -> [u8; FIXED_BYTES] {
+    let mut fixed = [0; FIXED_BYTES];
+    fixed[4..6].copy_from_slice(&record.log.0.to_le_bytes());
+    fixed[6..8].copy_from_slice(&record.status.code().to_le_bytes());
+    fixed[8..16].copy_from_slice(&record.unix_us.to_le_bytes());
+    fixed[16..24].copy_from_slice(&record.duration_us.to_le_bytes());
+    fixed[24..32].copy_from_slice(&record.content_bytes.to_le_bytes());
+    if let Client::Ip(address) = record.client {
+        fixed[50] = match address.ip() {
+            IpAddr::V4(ip) => {
+                fixed[32..36].copy_from_slice(&ip.octets());
+                CLIENT_IPV4
+            }
+            IpAddr::V6(ip) => {
+                fixed[32..48].copy_from_slice(&ip.octets());
+                CLIENT_IPV6
+            }
+        };
+        fixed[48..50].copy_from_slice(&address.port().to_le_bytes());
+    }
+    if let Subject::Request(request) = &record.subject {
+        fixed[51] = version_code(request.head.version);
+        fixed[52] = method_code(request.method());
+    }
+    fixed
+}
+
+fn push_value(out: &mut Vec<u8>, tag: u8, value: &[u8], value_bytes_max: usize) {
+    if value.is_empty() {
+        return;
+    }
+    let (value, flags) = match value.get(..value_bytes_max) {
+        Some(cut) if cut.len() < value.len() => (cut, FLAG_CUT),
+        _ => (value, 0),
+    };
+    let [low, high] = (value.len() as u16).to_le_bytes();
+    out.extend_from_slice(&[tag, flags, low, high]);
+    out.extend_from_slice(value);
+}
+
+/// The first line of what is not a request. No value in a record has a line feed, which the binary format relies on.
+fn first_line(bytes: &[u8], value_bytes_max: usize) -> &[u8] {
+    // One byte more than is kept, so that what is cut is marked.
+    let bytes = &bytes[..bytes.len().min(value_bytes_max + 1)];
+    let line = &bytes[..memchr::memchr(b'\n', bytes).unwrap_or(bytes.len())];
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+fn method_code(method: Method) -> u8 {
+    match METHODS.iter().position(|(known, _)| *known == method) {
+        Some(index) => index as u8 + 1,
+        None => METHOD_BY_NAME,
+    }
+}
+
+fn version_code(version: Version) -> u8 {
+    match version {
+        Version::Http10 => 10,
+        Version::Http11 => 11,
+        Version::Http2 => 20,
+        Version::Http3 => 30,
+    }
+}
+
+/// A value of a record in compact form; empty if there was none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Value<'a> {
+    pub(super) bytes: &'a [u8],
+    /// Whether it was longer.
+    pub(super) cut: bool,
+}
+
+/// A record in compact form, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StoredRecord<'a> {
+    pub(super) log: LogId,
+    pub(super) status: u16,
+    pub(super) unix_us: u64,
+    pub(super) duration_us: u64,
+    pub(super) content_bytes: u64,
+    pub(super) client: Client,
+    pub(super) version: Option<Version>,
+    /// Empty for what is not a request.
+    pub(super) method: Value<'a>,
+    pub(super) target: Value<'a>,
+    pub(super) host: Value<'a>,
+    pub(super) referer: Value<'a>,
+    pub(super) user_agent: Value<'a>,
+    pub(super) user: Value<'a>,
+    /// The first line of what is not a request.
+    pub(super) malformed: Value<'a>,
+    /// All of it.
+    bytes: &'a [u8],
+}
+
+impl<'a> StoredRecord<'a> {
+    /// The length in bytes of the record that `bytes` begin with; `None` if there are too few to tell.
+    pub(super) fn length(bytes: &[u8]) -> Option<usize> {
+        bytes.first_chunk().map(|length| u32::from_le_bytes(*length) as usize)
+    }
+
+    /// Takes a whole record apart. `None` if it is not one.
+    pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let (fixed, values) = bytes.split_first_chunk::<FIXED_BYTES>()?;
+        if Self::length(fixed)? != bytes.len() {
+            return None;
+        }
+        let mut record = Self {
+            log: LogId(u16_at(fixed, 4)),
+            status: u16_at(fixed, 6),
+            unix_us: u64_at(fixed, 8),
+            duration_us: u64_at(fixed, 16),
+            content_bytes: u64_at(fixed, 24),
+            client: decode_client(fixed)?,
+            version: decode_version(fixed[51])?,
+            method: Value::default(),
+            target: Value::default(),
+            host: Value::default(),
+            referer: Value::default(),
+            user_agent: Value::default(),
+            user: Value::default(),
+            malformed: Value::default(),
+            bytes,
+        };
+        match fixed[52] {
+            METHOD_NONE | METHOD_BY_NAME => {}
+            code => record.method.bytes = METHODS.get(usize::from(code) - 1)?.1,
+        }
+        let mut rest = values;
+        while !rest.is_empty() {
+            let (tag, value) = take_value(&mut rest)?;
+            match tag {
+                TAG_METHOD => record.method = value,
+                TAG_TARGET => record.target = value,
+                TAG_HOST => record.host = value,
+                TAG_REFERER => record.referer = value,
+                TAG_USER_AGENT => record.user_agent = value,
+                TAG_USER => record.user = value,
+                TAG_MALFORMED => record.malformed = value,
+                _ => {}
+            }
+        }
+        Some(record)
+    }
+
+    /// Appends the record as a binary log has it.
+    pub(super) fn push_to_file(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(self.bytes);
+        out[start + 4..start + 6].fill(0);
+    }
+
+    /// The target up to and behind its first question mark.
+    pub(super) fn path_and_query(&self) -> (Value<'a>, Value<'a>) {
+        let Value { bytes, cut } = self.target;
+        match memchr::memchr(b'?', bytes) {
+            Some(at) => (Value { bytes: &bytes[..at], cut: false }, Value { bytes: &bytes[at + 1..], cut }),
+            None => (self.target, Value::default()),
+        }
+    }
+
+    /// The request field that the log's template names at this place.
+    pub(super) fn captured(&self, index: usize) -> Value<'a> {
+        let mut rest = &self.bytes[FIXED_BYTES..];
+        while let Some((tag, value)) = take_value(&mut rest) {
+            if usize::from(tag) == usize::from(TAG_CAPTURED) + index {
+                return value;
+            }
+        }
+        Value::default()
+    }
+}
+
+fn decode_client(fixed: &[u8; FIXED_BYTES]) -> Option<Client> {
+    let mut octets = [0; 16];
+    octets.copy_from_slice(&fixed[32..48]);
+    let ip = match fixed[50] {
+        CLIENT_UNIX => return Some(Client::Unix),
+        CLIENT_IPV4 => IpAddr::V4(Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3])),
+        CLIENT_IPV6 => IpAddr::V6(Ipv6Addr::from(octets)),
+        _ => return None,
+    };
+    Some(Client::Ip(SocketAddr::new(ip, u16_at(fixed, 48))))
+}
+
+fn decode_version(code: u8) -> Option<Option<Version>> {
+    Some(match code {
+        0 => None,
+        10 => Some(Version::Http10),
+        11 => Some(Version::Http11),
+        20 => Some(Version::Http2),
+        30 => Some(Version::Http3),
+        _ => return None,
+    })
+}
+
+fn take_value<'a>(rest: &mut &'a [u8]) -> Option<(u8, Value<'a>)> {
+    let ([tag, flags, low, high], after) = rest.split_first_chunk::<VALUE_HEAD_BYTES>()?;
+    let (bytes, after) = after.split_at_checked(usize::from(u16::from_le_bytes([*low, *high])))?;
+    *rest = after;
+    Some((*tag, Value { bytes, cut: flags & FLAG_CUT != 0 }))
+}
+
+fn u16_at(fixed: &[u8; FIXED_BYTES], at: usize) -> u16 {
+    u16::from_le_bytes([fixed[at], fixed[at + 1]])
+}
+
+fn u64_at(fixed: &[u8; FIXED_BYTES], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&fixed[at..at + 8]);
+    u64::from_le_bytes(bytes)
+}

@@ -1,0 +1,216 @@
+//! The server's own log: lines on stderr that say what happened and what a person can do about it.
+//!
+//! It is a handle that is passed on, not a global: tests read what was logged, and two servers in one process do not mix.
+
+use std::collections::HashMap;
+use std::fmt::{self, Display, Write as _};
+use std::io::{self, IsTerminal, Write};
+use std::panic::Location;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::format::DateTexts;
+use crate::config::LogLevel;
+
+/// Errors and warnings that one place in the program may log in an interval; more are counted.
+const LINES_PER_INTERVAL_MAX: u32 = 10;
+/// Interval of [`LINES_PER_INTERVAL_MAX`].
+const REPEAT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A handle to the server's own log; clones are cheap and write to the same log.
+///
+/// A line is written with one system call and may wait for whoever reads stderr. It is for what is rare: nothing is
+/// logged here for a request that went as requests go.
+#[derive(Clone)]
+pub struct ServerLog {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    level: LogLevel,
+    style: Style,
+    state: Mutex<State>,
+}
+
+struct State {
+    output: Box<dyn Write + Send>,
+    places: HashMap<&'static Location<'static>, Place>,
+    dates: DateTexts,
+}
+
+/// What a place in the program has logged in its interval.
+struct Place {
+    since: Instant,
+    lines: u32,
+    suppressed: u64,
+}
+
+/// How lines begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// With time and severity.
+    Plain,
+    /// The same, the severity in colour.
+    Coloured,
+    /// With the priority that systemd's journal reads (sd-daemon(3)); it has a clock of its own.
+    Journal,
+}
+
+impl ServerLog {
+    /// The log on stderr, in the style that suits what stderr is.
+    pub fn stderr(level: LogLevel) -> Self {
+        Self::new(level, Style::of_stderr(), Box::new(io::stderr()))
+    }
+
+    /// A log to anything. `output` gets each line in one call.
+    pub fn new(level: LogLevel, style: Style, output: Box<dyn Write + Send>) -> Self {
+        let state = State { output, places: HashMap::new(), dates: DateTexts::default() };
+        Self { inner: Arc::new(Inner { level, style, state: Mutex::new(state) }) }
+    }
+
+    /// Logs that something failed. `help` is what a person can do about it, or empty.
+    #[track_caller]
+    pub fn error(&self, message: impl Display, help: &str) {
+        self.log(LogLevel::Error, &message, help, Some(Location::caller()));
+    }
+
+    /// Logs something that a person should look at. `help` is what they can do about it, or empty.
+    #[track_caller]
+    pub fn warn(&self, message: impl Display, help: &str) {
+        self.log(LogLevel::Warn, &message, help, Some(Location::caller()));
+    }
+
+    /// Logs start, stop, reload.
+    pub fn info(&self, message: impl Display) {
+        self.log(LogLevel::Info, &message, "", None);
+    }
+
+    /// Logs what helps to find faults.
+    pub fn debug(&self, message: impl Display) {
+        self.log(LogLevel::Debug, &message, "", None);
+    }
+
+    fn log(&self, level: LogLevel, message: &dyn Display, help: &str, place: Option<&'static Location<'static>>) {
+        if level > self.inner.level {
+            return;
+        }
+        // A panic while the lock was held leaves nothing half done that matters for the next line.
+        let mut state = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let suppressed = match place.map(|place| state.count_line(place, Instant::now())) {
+            Some(Repeat::Suppressed) => return,
+            Some(Repeat::Shown { suppressed }) => suppressed,
+            None => 0,
+        };
+        let mut line = String::new();
+        push_start(&mut line, level, self.inner.style, &mut state.dates);
+        // Writing to a string fails only if the message's own Display does; then what it had written so far is shown.
+        let _ = write!(Escaping(&mut line), "{message}");
+        if !help.is_empty() {
+            let _ = write!(Escaping(&mut line), "; {help}");
+        }
+        if suppressed > 0 {
+            let _ = write!(line, " ({suppressed} more like this were not shown)");
+        }
+        line.push('\n');
+        // There is nowhere left to report a failure to.
+        let _ = state.output.write_all(line.as_bytes());
+    }
+}
+
+impl fmt::Debug for ServerLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerLog").field("level", &self.inner.level).field("style", &self.inner.style).finish()
+    }
+}
+
+/// Bytes as a message may show them: UTF-8 as it is, anything else as `\xHH`. (Control characters are escaped in all
+/// messages anyway.)
+pub fn escaped(bytes: &[u8]) -> impl Display + '_ {
+    fmt::from_fn(move |f| {
+        for chunk in bytes.utf8_chunks() {
+            f.write_str(chunk.valid())?;
+            chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02X}"))?;
+        }
+        Ok(())
+    })
+}
+
+impl Style {
+    /// The one that suits stderr.
+    fn of_stderr() -> Self {
+        if is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref()) {
+            return Self::Journal;
+        }
+        // https://no-color.org: any value but the empty one.
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        if io::stderr().is_terminal() && !no_color && !is_dumb { Self::Coloured } else { Self::Plain }
+    }
+}
+
+/// Whether stderr is the stream that systemd says leads to the journal (systemd.exec(5)): it names device and inode, as
+/// the variable is inherited also where stderr is redirected.
+fn is_journal(journal_stream: Option<&str>) -> bool {
+    let Some((device, inode)) = journal_stream.and_then(|stream| stream.split_once(':')) else { return false };
+    rustix::fs::fstat(io::stderr())
+        .is_ok_and(|stat| device.parse() == Ok(stat.st_dev) && inode.parse() == Ok(stat.st_ino))
+}
+
+/// Whether a line is shown.
+enum Repeat {
+    Shown { suppressed: u64 },
+    Suppressed,
+}
+
+impl State {
+    fn count_line(&mut self, place: &'static Location<'static>, now: Instant) -> Repeat {
+        let place = self.places.entry(place).or_insert(Place { since: now, lines: 0, suppressed: 0 });
+        let mut suppressed = 0;
+        if now.duration_since(place.since) >= REPEAT_INTERVAL {
+            suppressed = place.suppressed;
+            *place = Place { since: now, lines: 0, suppressed: 0 };
+        }
+        if place.lines < LINES_PER_INTERVAL_MAX {
+            place.lines += 1;
+            Repeat::Shown { suppressed }
+        } else {
+            place.suppressed += 1;
+            Repeat::Suppressed
+        }
+    }
+}
+
+fn push_start(line: &mut String, level: LogLevel, style: Style, dates: &mut DateTexts) {
+    let (name, colour, priority) = match level {
+        LogLevel::Error => ("error", "\x1b[1;31m", 3),
+        LogLevel::Warn => ("warning", "\x1b[1;33m", 4),
+        LogLevel::Info => ("info", "\x1b[32m", 6),
+        LogLevel::Debug => ("debug", "\x1b[2m", 7),
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = String::from_utf8_lossy(dates.at(now.as_secs()).rfc3339());
+    let _ = match style {
+        Style::Plain => write!(line, "{time}Z {name}: "),
+        Style::Coloured => write!(line, "{time}Z {colour}{name}\x1b[0m: "),
+        Style::Journal => write!(line, "<{priority}>"),
+    };
+}
+
+/// Writes text with what could forge a line or reach a terminal as a command escaped: control characters (C1 included)
+/// and those that reorder text.
+struct Escaping<'a>(&'a mut String);
+
+impl fmt::Write for Escaping<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            match character {
+                '\0'..='\x1f' | '\x7f' => write!(self.0, "\\x{:02X}", character as u32)?,
+                '\u{80}'..='\u{9f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                    write!(self.0, "\\u{{{:X}}}", character as u32)?;
+                }
+                _ => self.0.push(character),
+            }
+        }
+        Ok(())
+    }
+}

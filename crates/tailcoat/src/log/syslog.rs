@@ -1,0 +1,110 @@
+//! The local syslog: a datagram a record.
+
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Where the system's syslog listens.
+pub(super) const SYSTEM_SOCKET: &str = "/dev/log";
+
+/// Bytes of a datagram; longer ones are cut. What rsyslog takes by default.
+const DATAGRAM_BYTES_MAX: usize = 8 << 10;
+/// How long a full queue is waited for, once between two flushes.
+const WAIT_MAX: Duration = Duration::from_millis(50);
+/// Least time between two attempts to reach a syslog that is gone.
+const CONNECT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Severity of each record: informational (RFC 3164, section 4.1.1).
+const SEVERITY: u8 = 6;
+
+/// The facilities of RFC 3164, section 4.1.1, by the names that syslog.conf(5) gives them, in the order of their codes.
+pub const FACILITIES: [&str; 24] = [
+    "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp", "ntp",
+    "audit", "alert", "clock", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
+];
+
+/// A way to a syslog.
+#[derive(Debug)]
+pub(super) struct Syslog {
+    socket_path: PathBuf,
+    socket: Option<UnixDatagram>,
+    connect_after: Instant,
+    /// Priority and tag, which each datagram begins with.
+    head: Vec<u8>,
+    datagram: Vec<u8>,
+    /// Whether a full queue has been waited for since the last flush.
+    has_waited: bool,
+}
+
+impl Syslog {
+    /// A way to the syslog at this socket, which need not listen yet. `None` if there is no such facility.
+    pub(super) fn new(socket_path: &Path, facility: &str) -> Option<Self> {
+        let facility = FACILITIES.iter().position(|name| *name == facility)? as u8;
+        // Priority and tag as in RFC 3164, section 4.1, but no time: as local processes have a clock in common with their
+        // syslog, all of them put in the time themselves (section 4.3.2), and none can mistake the time zone.
+        let head = format!("<{}>tailcoat[{}]: ", facility * 8 + SEVERITY, std::process::id()).into_bytes();
+        Some(Self {
+            socket_path: socket_path.to_owned(),
+            socket: None,
+            connect_after: Instant::now(),
+            head,
+            datagram: Vec::new(),
+            has_waited: false,
+        })
+    }
+
+    /// Sends a line, which `push_line` appends.
+    ///
+    /// # Errors
+    /// Those of connect(2) and send(2); the line is lost.
+    pub(super) fn send(&mut self, push_line: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        self.datagram.clear();
+        self.datagram.extend_from_slice(&self.head);
+        push_line(&mut self.datagram);
+        let length = self.datagram.trim_ascii_end().len().min(DATAGRAM_BYTES_MAX);
+        self.datagram.truncate(length);
+        let result = self.send_datagram();
+        if result.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock) {
+            self.socket = None;
+            self.connect_after = Instant::now() + CONNECT_INTERVAL;
+        }
+        result
+    }
+
+    /// Lets the next full queue be waited for.
+    pub(super) fn flush(&mut self) {
+        self.has_waited = false;
+    }
+
+    fn send_datagram(&mut self) -> io::Result<()> {
+        let socket = match &self.socket {
+            Some(socket) => socket,
+            None if Instant::now() < self.connect_after => return Err(io::ErrorKind::NotConnected.into()),
+            None => self.socket.insert(connect(&self.socket_path)?),
+        };
+        match socket.send(&self.datagram) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.has_waited => {
+                self.has_waited = true;
+                wait_for_room(socket);
+                socket.send(&self.datagram).map(drop)
+            }
+            result => result.map(drop),
+        }
+    }
+}
+
+fn connect(path: &Path) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    socket.connect(path)?;
+    Ok(socket)
+}
+
+fn wait_for_room(socket: &UnixDatagram) {
+    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(WAIT_MAX.subsec_nanos()) };
+    // Whatever comes of it, the next attempt to send tells.
+    let _ = poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&timeout));
+}
