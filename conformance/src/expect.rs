@@ -1,0 +1,306 @@
+//! What may come back, and whether it did.
+
+use std::fmt;
+
+use crate::response::Response;
+
+/// How a connection was found after the answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The server closed it.
+    Closed,
+    /// A request sent afterwards got its own answer.
+    InSync,
+    /// A request sent afterwards got something else: the server takes its bytes for something else than they are.
+    OutOfSync(String),
+    /// The server gave no answer and waits for more; then our half was closed, and these answers came.
+    Waiting(Vec<Response>),
+}
+
+/// What came back for an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The answers, in order, 1xx among them.
+    pub responses: Vec<Response>,
+    /// Bytes that are no (whole) response; empty if all are.
+    pub garbage: Vec<u8>,
+    /// What became of the connection.
+    pub end: End,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let statuses: Vec<_> = self.responses.iter().map(|response| response.status.to_string()).collect();
+        if statuses.is_empty() {
+            write!(formatter, "none")?;
+        }
+        write!(formatter, "{}", statuses.join(", "))?;
+        if !self.garbage.is_empty() {
+            write!(formatter, " + {}", crate::escape(&self.garbage[..self.garbage.len().min(60)]))?;
+        }
+        match &self.end {
+            End::Closed => write!(formatter, " close"),
+            End::InSync => write!(formatter, " keep"),
+            End::OutOfSync(what) => write!(formatter, " OUT OF SYNC: {what}"),
+            End::Waiting(late) => {
+                write!(formatter, " waiting")?;
+                late.iter().try_for_each(|response| write!(formatter, ", {} at end of input", response.status))
+            }
+        }
+    }
+}
+
+impl Outcome {
+    /// What two ways of feeding the same input must have in common: statuses and end.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        let statuses = |outcome: &Self| outcome.responses.iter().map(|response| response.status).collect::<Vec<_>>();
+        statuses(self) == statuses(other)
+            && self.garbage.is_empty() == other.garbage.is_empty()
+            && std::mem::discriminant(&self.end) == std::mem::discriminant(&other.end)
+    }
+}
+
+/// The outcomes that are right, as the `expect` line of a case says.
+///
+/// Alternatives are separated by ` or `. Each is a list of answers, then `close` (the server must close the connection),
+/// `keep` (it must not) or nothing (either, but if it stays open, the next request must get its own answer).
+/// An answer is `400`, `400|501`, `2xx`, `error` (any 4xx or 5xx), with `HEAD` before it if it answers a HEAD request, `?`
+/// behind it if it may be missing, `with Name` if it must have that field. `none`: no answer, the server waits for
+/// more. `raw`: bytes that are no HTTP/1 response (HTTP/0.9), and close.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expect {
+    alternatives: Vec<Alternative>,
+    text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Alternative {
+    None,
+    Raw,
+    Answers(Vec<Answer>, Connection),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Answer {
+    /// First and last status of each range.
+    statuses: Vec<(u16, u16)>,
+    head: bool,
+    optional: bool,
+    field: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Connection {
+    Close,
+    Keep,
+    Either,
+}
+
+impl fmt::Display for Expect {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
+    }
+}
+
+impl Expect {
+    /// Reads an `expect` line.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let alternatives = text.split(" or ").map(parse_alternative).collect::<Result<_, _>>()?;
+        Ok(Self { alternatives, text: text.into() })
+    }
+
+    /// What is wrong with an outcome; `Ok` if nothing. `silent_close`: a server that must answer with an error and close may
+    /// as well only close.
+    pub fn check(&self, outcome: &Outcome, silent_close: bool) -> Result<(), String> {
+        let is_silent = outcome.responses.is_empty() && outcome.garbage.is_empty() && outcome.end == End::Closed;
+        let allows = |alternative: &Alternative| {
+            alternative.allows(outcome) || silent_close && is_silent && alternative.is_refusal()
+        };
+        if self.alternatives.iter().any(allows) {
+            Ok(())
+        } else {
+            Err(format!("expected {self}, got {outcome}"))
+        }
+    }
+
+    /// The greatest number of answers that can come.
+    pub(crate) fn answers_max(&self) -> usize {
+        self.lengths().max().unwrap_or(0)
+    }
+
+    /// Whether the answer with this index (final ones counted, from 0) may be one to HEAD.
+    pub(crate) fn is_head(&self, index: usize) -> bool {
+        self.alternatives.iter().any(|alternative| match alternative {
+            Alternative::Answers(answers, _) => {
+                answers.iter().filter(|answer| !answer.is_interim()).nth(index).is_some_and(|answer| answer.head)
+            }
+            _ => false,
+        })
+    }
+
+    /// Whether nothing may come at all.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.alternatives.contains(&Alternative::None)
+    }
+
+    /// Whether the connection must be closed in the end, whatever is answered.
+    pub(crate) fn must_close(&self) -> bool {
+        self.alternatives.iter().all(|alternative| match alternative {
+            Alternative::Answers(_, connection) => *connection == Connection::Close,
+            _ => true,
+        })
+    }
+
+    fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.alternatives.iter().map(|alternative| match alternative {
+            Alternative::None => 0,
+            Alternative::Raw => 1,
+            Alternative::Answers(answers, _) => answers.len(),
+        })
+    }
+}
+
+impl Alternative {
+    fn allows(&self, outcome: &Outcome) -> bool {
+        match self {
+            // Nothing that an incomplete request asks for may be done (RFC 9112, section 8).
+            Self::None => {
+                outcome.responses.is_empty()
+                    && outcome.garbage.is_empty()
+                    && match &outcome.end {
+                        End::Waiting(late) => late.iter().all(|response| response.status >= 400),
+                        End::Closed => true,
+                        _ => false,
+                    }
+            }
+            Self::Raw => outcome.responses.is_empty() && !outcome.garbage.is_empty() && outcome.end == End::Closed,
+            Self::Answers(answers, connection) => {
+                outcome.garbage.is_empty()
+                    && answers_match(answers, &outcome.responses)
+                    && match connection {
+                        Connection::Close => outcome.end == End::Closed,
+                        Connection::Keep => outcome.end == End::InSync,
+                        Connection::Either => matches!(outcome.end, End::Closed | End::InSync),
+                    }
+            }
+        }
+    }
+}
+
+impl Alternative {
+    /// Whether it is one error and close.
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::Answers(answers, Connection::Close | Connection::Either)
+            if answers.len() == 1 && answers[0].statuses.iter().all(|(first, _)| *first >= 400))
+    }
+}
+
+impl Answer {
+    fn allows(&self, response: &Response) -> bool {
+        self.statuses.iter().any(|(first, last)| (*first..=*last).contains(&response.status))
+            && self.field.as_ref().is_none_or(|name| response.field(name).is_some())
+    }
+
+    fn is_interim(&self) -> bool {
+        self.statuses.iter().all(|(_, last)| *last < 200)
+    }
+}
+
+fn answers_match(answers: &[Answer], responses: &[Response]) -> bool {
+    match (answers, responses) {
+        ([], []) => true,
+        ([answer, rest @ ..], responses) => {
+            responses.split_first().is_some_and(|(response, others)| answer.allows(response) && answers_match(rest, others))
+                || answer.optional && answers_match(rest, responses)
+        }
+        _ => false,
+    }
+}
+
+fn parse_alternative(text: &str) -> Result<Alternative, String> {
+    match text {
+        "none" => return Ok(Alternative::None),
+        "raw" => return Ok(Alternative::Raw),
+        _ => {}
+    }
+    let (list, connection) = if let Some(list) = text.strip_suffix(" close") {
+        (list, Connection::Close)
+    } else if let Some(list) = text.strip_suffix(" keep") {
+        (list, Connection::Keep)
+    } else {
+        (text, Connection::Either)
+    };
+    Ok(Alternative::Answers(list.split(", ").map(parse_answer).collect::<Result<_, _>>()?, connection))
+}
+
+fn parse_answer(text: &str) -> Result<Answer, String> {
+    let (text, head) = text.strip_prefix("HEAD ").map_or((text, false), |rest| (rest, true));
+    let (text, field) = text.split_once(" with ").map_or((text, None), |(rest, name)| (rest, Some(name.to_owned())));
+    let (text, optional) = text.strip_suffix('?').map_or((text, false), |rest| (rest, true));
+    let mut statuses = Vec::new();
+    for status in text.split('|') {
+        statuses.push(match status {
+            "error" => (400, 599),
+            "1xx" => (100, 199),
+            "2xx" => (200, 299),
+            "3xx" => (300, 399),
+            "4xx" => (400, 499),
+            "5xx" => (500, 599),
+            _ => match status.parse() {
+                Ok(number @ 100..=599) => (number, number),
+                _ => return Err(format!("not a status: {status}")),
+            },
+        });
+    }
+    Ok(Answer { statuses, head, optional, field })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{End, Expect, Outcome};
+    use crate::response::Response;
+
+    fn outcome(statuses: &[u16], end: End) -> Outcome {
+        let responses = statuses.iter().map(|status| Response { status: *status, ..Response::default() }).collect();
+        Outcome { responses, garbage: Vec::new(), end }
+    }
+
+    #[test]
+    fn outcomes_against_expectations() {
+        let out_of_sync = End::OutOfSync(String::new());
+        let late = |status| End::Waiting(vec![Response { status, ..Response::default() }]);
+        for (expect, statuses, end, right) in [
+            ("400 close", &[400][..], End::Closed, true),
+            ("400 close", &[400], End::InSync, false),
+            ("400 close", &[400, 200], End::Closed, false),
+            ("400|501 close", &[501], End::Closed, true),
+            ("error", &[404], End::InSync, true),
+            ("error", &[404], out_of_sync.clone(), false),
+            ("2xx keep", &[204], End::InSync, true),
+            ("2xx keep", &[204], End::Closed, false),
+            ("2xx, 404", &[200, 404], End::Closed, true),
+            ("2xx, 404", &[200], End::Closed, false),
+            ("400 close or 2xx", &[200], End::InSync, true),
+            ("100?, 2xx", &[200], End::InSync, true),
+            ("100?, 2xx", &[100, 200], End::InSync, true),
+            ("100, 2xx", &[200], End::InSync, false),
+            ("2xx", &[100, 200], End::InSync, false),
+            ("none", &[], End::Waiting(Vec::new()), true),
+            ("none", &[], late(400), true),
+            ("none", &[], late(200), false),
+            ("none", &[], End::Closed, true),
+            ("none", &[400], End::Closed, false),
+            ("405 with Allow", &[405], End::InSync, false),
+        ] {
+            let parsed = Expect::parse(expect).expect("a valid expectation");
+            assert_eq!(parsed.check(&outcome(statuses, end.clone()), false).is_ok(), right, "{expect}: {statuses:?} {end:?}");
+        }
+        let silent = outcome(&[], End::Closed);
+        let refusal = Expect::parse("400 close").expect("a valid expectation");
+        assert!(refusal.check(&silent, true).is_ok());
+        assert!(refusal.check(&silent, false).is_err());
+        for wrong in ["", "600", "2xx and close", "4xy", "none close"] {
+            assert!(Expect::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

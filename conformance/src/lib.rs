@@ -1,0 +1,19 @@
+//! Raw HTTP/1 requests, what servers must make of them, and a client that finds out.
+//!
+//! The cases are text files in `http1/`; `README.md` says how they are written. This crate reads them ([`load`]), sends
+//! one to a server ([`Client`]) and judges what came back ([`Expect::check`]). It needs nothing but the standard library, so
+//! that tests of any crate can use it.
+
+mod case;
+mod client;
+mod expect;
+mod response;
+mod suite;
+mod text;
+
+pub use case::{Case, ParseError, load, parse};
+pub use client::{Client, Feed, PROBE_BODY, PROBE_FILE};
+pub use expect::{End, Expect, Outcome};
+pub use response::{ParseStep, Response};
+pub use suite::{Failure, Suite};
+pub use text::escape;

@@ -1,0 +1,74 @@
+//! Runs many cases at once against one server.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::case::Case;
+use crate::client::{Client, Feed};
+use crate::expect::Outcome;
+
+/// How a server is tested.
+#[derive(Clone, Debug)]
+pub struct Suite {
+    /// Where and how patiently.
+    pub client: Client,
+    /// Whether each input is also fed byte by byte, which must change nothing.
+    pub split: bool,
+    /// Whether Tailcoat's own choices are tested where the RFC allows several, and that it never closes without an answer.
+    pub tailcoat: bool,
+    /// Connections at a time.
+    pub connections: usize,
+}
+
+/// A case that failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Index of the case.
+    pub case: usize,
+    /// What was expected and what came.
+    pub message: String,
+}
+
+impl Suite {
+    /// Runs the cases and returns those that failed, in order.
+    pub fn run(&self, cases: &[Case]) -> Vec<Failure> {
+        let next = AtomicUsize::new(0);
+        let failures = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..self.connections.min(cases.len()) {
+                scope.spawn(|| {
+                    loop {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(case) = cases.get(index) else { break };
+                        if let Err(message) = self.run_case(case) {
+                            failures.lock().expect("no thread panics").push(Failure { case: index, message });
+                        }
+                    }
+                });
+            }
+        });
+        let mut failures = failures.into_inner().expect("no thread panics");
+        failures.sort_by_key(|failure| failure.case);
+        failures
+    }
+
+    fn run_case(&self, case: &Case) -> Result<(), String> {
+        let outcome = self.check(case, Feed::Whole)?;
+        if self.split {
+            let split = self.check(case, Feed::Split).map_err(|message| format!("byte by byte: {message}"))?;
+            if !split.is_same_as(&outcome) {
+                return Err(format!("in one write: {outcome}, byte by byte: {split}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, case: &Case, feed: Feed) -> Result<Outcome, String> {
+        let outcome = self.client.run(&case.input, &case.expect, feed).map_err(|error| error.to_string())?;
+        case.expect.check(&outcome, !self.tailcoat)?;
+        if let (true, Some(choice)) = (self.tailcoat, &case.tailcoat) {
+            choice.check(&outcome, false).map_err(|message| format!("by our own choice: {message}"))?;
+        }
+        Ok(outcome)
+    }
+}
