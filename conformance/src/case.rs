@@ -93,10 +93,8 @@ struct Draft {
     source: String,
     expect: Option<Expect>,
     tailcoat: Option<Expect>,
-    /// `let` lines: name and text.
-    lets: Vec<(String, String)>,
-    /// `each` lines: name and values.
-    families: Vec<(String, Vec<Vec<u8>>)>,
+    /// `let` lines (one value) and `each` lines (one or more): name and values, as written.
+    variables: Vec<(String, Vec<String>)>,
     /// Pieces of the input, and whether CRLF follows.
     input: Vec<(String, bool)>,
 }
@@ -123,9 +121,9 @@ impl Draft {
             "why" => {}
             _ => {
                 if let Some(name) = key.strip_prefix("let ") {
-                    self.lets.push((name.into(), value.into()));
+                    self.variables.push((name.into(), vec![value.into()]));
                 } else if let Some(name) = key.strip_prefix("each ") {
-                    self.families.push((name.into(), read_values(value)?));
+                    self.variables.push((name.into(), read_values(value)));
                 } else {
                     return Err(format!("unknown key {key}"));
                 }
@@ -141,19 +139,17 @@ impl Draft {
         if self.rfc.is_empty() || self.source.is_empty() {
             return Err(at("no `rfc` or no `from`".into()));
         }
-        let members: usize = self.families.iter().map(|(_, values)| values.len()).product();
+        let members: usize = self.variables.iter().map(|(_, values)| values.len()).product();
         for member in 0..members {
             let mut variables = Variables::new();
             let mut name = format!("{stem}/{}", self.name);
             let mut index = member;
-            for (variable, values) in &self.families {
-                let value = &values[index % values.len()];
+            for (variable, values) in &self.variables {
+                let value = unescape(&values[index % values.len()], &variables).map_err(at)?;
                 index /= values.len();
-                name.push_str(&format!(" {variable}={}", escape(value)));
-                variables.insert(variable.clone(), value.clone());
-            }
-            for (variable, text) in &self.lets {
-                let value = unescape(text, &variables).map_err(at)?;
+                if values.len() > 1 {
+                    name.push_str(&format!(" {variable}={}", escape(&value)));
+                }
                 variables.insert(variable.clone(), value);
             }
             let mut input = Vec::new();
@@ -177,18 +173,16 @@ impl Draft {
 }
 
 /// The values of an `each` line: separated by ` | `; `\x00..\x1f` is each byte of that range.
-fn read_values(text: &str) -> Result<Vec<Vec<u8>>, String> {
-    let none = Variables::new();
+fn read_values(text: &str) -> Vec<String> {
+    let byte = |escape: &str| u8::from_str_radix(escape.strip_prefix("\\x")?, 16).ok();
     let mut values = Vec::new();
     for item in text.split(" | ") {
-        match item.split_once("..").map(|(first, last)| (unescape(first, &none), unescape(last, &none))) {
-            Some((Ok(first), Ok(last))) if first.len() == 1 && last.len() == 1 => {
-                values.extend((first[0]..=last[0]).map(|byte| vec![byte]));
-            }
-            _ => values.push(unescape(item, &none)?),
+        match item.split_once("..").map(|(first, last)| (byte(first), byte(last))) {
+            Some((Some(first), Some(last))) => values.extend((first..=last).map(|byte| format!("\\x{byte:02x}"))),
+            _ => values.push(item.into()),
         }
     }
-    Ok(values)
+    values
 }
 
 #[cfg(test)]

@@ -49,7 +49,8 @@ impl Client {
             return Ok(Outcome { responses, garbage, end: End::Closed });
         }
         let answered = responses.iter().any(|response| response.status >= 200);
-        let end = if answered { exchange.probe(self)? } else { exchange.finish(self)? };
+        let is_complete = answered && !expect.may_be_incomplete();
+        let end = if is_complete { exchange.probe(self)? } else { exchange.finish(self)? };
         Ok(Outcome { responses, garbage, end })
     }
 }
@@ -122,9 +123,8 @@ impl Exchange<'_> {
                     ParseStep::Garbage(_) => return Ok((responses, std::mem::take(&mut self.received))),
                 }
             }
-            let missing = !self.received.is_empty()
-                || responses.len() < self.expect.answers_max()
-                || self.expect.must_close();
+            let missing =
+                !self.received.is_empty() || responses.len() < self.expect.answers_max() || self.expect.must_close();
             let left = deadline.saturating_duration_since(Instant::now());
             // What may be all there is has a shorter deadline than what is surely not.
             let surely_missing = missing && !(responses.is_empty() && self.expect.may_wait());
@@ -184,5 +184,8 @@ fn is_timeout(error: &std::io::Error) -> bool {
 }
 
 fn is_disconnect(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::NotConnected | ErrorKind::ConnectionAborted)
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::NotConnected | ErrorKind::ConnectionAborted
+    )
 }

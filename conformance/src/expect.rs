@@ -13,7 +13,7 @@ pub enum End {
     InSync,
     /// A request sent afterwards got something else: the server takes its bytes for something else than they are.
     OutOfSync(String),
-    /// The server gave no answer and waits for more; then our half was closed, and these answers came.
+    /// The server waits for more, whether it answered already or not; then our half was closed, and this came.
     Waiting(Vec<Response>),
 }
 
@@ -63,10 +63,11 @@ impl Outcome {
 /// The outcomes that are right, as the `expect` line of a case says.
 ///
 /// Alternatives are separated by ` or `. Each is a list of answers, then `close` (the server must close the connection),
-/// `keep` (it must not) or nothing (either, but if it stays open, the next request must get its own answer).
+/// `keep` (it must not), `awaits` (it must not, but the input is incomplete) or nothing (close or keep). If a complete input
+/// leaves the connection open, the next request must get its own answer.
 /// An answer is `400`, `400|501`, `2xx`, `error` (any 4xx or 5xx), with `HEAD` before it if it answers a HEAD request, `?`
 /// behind it if it may be missing, `with Name` if it must have that field. `none`: no answer, the server waits for
-/// more. `raw`: bytes that are no HTTP/1 response (HTTP/0.9), and close.
+/// more. `raw`: bytes that are no HTTP/1 response (HTTP/0.9, HTTP/2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expect {
     alternatives: Vec<Alternative>,
@@ -93,6 +94,7 @@ struct Answer {
 enum Connection {
     Close,
     Keep,
+    Awaits,
     Either,
 }
 
@@ -116,11 +118,7 @@ impl Expect {
         let allows = |alternative: &Alternative| {
             alternative.allows(outcome) || silent_close && is_silent && alternative.is_refusal()
         };
-        if self.alternatives.iter().any(allows) {
-            Ok(())
-        } else {
-            Err(format!("expected {self}, got {outcome}"))
-        }
+        if self.alternatives.iter().any(allows) { Ok(()) } else { Err(format!("expected {self}, got {outcome}")) }
     }
 
     /// The greatest number of answers that can come.
@@ -141,6 +139,11 @@ impl Expect {
     /// Whether nothing may come at all.
     pub(crate) fn may_wait(&self) -> bool {
         self.alternatives.contains(&Alternative::None)
+    }
+
+    /// Whether the input may be incomplete, so that whatever is sent behind it would be part of it.
+    pub(crate) fn may_be_incomplete(&self) -> bool {
+        self.alternatives.iter().any(|alternative| matches!(alternative, Alternative::Answers(_, Connection::Awaits)))
     }
 
     /// Whether the connection must be closed in the end, whatever is answered.
@@ -168,18 +171,21 @@ impl Alternative {
                 outcome.responses.is_empty()
                     && outcome.garbage.is_empty()
                     && match &outcome.end {
-                        End::Waiting(late) => late.iter().all(|response| response.status >= 400),
+                        End::Waiting(late) => late.iter().all(Response::is_error),
                         End::Closed => true,
                         _ => false,
                     }
             }
-            Self::Raw => outcome.responses.is_empty() && !outcome.garbage.is_empty() && outcome.end == End::Closed,
+            Self::Raw => !outcome.garbage.is_empty() && outcome.responses.iter().all(|response| response.status == 101),
             Self::Answers(answers, connection) => {
                 outcome.garbage.is_empty()
                     && answers_match(answers, &outcome.responses)
                     && match connection {
                         Connection::Close => outcome.end == End::Closed,
                         Connection::Keep => outcome.end == End::InSync,
+                        Connection::Awaits => {
+                            matches!(&outcome.end, End::Waiting(late) if late.iter().all(Response::is_error))
+                        }
                         Connection::Either => matches!(outcome.end, End::Closed | End::InSync),
                     }
             }
@@ -210,7 +216,9 @@ fn answers_match(answers: &[Answer], responses: &[Response]) -> bool {
     match (answers, responses) {
         ([], []) => true,
         ([answer, rest @ ..], responses) => {
-            responses.split_first().is_some_and(|(response, others)| answer.allows(response) && answers_match(rest, others))
+            responses
+                .split_first()
+                .is_some_and(|(response, others)| answer.allows(response) && answers_match(rest, others))
                 || answer.optional && answers_match(rest, responses)
         }
         _ => false,
@@ -227,6 +235,8 @@ fn parse_alternative(text: &str) -> Result<Alternative, String> {
         (list, Connection::Close)
     } else if let Some(list) = text.strip_suffix(" keep") {
         (list, Connection::Keep)
+    } else if let Some(list) = text.strip_suffix(" awaits") {
+        (list, Connection::Awaits)
     } else {
         (text, Connection::Either)
     };
@@ -293,7 +303,11 @@ mod tests {
             ("405 with Allow", &[405], End::InSync, false),
         ] {
             let parsed = Expect::parse(expect).expect("a valid expectation");
-            assert_eq!(parsed.check(&outcome(statuses, end.clone()), false).is_ok(), right, "{expect}: {statuses:?} {end:?}");
+            assert_eq!(
+                parsed.check(&outcome(statuses, end.clone()), false).is_ok(),
+                right,
+                "{expect}: {statuses:?} {end:?}"
+            );
         }
         let silent = outcome(&[], End::Closed);
         let refusal = Expect::parse("400 close").expect("a valid expectation");

@@ -12,6 +12,11 @@ pub struct Response {
 }
 
 impl Response {
+    /// Whether its status is 4xx or 5xx.
+    pub fn is_error(&self) -> bool {
+        self.status >= 400
+    }
+
     /// The value of the first field of this name, in any case.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
@@ -104,7 +109,8 @@ fn read_chunks(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, &'static str> {
     let mut at = 0;
     loop {
         let Some(line) = bytes[at..].windows(2).position(|window| window == b"\r\n") else { return Ok(None) };
-        let size = std::str::from_utf8(&bytes[at..at + line]).ok().and_then(|size| usize::from_str_radix(size, 16).ok());
+        let size =
+            std::str::from_utf8(&bytes[at..at + line]).ok().and_then(|size| usize::from_str_radix(size, 16).ok());
         let size = size.ok_or("a malformed chunk size")?;
         at += line + 2;
         let Some(data) = bytes.get(at..at + size + 2) else { return Ok(None) };
