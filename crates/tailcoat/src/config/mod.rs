@@ -1,5 +1,106 @@
 //! The configuration: text in, a checked and immutable [`Config`] out.
+//!
+//! The way of a text: [`text`] checks that it is KDL, [`read`] holds each node against the table in [`options`], whose
+//! values [`value`] reads, [`build`] puts the parts together, and [`cross_check`] looks at the whole. Each notes what
+//! is wrong in [`Diagnostics`] and goes on, so that one run finds all.
 
+mod build;
+mod cross_check;
+mod diagnostic;
+mod lex;
 mod model;
+mod options;
+mod read;
+mod suggest;
+#[cfg(test)]
+mod tests;
+mod text;
+mod value;
 
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
 pub use model::*;
+pub use text::{NESTING_MAX, TEXT_BYTES_MAX};
+
+use build::Draft;
+
+/// Where the configuration is if nobody says otherwise.
+pub const DEFAULT_PATH: &str = "/etc/tailcoat/tailcoat.kdl";
+
+/// Where a configuration came from: what a reload reads again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A file; `-` is standard input, which can't be read again.
+    File(PathBuf),
+    /// The command line of `serve`.
+    CommandLine,
+}
+
+/// What came of checking a configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checked {
+    /// The configuration; `None` if there was an error.
+    pub config: Option<Config>,
+    /// What was found. There may be warnings beside a configuration.
+    pub diagnostics: Diagnostics,
+}
+
+/// Reads and checks a configuration file and those it includes.
+///
+/// # Errors
+///
+/// If the file can't be read. All else is in the diagnostics.
+pub fn check_file(path: &Path) -> io::Result<Checked> {
+    let bytes = text::read_bytes(path)?;
+    let full = std::path::absolute(path)?;
+    let directory = full.parent().unwrap_or(Path::new("/"));
+    Ok(check_bytes(&path.display().to_string(), bytes, directory))
+}
+
+/// Reads and checks a configuration from a stream, such as standard input; messages call it `name`, and relative paths
+/// start from `directory`, which is absolute.
+///
+/// # Errors
+///
+/// If the stream can't be read. All else is in the diagnostics.
+pub fn check_stream(name: &str, stream: impl io::Read, directory: &Path) -> io::Result<Checked> {
+    Ok(check_bytes(name, text::read_bytes_from(stream)?, directory))
+}
+
+/// Checks a configuration; messages call it `name`, and relative paths start from `directory`, which is absolute.
+pub fn check_bytes(name: &str, bytes: Vec<u8>, directory: &Path) -> Checked {
+    let mut diagnostics = Diagnostics::default();
+    let source = text::to_source(name, bytes, directory, &mut diagnostics);
+    let config = if diagnostics.has_error() { None } else { check_source(&source, &mut diagnostics) };
+    diagnostics.sort();
+    Checked { config: config.filter(|_| !diagnostics.has_error()), diagnostics }
+}
+
+/// Reads an address to listen on, as in the option `listen`; relative paths of unix sockets start from `directory`.
+///
+/// # Errors
+///
+/// What is wrong with it, for a person.
+pub fn listen_from_text(text: &str, directory: &Path) -> Result<Vec<Listen>, String> {
+    value::parse_listen(text, directory).map_err(|wrong| match wrong.help {
+        Some(help) => format!("{}; {help}", wrong.message),
+        None => wrong.message,
+    })
+}
+
+fn check_source(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<Config> {
+    let document = text::parse_document(source, diagnostics)?;
+    let mut draft = Draft::default();
+    draft.read(source, &document, diagnostics);
+    draft.complete();
+    if draft.sites.is_empty() && !diagnostics.has_error() {
+        let finding = read::Finding::new(0..0, "there is no site", "")
+            .help("a site is such as `site \"example.com\" { root \"/srv/www\" }`".to_owned());
+        read::Reader { source: source.clone(), diagnostics }.error(finding);
+    }
+    cross_check::cross_check(&draft, diagnostics);
+    Some(draft.into_config())
+}

@@ -1,0 +1,320 @@
+//! From the settings of a text to a [`Config`].
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kdl::KdlDocument;
+
+use super::diagnostic::{Diagnostics, Severity, Source};
+use super::model::*;
+use super::options::{Place, Set};
+use super::read::{Finding, Reader, Setting};
+use super::text::{parse_document, read_bytes, to_source};
+use super::value::{Value, Values};
+
+/// Most files that one `include` may read.
+const INCLUDED_FILES_MAX: usize = 10_000;
+
+/// What all sites may share, or a site may have of its own.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Shared {
+    pub(super) error_pages: Vec<ErrorPage>,
+    /// `None` if nothing is said, `Some(None)` for none.
+    pub(super) access_log: Option<Option<AccessLog>>,
+}
+
+/// A configuration that is being put together.
+#[derive(Default)]
+pub(super) struct Draft {
+    pub(super) server: Server,
+    pub(super) limits: Limits,
+    pub(super) cache: Cache,
+    shared: Shared,
+    /// How all sites serve files.
+    files: Vec<FileSetting>,
+    pub(super) sites: Vec<SiteDraft>,
+    /// Blocks and options that were given, to tell when one is given again by another file.
+    given: Vec<(&'static str, Arc<Source>, Range<usize>)>,
+}
+
+/// A setting of how files are served, kept until it is known for which.
+type FileSetting = (fn(&mut Files, &Values), Values);
+
+/// A site that is being put together, and where in the text its parts are.
+pub(super) struct SiteDraft {
+    pub(super) source: Arc<Source>,
+    /// The word `site`.
+    pub(super) span: Range<usize>,
+    /// Whether all that is said of it could be understood, so that what follows from it is worth a message.
+    pub(super) is_whole: bool,
+    pub(super) site: Site,
+    pub(super) name_spans: Vec<Range<usize>>,
+    pub(super) listen_span: Range<usize>,
+    /// Where each route is.
+    pub(super) route_spans: Vec<Range<usize>>,
+    pub(super) error_page_spans: Vec<Range<usize>>,
+    shared: Shared,
+    files: Vec<FileSetting>,
+    /// How the files of each route that has some are served.
+    route_files: Vec<(usize, Vec<FileSetting>)>,
+}
+
+impl Draft {
+    /// Takes over all that a text says, and the files it includes.
+    pub(super) fn read(&mut self, source: &Arc<Source>, document: &KdlDocument, diagnostics: &mut Diagnostics) {
+        self.read_top(source, document, true, diagnostics);
+    }
+
+    fn read_top(
+        &mut self,
+        source: &Arc<Source>,
+        document: &KdlDocument,
+        may_include: bool,
+        diagnostics: &mut Diagnostics,
+    ) {
+        for setting in (Reader { source: source.clone(), diagnostics }).read(document, Place::Top) {
+            if !self.is_first(&setting, source, diagnostics) {
+                continue;
+            }
+            match setting.option.set {
+                Set::Block(Place::Site) => {
+                    let errors_before = diagnostics.error_count();
+                    let mut site = SiteDraft::read(source, &setting, diagnostics);
+                    site.is_whole = setting.is_whole && diagnostics.error_count() == errors_before;
+                    self.sites.push(site);
+                }
+                Set::Block(place) => self.read_block(source, &setting, place, diagnostics),
+                Set::Files(set) => self.files.push((set, setting.values)),
+                Set::Shared(set) => set(&mut self.shared, &setting.values),
+                Set::Include if may_include => self.include(source, &setting, diagnostics),
+                Set::Include => Reader { source: source.clone(), diagnostics }.error(Finding::new(
+                    setting.span,
+                    "an included file includes no others",
+                    "leave this out",
+                )),
+                Set::Server(_) | Set::Limits(_) | Set::Cache(_) | Set::Site(_) => {
+                    unreachable!("the table has no such option outside of blocks")
+                }
+            }
+        }
+    }
+
+    /// Whether no other file has given this option; within a file the reader sees to it.
+    fn is_first(&mut self, setting: &Setting<'_>, source: &Arc<Source>, diagnostics: &mut Diagnostics) -> bool {
+        let name = setting.option.name;
+        if setting.option.repeatable {
+            return true;
+        }
+        if let Some((_, first, span)) = self.given.iter().find(|(known, ..)| *known == name) {
+            let finding = Finding::new(setting.span.clone(), format!("`{name}` is given twice"), "again here").related(
+                first.clone(),
+                span.clone(),
+                "first here",
+            );
+            Reader { source: source.clone(), diagnostics }.error(finding);
+            return false;
+        }
+        self.given.push((name, source.clone(), setting.span.clone()));
+        true
+    }
+
+    fn read_block(&mut self, source: &Arc<Source>, setting: &Setting<'_>, place: Place, diagnostics: &mut Diagnostics) {
+        let Some(document) = setting.children else { return };
+        for setting in (Reader { source: source.clone(), diagnostics }).read(document, place) {
+            match setting.option.set {
+                Set::Server(set) => set(&mut self.server, &setting.values),
+                Set::Limits(set) => set(&mut self.limits, &setting.values),
+                Set::Cache(set) => set(&mut self.cache, &setting.values),
+                _ => unreachable!("the table has no such option {}", place.describe()),
+            }
+        }
+        if place == Place::Limits && self.limits.target_bytes_max > self.limits.head_bytes_max {
+            let finding = Finding::new(setting.span.clone(), "`target-bytes-max` is above `head-bytes-max`", "in here")
+                .help("the target is a part of the head: raise `head-bytes-max`".to_owned());
+            Reader { source: source.clone(), diagnostics }.error(finding);
+        }
+    }
+
+    fn include(&mut self, source: &Arc<Source>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
+        let pattern = setting.values.file("file").unwrap_or_default();
+        let files = match expand(&pattern) {
+            Ok(files) => files,
+            Err(error) => {
+                let message = format!("{}: {error}", pattern.display());
+                let finding = Finding::new(setting.span.clone(), message, "included here");
+                return Reader { source: source.clone(), diagnostics }.error(finding);
+            }
+        };
+        for file in files {
+            match read_bytes(&file) {
+                Ok(bytes) => {
+                    let directory = file.parent().unwrap_or(Path::new("/"));
+                    let included = to_source(&file.display().to_string(), bytes, directory, diagnostics);
+                    if let Some(document) = parse_document(&included, diagnostics) {
+                        self.read_top(&included, &document, false, diagnostics);
+                    }
+                }
+                Err(error) => {
+                    let message = format!("{}: {error}", file.display());
+                    let finding = Finding::new(setting.span.clone(), message, "included here");
+                    Reader { source: source.clone(), diagnostics }.error(finding);
+                }
+            }
+        }
+    }
+
+    /// The sites' settings in full: what a site doesn't say is as for all sites.
+    pub(super) fn complete(&mut self) {
+        for draft in &mut self.sites {
+            draft.complete(&self.shared, &self.files);
+        }
+    }
+
+    /// The configuration.
+    pub(super) fn into_config(self) -> Config {
+        Config {
+            server: self.server,
+            limits: self.limits,
+            cache: self.cache,
+            sites: self.sites.into_iter().map(|draft| draft.site).collect(),
+            access_log: self.shared.access_log.flatten(),
+        }
+    }
+}
+
+impl SiteDraft {
+    fn read(source: &Arc<Source>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) -> Self {
+        let mut draft = Self {
+            source: source.clone(),
+            span: setting.span.clone(),
+            is_whole: true,
+            site: Site::default(),
+            name_spans: Vec::new(),
+            listen_span: setting.span.clone(),
+            route_spans: Vec::new(),
+            error_page_spans: Vec::new(),
+            shared: Shared::default(),
+            files: Vec::new(),
+            route_files: Vec::new(),
+        };
+        for (value, span) in setting.values.all("name") {
+            let Value::Host(host) = value else { unreachable!("a name is {value:?}") };
+            draft.site.names.push(host.clone());
+            draft.name_spans.push(span.clone());
+        }
+        if let Some(document) = setting.children {
+            draft.read_options(source, document, diagnostics);
+        }
+        draft
+    }
+
+    fn read_options(&mut self, source: &Arc<Source>, document: &KdlDocument, diagnostics: &mut Diagnostics) {
+        for setting in (Reader { source: source.clone(), diagnostics }).read(document, Place::Site) {
+            match setting.option.set {
+                Set::Site(set) => {
+                    set(&mut self.site, &setting.values);
+                    if setting.option.name == "listen" {
+                        self.listen_span = setting.span.clone();
+                    }
+                }
+                Set::Shared(set) => set(&mut self.shared, &setting.values),
+                Set::Files(set) => self.files.push((set, setting.values)),
+                Set::Block(_) => self.read_files(source, &setting, diagnostics),
+                _ => unreachable!("the table has no such option in a site"),
+            }
+            self.route_spans.resize(self.site.routes.len(), setting.span.clone());
+            self.error_page_spans.resize(self.shared.error_pages.len(), setting.span);
+        }
+    }
+
+    /// A `files` block: a route whose files are known when the whole site is.
+    fn read_files(&mut self, source: &Arc<Source>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
+        let mut settings: Vec<FileSetting> = Vec::new();
+        if setting.values.get("root").is_some() {
+            settings.push((
+                |files, values| files.root.pieces = values.root("root").unwrap_or_default(),
+                setting.values.clone(),
+            ));
+        }
+        if let Some(document) = setting.children {
+            for inner in (Reader { source: source.clone(), diagnostics }).read(document, Place::Files) {
+                let Set::Files(set) = inner.option.set else {
+                    unreachable!("the table has only such options in files")
+                };
+                settings.push((set, inner.values));
+            }
+        }
+        let path = setting.values.path_pattern("path").unwrap_or(PathPattern::Any);
+        self.route_files.push((self.site.routes.len(), settings));
+        self.site.routes.push(Route { path, handler: Handler::Files(Files::below("")) });
+    }
+
+    fn complete(&mut self, shared: &Shared, of_all: &[FileSetting]) {
+        let mut files = Files::below("");
+        for (set, values) in of_all.iter().chain(&self.files) {
+            set(&mut files, values);
+        }
+        for (route, settings) in &self.route_files {
+            let mut files = files.clone();
+            for (set, values) in settings {
+                set(&mut files, values);
+            }
+            self.site.routes[*route].handler = Handler::Files(files);
+        }
+        if has_root(&files) {
+            self.site.routes.push(Route { path: PathPattern::Any, handler: Handler::Files(files) });
+            self.route_spans.push(self.span.clone());
+        }
+        if self.site.listen.is_empty() {
+            self.site.listen = super::value::all_addresses(DEFAULT_PORT);
+        }
+        self.site.default |= self.site.names.is_empty();
+        self.site.error_pages = self.shared.error_pages.iter().chain(&shared.error_pages).cloned().collect();
+        // Where there is no log of all sites, there is nothing to turn off.
+        self.site.access_log_off = self.shared.access_log == Some(None) && matches!(shared.access_log, Some(Some(_)));
+        self.site.access_log = self.shared.access_log.clone().flatten();
+    }
+}
+
+/// Where a site listens that doesn't say.
+const DEFAULT_PORT: u16 = 80;
+
+/// Whether files were given a root.
+pub(super) fn has_root(files: &Files) -> bool {
+    files.root.pieces.iter().any(|piece| !matches!(piece, RootPiece::Literal(text) if text.is_empty()))
+}
+
+/// The files that a pattern with at most one `*`, in the last part of the path, stands for.
+fn expand(pattern: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let name = pattern.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let Some((before, after)) = name.split_once('*') else { return Ok(vec![pattern.to_owned()]) };
+    let directory = pattern.parent().unwrap_or(Path::new("/"));
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?.file_name();
+        let fits = entry.to_str().is_some_and(|name| {
+            name.len() >= before.len() + after.len()
+                && name.starts_with(before)
+                && name.ends_with(after)
+                && !name.starts_with('.')
+        });
+        if fits {
+            files.push(directory.join(entry));
+        }
+        if files.len() > INCLUDED_FILES_MAX {
+            return Err(std::io::Error::other(format!("more than {INCLUDED_FILES_MAX} files")));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Notes a finding about a site.
+pub(super) fn note(draft: &SiteDraft, severity: Severity, finding: Finding, diagnostics: &mut Diagnostics) {
+    let mut reader = Reader { source: draft.source.clone(), diagnostics };
+    match severity {
+        Severity::Error => reader.error(finding),
+        Severity::Warning => reader.warning(finding),
+    }
+}

@@ -1,0 +1,232 @@
+//! What only shows when all sites are known: conflicts between them, and things that can't work.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::build::{Draft, SiteDraft, has_root, note};
+use super::diagnostic::{Diagnostics, Severity};
+use super::model::*;
+use super::read::Finding;
+
+/// Notes conflicts within and between sites.
+pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
+    check_names(draft, diagnostics);
+    check_defaults(draft, diagnostics);
+    check_unix_modes(draft, diagnostics);
+    for site in whole_sites(draft) {
+        check_handlers(site, diagnostics);
+        check_order(site, diagnostics);
+        check_files(site, diagnostics);
+        check_error_pages(site, diagnostics);
+    }
+}
+
+/// The sites that could be understood: what follows from an error is not worth a message of its own.
+fn whole_sites(draft: &Draft) -> impl Iterator<Item = &SiteDraft> {
+    draft.sites.iter().filter(|site| site.is_whole)
+}
+
+/// A name belongs to one site of a listener.
+fn check_names(draft: &Draft, diagnostics: &mut Diagnostics) {
+    let mut known: HashMap<(&Listen, &HostPattern), (&SiteDraft, usize)> = HashMap::new();
+    for site in whole_sites(draft) {
+        for (index, name) in site.site.names.iter().enumerate() {
+            // One finding a name, even if it conflicts on several addresses.
+            if let Some((other, first)) = site.site.listen.iter().find_map(|listen| known.get(&(listen, name))) {
+                let message = format!("`{}` is named twice on the same address", display_host(name));
+                let finding = Finding::new(site.name_spans[index].clone(), message, "again here").related(
+                    other.source.clone(),
+                    other.name_spans[*first].clone(),
+                    "first here",
+                );
+                note(site, Severity::Error, finding, diagnostics);
+                continue;
+            }
+            for listen in &site.site.listen {
+                known.insert((listen, name), (site, index));
+            }
+        }
+    }
+}
+
+/// A listener has one default site.
+fn check_defaults(draft: &Draft, diagnostics: &mut Diagnostics) {
+    let mut known: HashMap<&Listen, &SiteDraft> = HashMap::new();
+    for site in whole_sites(draft).filter(|site| site.site.default) {
+        if let Some((listen, other)) =
+            site.site.listen.iter().find_map(|listen| known.get(listen).map(|other| (listen, other)))
+        {
+            let message = format!("two default sites on {}", display_listen(listen));
+            let finding = Finding::new(site.span.clone(), message, "the second")
+                .related(other.source.clone(), other.span.clone(), "the first")
+                .help("a site without names is a default; give one of them names, or another address".to_owned());
+            note(site, Severity::Error, finding, diagnostics);
+            continue;
+        }
+        for listen in &site.site.listen {
+            known.insert(listen, site);
+        }
+    }
+}
+
+/// A unix socket has one set of permissions.
+fn check_unix_modes(draft: &Draft, diagnostics: &mut Diagnostics) {
+    let mut known: HashMap<&Path, (u32, &SiteDraft)> = HashMap::new();
+    for site in whole_sites(draft) {
+        for listen in &site.site.listen {
+            let Listen::Unix(path, mode) = listen else { continue };
+            match known.get(path.as_path()) {
+                Some((first, other)) if first != mode => {
+                    let message = format!("{} has two sets of permissions", path.display());
+                    let finding = Finding::new(site.listen_span.clone(), message, "others here").related(
+                        other.source.clone(),
+                        other.listen_span.clone(),
+                        "first here",
+                    );
+                    note(site, Severity::Error, finding, diagnostics);
+                }
+                Some(_) => {}
+                None => {
+                    known.insert(path, (*mode, site));
+                }
+            }
+        }
+    }
+}
+
+/// A site answers something, and each `files` knows where they are.
+fn check_handlers(site: &SiteDraft, diagnostics: &mut Diagnostics) {
+    if site.site.routes.is_empty() {
+        let finding = Finding::new(site.span.clone(), "this site has nothing to serve", "no `root` inside")
+            .help("add such as `root \"/srv/www\"`, a `redirect` or a `respond`".to_owned());
+        note(site, Severity::Error, finding, diagnostics);
+    }
+    for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
+        let Handler::Files(files) = &route.handler else { continue };
+        if !has_root(files) {
+            let finding = Finding::new(span.clone(), "these files have no root", "no `root` inside, nor in the site")
+                .help("add such as `root \"/srv/downloads\"`".to_owned());
+            note(site, Severity::Error, finding, diagnostics);
+        }
+        if files.compress_bytes_min > files.compress_bytes_max {
+            let finding = Finding::new(span.clone(), "`compress-bytes-min` is above `compress-bytes-max`", "here")
+                .help("to turn compression off, write `compress off`".to_owned());
+            note(site, Severity::Error, finding, diagnostics);
+        }
+        if !prefix_fits(&route.path, &files.strip_prefix) {
+            let message = format!("no path of this pattern begins with `{}`", files.strip_prefix);
+            let finding = Finding::new(span.clone(), message, "`strip-prefix` in here");
+            note(site, Severity::Error, finding, diagnostics);
+        }
+    }
+}
+
+/// Whether paths of this pattern may begin with this prefix.
+fn prefix_fits(path: &PathPattern, prefix: &str) -> bool {
+    match path {
+        PathPattern::Any | PathPattern::Suffix(_) => true,
+        PathPattern::Exact(path) | PathPattern::Prefix(path) => {
+            path.starts_with(prefix) && (prefix.is_empty() || path[prefix.len()..].starts_with('/'))
+        }
+    }
+}
+
+/// A route behind one that takes all its requests is never tried.
+fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
+    let routes: Vec<_> = site.site.routes.iter().zip(&site.route_spans).collect();
+    for (index, (route, span)) in routes.iter().enumerate() {
+        let covering = routes[..index]
+            .iter()
+            .find(|(earlier, _)| !matches!(earlier.handler, Handler::Files(_)) && covers(&earlier.path, &route.path));
+        // What stands last, the site's own root, is no mistake: `redirect "*"` may be meant to close a site.
+        if let Some((_, earlier)) = covering {
+            let finding = Finding::new((*span).clone(), "this is never tried", "all its requests are answered before")
+                .related(site.source.clone(), (*earlier).clone(), "by this")
+                .help("put what is for fewer paths first".to_owned());
+            note(site, Severity::Warning, finding, diagnostics);
+        }
+    }
+}
+
+/// Whether all paths of `narrow` are paths of `wide`.
+fn covers(wide: &PathPattern, narrow: &PathPattern) -> bool {
+    match (wide, narrow) {
+        (PathPattern::Any, _) => true,
+        (PathPattern::Prefix(wide), PathPattern::Prefix(narrow) | PathPattern::Exact(narrow)) => {
+            narrow.starts_with(wide.as_str())
+        }
+        (PathPattern::Suffix(wide), PathPattern::Suffix(narrow) | PathPattern::Exact(narrow)) => {
+            narrow.ends_with(wide.as_str())
+        }
+        (PathPattern::Exact(wide), PathPattern::Exact(narrow)) => wide == narrow,
+        _ => false,
+    }
+}
+
+/// A root that isn't there is a warning: it may come later, and it must not keep the other sites from starting.
+fn check_files(site: &SiteDraft, diagnostics: &mut Diagnostics) {
+    for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
+        let Handler::Files(files) = &route.handler else { continue };
+        let Some(directory) = fixed_directory(files) else { continue };
+        let message = match std::fs::metadata(&directory) {
+            Ok(metadata) if metadata.is_dir() => continue,
+            Ok(_) => format!("the root {} is not a directory", directory.display()),
+            Err(error) => format!("the root {}: {}", directory.display(), describe_io(&error)),
+        };
+        note(site, Severity::Warning, Finding::new(span.clone(), message, "in here"), diagnostics);
+    }
+}
+
+/// The part of a root that is the same for all hosts.
+fn fixed_directory(files: &Files) -> Option<PathBuf> {
+    let [RootPiece::Literal(first), rest @ ..] = files.root.pieces.as_slice() else { return None };
+    let fixed = if rest.is_empty() { first.as_str() } else { &first[..=first.rfind('/')?] };
+    (!fixed.is_empty()).then(|| PathBuf::from(fixed))
+}
+
+fn check_error_pages(site: &SiteDraft, diagnostics: &mut Diagnostics) {
+    let site_root = site.site.routes.iter().rev().find_map(|route| match &route.handler {
+        Handler::Files(files) if route.path == PathPattern::Any => Some(files),
+        _ => None,
+    });
+    for (page, span) in site.site.error_pages.iter().zip(&site.error_page_spans) {
+        match &page.file {
+            ErrorPageFile::BelowRoot(path) if site_root.is_none() => {
+                let finding =
+                    Finding::new(span.clone(), format!("`{path}` is below the site's root, and it has none"), "here")
+                        .help("add a `root`, or write `\"file:PATH\"`".to_owned());
+                note(site, Severity::Error, finding, diagnostics);
+            }
+            ErrorPageFile::File(file) => {
+                if let Err(error) = std::fs::metadata(file) {
+                    let message = format!("the error page {}: {}", file.display(), describe_io(&error));
+                    note(site, Severity::Warning, Finding::new(span.clone(), message, "here"), diagnostics);
+                }
+            }
+            ErrorPageFile::BelowRoot(_) => {}
+        }
+    }
+}
+
+fn describe_io(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such file or directory".into(),
+        std::io::ErrorKind::PermissionDenied => "permission denied".into(),
+        _ => error.to_string(),
+    }
+}
+
+fn display_host(host: &HostPattern) -> String {
+    match host {
+        HostPattern::Exact(name) => name.clone(),
+        HostPattern::Suffix(suffix) => format!("*{suffix}"),
+    }
+}
+
+fn display_listen(listen: &Listen) -> String {
+    match listen {
+        Listen::Tcp(address) => address.to_string(),
+        Listen::Unix(path, _) => path.display().to_string(),
+        Listen::Inherited(name) => format!("systemd:{name}"),
+    }
+}

@@ -1,0 +1,252 @@
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource};
+use serde_json::json;
+
+/// A configuration text and where it came from.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Source {
+    /// What messages call it: a path, or `<stdin>`.
+    pub name: String,
+    /// The text.
+    pub text: String,
+    /// Absolute directory that relative paths in the text start from.
+    pub directory: PathBuf,
+}
+
+impl Source {
+    /// Line and column of a byte offset, both counted from 1; columns are code points.
+    pub fn position(&self, offset: usize) -> (usize, usize) {
+        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
+        let line_start = before.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
+        (line, String::from_utf8_lossy(&before[line_start..]).chars().count() + 1)
+    }
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The configuration can't be used.
+    Error,
+    /// The configuration can be used, but it is probably not what was meant.
+    Warning,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        })
+    }
+}
+
+/// One finding in a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// The text it is in.
+    pub source: Arc<Source>,
+    /// The bytes of the text it is about.
+    pub span: Range<usize>,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong, as a sentence without a full stop.
+    pub message: String,
+    /// What stands at the caret.
+    pub label: String,
+    /// What a person can do about it.
+    pub help: Option<String>,
+    /// Another place it has to do with, and what stands at the caret there.
+    pub related: Option<(Arc<Source>, Range<usize>, String)>,
+}
+
+/// The findings of one run, in the order of the text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Diagnostics {
+    list: Vec<Diagnostic>,
+    omitted: usize,
+    error_count: usize,
+}
+
+impl Diagnostics {
+    /// More findings than this are counted, but not kept: nobody reads them.
+    pub const LIST_MAX: usize = 100;
+
+    /// The findings that were kept.
+    pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.list.iter()
+    }
+
+    /// Whether there is an error among them.
+    pub fn has_error(&self) -> bool {
+        self.error_count > 0
+    }
+
+    /// Number of errors, with those that were not kept.
+    pub fn error_count(&self) -> usize {
+        self.error_count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Number of warnings, with those that were not kept.
+    pub fn warning_count(&self) -> usize {
+        self.list.len() + self.omitted - self.error_count
+    }
+
+    pub(super) fn push(&mut self, diagnostic: Diagnostic) {
+        self.error_count += usize::from(diagnostic.severity == Severity::Error);
+        if self.list.len() < Self::LIST_MAX {
+            self.list.push(diagnostic);
+        } else {
+            self.omitted += 1;
+        }
+    }
+
+    /// The findings in the order of the text; those of an included file stay together.
+    pub(super) fn sort(&mut self) {
+        let mut files: Vec<*const Source> = Vec::new();
+        for diagnostic in &self.list {
+            if !files.contains(&Arc::as_ptr(&diagnostic.source)) {
+                files.push(Arc::as_ptr(&diagnostic.source));
+            }
+        }
+        let file = |diagnostic: &Diagnostic| files.iter().position(|&file| file == Arc::as_ptr(&diagnostic.source));
+        self.list.sort_by_key(|diagnostic| (file(diagnostic), diagnostic.span.start, diagnostic.span.end));
+    }
+
+    /// For a person: each finding with its line, a caret, and help. `fancy` is colours and box drawing, for terminals.
+    pub fn to_text(&self, fancy: bool) -> String {
+        let theme = if fancy { GraphicalTheme::unicode() } else { plain_theme() };
+        let handler = GraphicalReportHandler::new_themed(theme).with_width(110).with_context_lines(1);
+        let mut text = String::new();
+        for diagnostic in &self.list {
+            // Writing to a `String` never fails.
+            let _ = handler.render_report(&mut text, &Report::new(diagnostic));
+            text.push('\n');
+        }
+        if self.omitted > 0 {
+            text.push_str(&format!("... and {} more\n", self.omitted));
+        }
+        text
+    }
+
+    /// For editors: a JSON object with `errors`, `warnings`, `omitted` (numbers) and `diagnostics`, a list of objects
+    /// with `file`, `severity`, `message`, `help` (or null), `span` (`start` and `end`, in bytes), and `line`,
+    /// `column`, `end_line`, `end_column` (from 1, in code points).
+    pub fn to_json(&self) -> String {
+        let list: Vec<_> = self.list.iter().map(diagnostic_to_json).collect();
+        let object = json!({
+            "errors": self.error_count,
+            "warnings": self.warning_count(),
+            "omitted": self.omitted,
+            "diagnostics": list,
+        });
+        format!("{object:#}")
+    }
+}
+
+fn diagnostic_to_json(diagnostic: &Diagnostic) -> serde_json::Value {
+    let (line, column) = diagnostic.source.position(diagnostic.span.start);
+    let (end_line, end_column) = diagnostic.source.position(diagnostic.span.end);
+    json!({
+        "file": diagnostic.source.name,
+        "severity": diagnostic.severity.to_string(),
+        "message": diagnostic.message,
+        "help": diagnostic.help,
+        "span": { "start": diagnostic.span.start, "end": diagnostic.span.end },
+        "line": line,
+        "column": column,
+        "end_line": end_line,
+        "end_column": end_column,
+    })
+}
+
+fn plain_theme() -> GraphicalTheme {
+    let mut theme = GraphicalTheme::none();
+    theme.characters.error = "error:".into();
+    theme.characters.warning = "warning:".into();
+    theme
+}
+
+/// A [`Diagnostic`] in miette's terms.
+#[derive(Debug)]
+struct Report<'a> {
+    diagnostic: &'a Diagnostic,
+    source: NamedSource<String>,
+    labels: Vec<LabeledSpan>,
+    help: Option<String>,
+}
+
+impl<'a> Report<'a> {
+    fn new(diagnostic: &'a Diagnostic) -> Self {
+        let mut help = diagnostic.help.clone();
+        let mut labels =
+            vec![LabeledSpan::new_primary_with_span(Some(diagnostic.label.clone()), diagnostic.span.clone())];
+        match &diagnostic.related {
+            Some((source, span, label)) if Arc::ptr_eq(source, &diagnostic.source) => {
+                labels.push(LabeledSpan::new_with_span(Some(label.clone()), span.clone()));
+            }
+            Some((source, span, label)) => {
+                let place = format!("{label}: {}:{}", source.name, source.position(span.start).0);
+                help = Some(help.map_or(place.clone(), |help| format!("{help}\n{place}")));
+            }
+            None => {}
+        }
+        let source = NamedSource::new(&diagnostic.source.name, printable(&diagnostic.source.text));
+        Self { diagnostic, source, labels, help }
+    }
+}
+
+/// The text without characters that would act on a terminal, each byte where it was.
+fn printable(text: &str) -> String {
+    text.chars()
+        .flat_map(|character| {
+            let length = if is_harmful(character) { character.len_utf8() } else { 0 };
+            (length == 0).then_some(character).into_iter().chain(std::iter::repeat_n('?', length))
+        })
+        .collect()
+}
+
+/// Characters that KDL forbids (KDL 2, "Disallowed Literal Code Points"), which are those that act on a terminal.
+pub(super) fn is_harmful(character: char) -> bool {
+    matches!(character, '\0'..='\x08' | '\x0e'..='\x1f' | '\x7f'..='\u{9f}' | '\u{200e}'..='\u{200f}'
+        | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        && character != '\u{85}'
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.diagnostic.message)
+    }
+}
+
+impl std::error::Error for Report<'_> {}
+
+impl miette::Diagnostic for Report<'_> {
+    fn severity(&self) -> Option<miette::Severity> {
+        Some(match self.diagnostic.severity {
+            Severity::Error => miette::Severity::Error,
+            Severity::Warning => miette::Severity::Warning,
+        })
+    }
+
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn miette::SourceCode> {
+        Some(&self.source)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        Some(Box::new(self.labels.iter().cloned()))
+    }
+}

@@ -1,0 +1,305 @@
+use std::time::Duration;
+
+use super::{FLAG, Kind, OPTION, OptionDefinition, Set, one};
+use crate::config::model::LogLevel;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(86_400);
+const MILLISECOND: Duration = Duration::from_millis(1);
+const GIB: u64 = 1 << 30;
+
+/// A time limit from a millisecond to a day.
+const TIMEOUT: Kind = Kind::Duration { min: MILLISECOND, max: DAY };
+
+pub(super) static SERVER: &[OptionDefinition] = &[
+    OptionDefinition {
+        name: "workers",
+        parameters: &[one("count", Kind::CountOrAuto { min: 1, max: 1024 })],
+        default: "workers auto",
+        doc: "Number of workers. `auto` is one for each core that the process may use.",
+        example: "workers 4",
+        known_as: &["worker_processes", "threads", "num-threads"],
+        set: Set::Server(|server, values| server.workers = values.number_or_auto("count").map(|count| count as usize)),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "pin-workers",
+        parameters: FLAG,
+        default: "pin-workers on",
+        doc: "Whether each worker is bound to a core of its own. Turn it off where other busy programs share the cores.",
+        example: "pin-workers off",
+        known_as: &["worker_cpu_affinity"],
+        set: Set::Server(|server, values| server.pin_workers = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "grace-time",
+        parameters: &[one("time", Kind::Duration { min: Duration::ZERO, max: DAY })],
+        default: r#"grace-time "30s""#,
+        doc: "How long the server waits for open requests when it is told to stop (SIGTERM, SIGINT).",
+        example: r#"grace-time "2m""#,
+        known_as: &["worker_shutdown_timeout", "grace_period"],
+        set: Set::Server(|server, values| server.grace_time = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "server-field",
+        parameters: FLAG,
+        default: "server-field on",
+        doc: "Whether responses carry `Server: tailcoat`.",
+        example: "server-field off",
+        known_as: &["server_tokens", "ServerTokens"],
+        set: Set::Server(|server, values| server.server_field = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "listen-backlog",
+        parameters: &[one("count", Kind::Count { min: 1, max: 1 << 20 })],
+        default: "listen-backlog 4096",
+        doc: "Length of each listener's queue of connections that wait to be accepted. The kernel caps it at \
+              `net.core.somaxconn`.",
+        example: "listen-backlog 1024",
+        known_as: &["backlog", "ListenBacklog"],
+        set: Set::Server(|server, values| server.listen_backlog = values.number("count").unwrap_or_default() as u32),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "defer-accept",
+        parameters: FLAG,
+        default: "defer-accept off",
+        doc: "Whether the kernel hands a connection over only when its first bytes have come (TCP_DEFER_ACCEPT).",
+        example: "defer-accept",
+        known_as: &["deferred"],
+        set: Set::Server(|server, values| server.defer_accept = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "fast-open-queue",
+        parameters: &[one("count", Kind::Count { min: 0, max: 1 << 20 })],
+        default: "fast-open-queue 0",
+        doc: "Length of the TCP Fast Open queue; 0 turns Fast Open off.",
+        example: "fast-open-queue 256",
+        known_as: &["fastopen"],
+        set: Set::Server(|server, values| server.fast_open_queue = values.number("count").unwrap_or_default() as u32),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "no-delay",
+        parameters: FLAG,
+        default: "no-delay on",
+        doc: "Whether data is sent without waiting for full segments (TCP_NODELAY).",
+        example: "no-delay off",
+        known_as: &["tcp_nodelay"],
+        set: Set::Server(|server, values| server.no_delay = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "blocking-threads-max",
+        parameters: &[one("count", Kind::Count { min: 1, max: 1024 })],
+        default: "blocking-threads-max 16",
+        doc: "Threads that a worker may use for reads that would wait for a disk, so that other requests don't.",
+        example: "blocking-threads-max 64",
+        known_as: &["thread_pool", "aio"],
+        set: Set::Server(|server, values| {
+            server.blocking_threads_max = values.number("count").unwrap_or_default() as usize
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "log-level",
+        parameters: &[one("level", Kind::Choice(&["error", "warn", "info", "debug"]))],
+        default: "log-level info",
+        doc: "Least severity that the server's own log, on standard error, shows.",
+        example: "log-level debug",
+        known_as: &["error_log", "LogLevel"],
+        set: Set::Server(|server, values| {
+            server.log_level = match values.text("level").as_deref() {
+                Some("error") => LogLevel::Error,
+                Some("warn") => LogLevel::Warn,
+                Some("debug") => LogLevel::Debug,
+                _ => LogLevel::Info,
+            }
+        }),
+        ..OPTION
+    },
+];
+
+pub(super) static LIMITS: &[OptionDefinition] = &[
+    OptionDefinition {
+        name: "head-bytes-max",
+        parameters: &[one("size", Kind::Size { min: 256, max: 1 << 20 })],
+        default: r#"head-bytes-max "16KiB""#,
+        doc: "Size of a request's head, from its first byte to the empty line. A larger one is answered with 431.",
+        example: r#"head-bytes-max "32KiB""#,
+        known_as: &["large_client_header_buffers", "client_header_buffer_size", "max_header_size"],
+        set: Set::Limits(|limits, values| limits.head_bytes_max = values.number("size").unwrap_or_default() as usize),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "fields-max",
+        parameters: &[one("count", Kind::Count { min: 1, max: 10_000 })],
+        default: "fields-max 100",
+        doc: "Field lines in a request's head or trailer section. More are answered with 431.",
+        example: "fields-max 50",
+        known_as: &["LimitRequestFields"],
+        set: Set::Limits(|limits, values| limits.fields_max = values.number("count").unwrap_or_default() as usize),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "target-bytes-max",
+        parameters: &[one("size", Kind::Size { min: 16, max: 1 << 20 })],
+        default: r#"target-bytes-max "8KiB""#,
+        doc: "Size of a request's target, which is its path and query. A larger one is answered with 414.",
+        example: r#"target-bytes-max "4KiB""#,
+        known_as: &["LimitRequestLine"],
+        set: Set::Limits(|limits, values| limits.target_bytes_max = values.number("size").unwrap_or_default() as usize),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "body-bytes-max",
+        parameters: &[one("size", Kind::Size { min: 0, max: 1 << 50 })],
+        default: r#"body-bytes-max "1MiB""#,
+        doc: "Size of a request's content. A larger one is answered with 413.",
+        example: r#"body-bytes-max "64MiB""#,
+        known_as: &["client_max_body_size", "LimitRequestBody", "request_body"],
+        set: Set::Limits(|limits, values| limits.body_bytes_max = values.number("size").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "requests-per-connection-max",
+        parameters: &[one("count", Kind::Count { min: 0, max: u32::MAX as u64 })],
+        default: "requests-per-connection-max 0",
+        doc: "Requests on a connection; the last answer says `Connection: close`. 0 is no limit.",
+        example: "requests-per-connection-max 1000",
+        known_as: &["keepalive_requests", "MaxKeepAliveRequests"],
+        set: Set::Limits(|limits, values| {
+            limits.requests_per_connection_max = values.number("count").unwrap_or_default() as u32
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "connections-max",
+        parameters: &[one("count", Kind::CountOrAuto { min: 1, max: 10_000_000 })],
+        default: "connections-max auto",
+        doc: "Open connections of the whole server. At the limit the connection that has been idle longest makes room. \
+              `auto` is what the limit of open files (`ulimit -n`) allows.",
+        example: "connections-max 20000",
+        known_as: &["worker_connections", "MaxRequestWorkers"],
+        set: Set::Limits(|limits, values| {
+            limits.connections_max = values.number_or_auto("count").map(|count| count as usize)
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "idle-timeout",
+        parameters: &[one("time", TIMEOUT)],
+        default: r#"idle-timeout "60s""#,
+        doc: "How long a connection may stay open without a request.",
+        example: r#"idle-timeout "15s""#,
+        known_as: &["keepalive_timeout", "KeepAliveTimeout"],
+        set: Set::Limits(|limits, values| limits.idle_timeout = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "head-timeout",
+        parameters: &[one("time", TIMEOUT)],
+        default: r#"head-timeout "15s""#,
+        doc: "How long a request's head may take from its first byte to its last.",
+        example: r#"head-timeout "5s""#,
+        known_as: &["client_header_timeout", "RequestReadTimeout"],
+        set: Set::Limits(|limits, values| limits.head_timeout = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "body-timeout",
+        parameters: &[one("time", TIMEOUT)],
+        default: r#"body-timeout "30s""#,
+        doc: "How long a request's content may stand still.",
+        example: r#"body-timeout "1m""#,
+        known_as: &["client_body_timeout"],
+        set: Set::Limits(|limits, values| limits.body_timeout = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "write-timeout",
+        parameters: &[one("time", TIMEOUT)],
+        default: r#"write-timeout "30s""#,
+        doc: "How long a response may stand still because the client does not read.",
+        example: r#"write-timeout "10s""#,
+        known_as: &["send_timeout"],
+        set: Set::Limits(|limits, values| limits.write_timeout = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "rate-bytes-per-second-min",
+        parameters: &[one("size", Kind::Size { min: 0, max: GIB })],
+        default: r#"rate-bytes-per-second-min "240B""#,
+        doc: "Least mean rate of a request's content or a response after the first `write-timeout`, in bytes a second. \
+              Slower clients are cut off. 0 is no limit.",
+        example: r#"rate-bytes-per-second-min "1KiB""#,
+        known_as: &["MinRate"],
+        set: Set::Limits(|limits, values| limits.rate_bytes_per_second_min = values.number("size").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "ranges-max",
+        parameters: &[one("count", Kind::Count { min: 0, max: 1000 })],
+        default: "ranges-max 16",
+        doc: "Ranges in one request. A request for more is answered with the whole file; 0 turns ranges off.",
+        example: "ranges-max 1",
+        known_as: &["max_ranges", "MaxRanges"],
+        set: Set::Limits(|limits, values| limits.ranges_max = values.number("count").unwrap_or_default() as usize),
+        ..OPTION
+    },
+];
+
+pub(super) static CACHE: &[OptionDefinition] = &[
+    OptionDefinition {
+        name: "memory-bytes-max",
+        parameters: &[one("size", Kind::Size { min: 0, max: 1 << 50 })],
+        default: r#"memory-bytes-max "256MiB""#,
+        doc: "Memory for the heads and contents that all workers together keep.",
+        example: r#"memory-bytes-max "2GiB""#,
+        known_as: &["memory", "open_file_cache", "mod_mem_cache"],
+        set: Set::Cache(|cache, values| cache.memory_bytes_max = values.number("size").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "object-bytes-max",
+        parameters: &[one("size", Kind::Size { min: 0, max: GIB })],
+        default: r#"object-bytes-max "64KiB""#,
+        doc: "Files up to this size are kept in memory; larger ones as an open descriptor, sent by the kernel.",
+        example: r#"object-bytes-max "256KiB""#,
+        set: Set::Cache(|cache, values| cache.object_bytes_max = values.number("size").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "files-max",
+        parameters: &[one("count", Kind::Count { min: 0, max: 10_000_000 })],
+        default: "files-max 1024",
+        doc: "Descriptors kept open for larger files.",
+        example: "files-max 10000",
+        set: Set::Cache(|cache, values| cache.files_max = values.number("count").unwrap_or_default() as usize),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "revalidate-after",
+        parameters: &[one("time", Kind::Duration { min: Duration::ZERO, max: HOUR })],
+        default: r#"revalidate-after "1s""#,
+        doc: "How long an object is served before its file is looked at again. Where `watch` works, changes are seen \
+              at once.",
+        example: r#"revalidate-after "5s""#,
+        known_as: &["open_file_cache_valid"],
+        set: Set::Cache(|cache, values| cache.revalidate_after = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "watch",
+        parameters: FLAG,
+        default: "watch on",
+        doc: "Whether directories are watched (inotify), so that changes are seen at once.",
+        example: "watch off",
+        set: Set::Cache(|cache, values| cache.watch = values.on()),
+        ..OPTION
+    },
+];

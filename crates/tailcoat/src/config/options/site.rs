@@ -1,0 +1,186 @@
+use super::{FLAG, Kind, OPTION, OptionDefinition, Place, Set, any, many, one, optional, property};
+use crate::config::model::*;
+use crate::config::value::Value;
+use wire::http::Status;
+
+/// What stands outside all blocks.
+pub(super) static TOP: &[OptionDefinition] = &[
+    OptionDefinition {
+        name: "site",
+        parameters: &[any("name", Kind::Host)],
+        repeatable: true,
+        doc: "A site, and the hosts it answers to: `\"example.com\"`, or `\"*.example.com\"` for all names below it. A \
+              request goes to the site that names its host, else to the one with the longest wildcard that fits, else \
+              to the default site of the listener. A site without names is the default of its listeners.",
+        example: r#"site "example.com" "*.example.com" { root "/srv/www" }"#,
+        known_as: &["server_name", "VirtualHost", "vhost", "host", "hosts", "ServerName"],
+        set: Set::Block(Place::Site),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "server",
+        doc: "The workers, and what they share.",
+        example: "server { workers 4 }",
+        known_as: &["global", "events", "main"],
+        set: Set::Block(Place::Server),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "limits",
+        doc: "How much a client may ask for, and how slow it may be. The defaults are safe on the open Internet.",
+        example: r#"limits { idle-timeout "15s" }"#,
+        known_as: &["timeouts"],
+        set: Set::Block(Place::Limits),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "cache",
+        doc: "The memory for responses.",
+        example: r#"cache { memory-bytes-max "2GiB" }"#,
+        set: Set::Block(Place::Cache),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "include",
+        parameters: &[one("file", Kind::FileGlob)],
+        repeatable: true,
+        doc: "Other files, read as if they stood here. With a `*` in the name, all that fit, in the order of their \
+              names. An included file includes no others.",
+        example: r#"include "sites/*.kdl""#,
+        known_as: &["import", "Include", "IncludeOptional"],
+        set: Set::Include,
+        ..OPTION
+    },
+];
+
+/// What stands in a site.
+pub(super) static SITE: &[OptionDefinition] = &[
+    OptionDefinition {
+        name: "listen",
+        parameters: &[many("address", Kind::Listen), property("mode", Kind::Mode)],
+        repeatable: true,
+        default: r#"listen 80"#,
+        doc: "Where the site listens. A port alone is all addresses of IPv4 and IPv6; `\"127.0.0.1:8080\"` and \
+              `\"[::1]:8080\"` are one address; `\"unix:/run/tailcoat.sock\"` is a unix socket, with the permissions \
+              `mode`, by default 660; `\"systemd:web\"` is a socket of this name that systemd has opened.",
+        example: r#"listen "127.0.0.1:8080" "unix:/run/tailcoat.sock" "systemd:web" mode="666""#,
+        known_as: &["Listen", "bind", "port", "server.port", "address"],
+        set: Set::Site(|site, values| {
+            let mode = values.number("mode");
+            for (value, _) in values.all("address") {
+                let Value::Listen(addresses) = value else { unreachable!("an address is {value:?}") };
+                site.listen.extend(addresses.iter().cloned().map(|address| match (address, mode) {
+                    (Listen::Unix(path, _), Some(mode)) => Listen::Unix(path, mode as u32),
+                    (address, _) => address,
+                }));
+            }
+        }),
+    },
+    OptionDefinition {
+        name: "default",
+        parameters: FLAG,
+        default: "default off",
+        doc: "Whether the site also takes requests for hosts that no site of its listeners names.",
+        example: "default",
+        known_as: &["default_server", "default-server", "_default_"],
+        set: Set::Site(|site, values| site.default = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "files",
+        parameters: &[one("path", Kind::PathPattern), property("root", Kind::Root)],
+        repeatable: true,
+        doc: "Files for a part of the site. Inside stand the options of files; those that don't are as in the site. \
+              `files`, `redirect` and `respond` are tried in the order in which they stand, the site's own root last.",
+        example: r#"files "/downloads/*" root="/srv/downloads" { browse }"#,
+        known_as: &["location", "Directory", "Location", "handle", "route", "path", "Alias"],
+        set: Set::Block(Place::Files),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "redirect",
+        parameters: &[
+            one("path", Kind::PathPattern),
+            one("target", Kind::RedirectTarget),
+            property("status", Kind::RedirectStatus),
+        ],
+        repeatable: true,
+        doc: "Sends clients elsewhere. In the target, `{host}`, `{path}` and `{query}` are those of the request, and \
+              `{rest}` is what the `*` of the pattern stands for. The status is by default 302.",
+        example: r#"redirect "/old/*" "/new/{rest}" status=301"#,
+        known_as: &["rewrite", "return", "redir", "Redirect", "RedirectMatch", "url.redirect"],
+        set: Set::Site(|site, values| {
+            let path = values.path_pattern("path").unwrap_or(PathPattern::Any);
+            let redirect = Redirect {
+                status: values.status("status").unwrap_or(Status::FOUND),
+                target: values.text("target").unwrap_or_default(),
+                rest_from: match &path {
+                    PathPattern::Exact(path) | PathPattern::Prefix(path) => path.len(),
+                    PathPattern::Any | PathPattern::Suffix(_) => 1,
+                },
+            };
+            site.routes.push(Route { path, handler: Handler::Redirect(redirect) });
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "respond",
+        parameters: &[
+            one("path", Kind::PathPattern),
+            one("status", Kind::Status { min: 200, max: 599 }),
+            optional("body", Kind::Text),
+            property("type", Kind::MediaType),
+        ],
+        repeatable: true,
+        doc: "A fixed answer. Its `type` is by default `\"text/plain; charset=utf-8\"`.",
+        example: r#"respond "/healthz" 200 "ok" type="text/plain""#,
+        known_as: &["return", "static_response"],
+        set: Set::Site(|site, values| {
+            let respond = Respond {
+                status: values.status("status").unwrap_or(Status::OK),
+                body: values.text("body").unwrap_or_default(),
+                content_type: values.text("type").unwrap_or_else(|| "text/plain; charset=utf-8".into()),
+            };
+            let path = values.path_pattern("path").unwrap_or(PathPattern::Any);
+            site.routes.push(Route { path, handler: Handler::Respond(respond) });
+        }),
+        ..OPTION
+    },
+];
+
+/// What all sites may share, or a site may have of its own.
+pub(super) static SHARED: &[OptionDefinition] = &[
+    OptionDefinition {
+        name: "error-page",
+        parameters: &[many("status", Kind::StatusRange), one("page", Kind::ErrorPageFile)],
+        repeatable: true,
+        doc: "The page sent with these error statuses: a path below the site's root, or `\"file:PATH\"` for a file \
+              elsewhere. The first that fits is used; those of a site come before those of all sites.",
+        example: r#"error-page 403 404 "5xx" "/error.html""#,
+        known_as: &["ErrorDocument", "handle_errors", "error-doc", "server.errorfile-prefix"],
+        set: Set::Shared(|shared, values| {
+            let file = values.error_page_file("page").unwrap_or(ErrorPageFile::BelowRoot(String::new()));
+            for (value, _) in values.all("status") {
+                let Value::StatusRange(from, to) = *value else { unreachable!("a status is {value:?}") };
+                shared.error_pages.push(ErrorPage { from, to, file: file.clone() });
+            }
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "access-log",
+        parameters: &[one("target", Kind::LogTarget), property("format", Kind::LogFormat)],
+        default: "access-log off",
+        doc: "Where requests are logged: a file (opened again at SIGUSR1), `stdout`, `syslog` or `\"syslog:FACILITY\"`. \
+              The format is `combined` by default; `binary` is the fastest, for `tailcoat log convert`. In a site, it \
+              replaces the log of all sites; `off` turns it off.",
+        example: r#"access-log "/var/log/tailcoat/access.log" format="json""#,
+        known_as: &["CustomLog", "accesslog.filename", "log", "TransferLog"],
+        set: Set::Shared(|shared, values| {
+            let format = values.log_format("format").unwrap_or(AccessLogFormat::Combined);
+            shared.access_log =
+                values.log_target("target").map(|target| target.map(|target| AccessLog { target, format }));
+        }),
+        ..OPTION
+    },
+];

@@ -1,0 +1,298 @@
+//! KDL nodes against the table of options: names, places, numbers and kinds of values.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use kdl::{KdlDocument, KdlEntry, KdlNode};
+use miette::SourceSpan;
+
+use super::diagnostic::{Diagnostic, Diagnostics, Severity, Source};
+use super::options::{OptionDefinition, Parameter, Place, Set, Shape, places_of};
+use super::suggest::nearest;
+use super::value::{self, Values};
+
+/// Reads the nodes of one text, and notes all that is wrong.
+pub(super) struct Reader<'a> {
+    /// The text.
+    pub(super) source: Arc<Source>,
+    /// What was found.
+    pub(super) diagnostics: &'a mut Diagnostics,
+}
+
+/// A node that is an option, with its values.
+pub(super) struct Setting<'d> {
+    pub(super) option: &'static OptionDefinition,
+    pub(super) values: Values,
+    /// Where its name stands.
+    pub(super) span: Range<usize>,
+    /// Whether its values could be understood.
+    pub(super) is_whole: bool,
+    /// Its block.
+    pub(super) children: Option<&'d KdlDocument>,
+}
+
+/// An error at this place of the text.
+pub(super) struct Finding {
+    pub(super) span: Range<usize>,
+    pub(super) message: String,
+    pub(super) label: &'static str,
+    pub(super) help: Option<String>,
+    pub(super) related: Option<(Arc<Source>, Range<usize>, String)>,
+}
+
+impl Finding {
+    pub(super) fn new(span: Range<usize>, message: impl Into<String>, label: &'static str) -> Self {
+        Self { span, message: message.into(), label, help: None, related: None }
+    }
+
+    pub(super) fn help(mut self, help: impl Into<Option<String>>) -> Self {
+        self.help = help.into();
+        self
+    }
+
+    pub(super) fn related(mut self, source: Arc<Source>, span: Range<usize>, label: &str) -> Self {
+        self.related = Some((source, span, label.to_owned()));
+        self
+    }
+}
+
+impl Reader<'_> {
+    /// The options of a block. What is wrong is noted and left out, so that one run finds all.
+    pub(super) fn read<'d>(&mut self, document: &'d KdlDocument, place: Place) -> Vec<Setting<'d>> {
+        let mut settings: Vec<Setting<'d>> = Vec::new();
+        for node in document.nodes() {
+            let name = node.name();
+            let Some(option) = place.option(name.value()) else {
+                self.unknown_option(name.value(), span(name.span()), place);
+                continue;
+            };
+            if let Some(first) = settings.iter().find(|first| !option.repeatable && first.option.name == option.name) {
+                let finding = Finding::new(
+                    span(name.span()),
+                    format!("`{}` is given twice", option.name),
+                    "again here",
+                )
+                .related(self.source.clone(), first.span.clone(), "first here");
+                self.error(finding);
+                continue;
+            }
+            let values = self.read_values(node, option);
+            self.check_block(node, option);
+            let is_whole = values.is_some();
+            // A block whose own values are wrong is read all the same, to find what is wrong inside.
+            if let Some(values) = values.or_else(|| matches!(option.set, Set::Block(_)).then(Values::default)) {
+                let span = span(name.span());
+                settings.push(Setting { option, values, span, is_whole, children: node.children() });
+            }
+        }
+        settings
+    }
+
+    /// Notes an error.
+    pub(super) fn error(&mut self, finding: Finding) {
+        self.note(Severity::Error, finding);
+    }
+
+    /// Notes a warning.
+    pub(super) fn warning(&mut self, finding: Finding) {
+        self.note(Severity::Warning, finding);
+    }
+
+    fn note(&mut self, severity: Severity, finding: Finding) {
+        self.diagnostics.push(Diagnostic {
+            source: self.source.clone(),
+            span: finding.span,
+            severity,
+            message: finding.message,
+            label: finding.label.to_owned(),
+            help: finding.help,
+            related: finding.related,
+        });
+    }
+
+    fn unknown_option(&mut self, name: &str, span: Range<usize>, place: Place) {
+        let shown: String = name.chars().take(64).collect();
+        let help = Some(help_for_unknown(name, place));
+        self.error(
+            Finding::new(span, format!("unknown option `{shown}` {}", place.describe()), "not known here").help(help),
+        );
+    }
+
+    /// A block where none can be, or none where there must be one.
+    fn check_block(&mut self, node: &KdlNode, option: &OptionDefinition) {
+        let takes_block = matches!(option.set, Set::Block(_));
+        let name = span(node.name().span());
+        if takes_block && node.children().is_none() {
+            // `files "/a/*" root="/b"` needs none.
+            if !option.parameters.iter().any(|parameter| parameter.shape == Shape::Property) {
+                let help = format!("write `{}`", option.example);
+                self.error(Finding::new(name, format!("`{}` needs a block", option.name), "no `{` follows").help(help));
+            }
+        } else if !takes_block && node.children().is_some() {
+            let help = format!("write such as `{}`", option.example);
+            self.error(Finding::new(name, format!("`{}` has no block", option.name), "a block follows").help(help));
+        }
+        if let Some(annotation) = node.ty() {
+            self.unused_annotation(span(annotation.span()));
+        }
+    }
+
+    /// The values of a node; `None` if one was wrong.
+    fn read_values(&mut self, node: &KdlNode, option: &'static OptionDefinition) -> Option<Values> {
+        let arguments: Vec<_> = node.entries().iter().filter(|entry| entry.name().is_none()).collect();
+        let mut values = self.read_arguments(node, option, &arguments);
+        let mut given: Vec<(&str, Range<usize>)> = Vec::new();
+        for entry in node.entries() {
+            let Some(name) = entry.name().map(kdl::KdlIdentifier::value) else { continue };
+            let parameter = self.property(option, name, entry);
+            let again = given.iter().find(|(known, _)| *known == name).map(|(_, first)| first.clone());
+            if let Some(first) = again {
+                let finding = Finding::new(span(entry.span()), format!("`{name}` is given twice"), "again here")
+                    .related(self.source.clone(), first, "first here");
+                self.error(finding);
+                values = None;
+            }
+            given.push((name, span(entry.span())));
+            let value = parameter.and_then(|parameter| self.read_value(parameter, entry));
+            values = values.zip(value).map(|(mut values, value)| {
+                values.list.push(value);
+                values
+            });
+        }
+        values
+    }
+
+    fn property(&mut self, option: &OptionDefinition, name: &str, entry: &KdlEntry) -> Option<&'static Parameter> {
+        let found =
+            option.parameters.iter().find(|parameter| parameter.shape == Shape::Property && parameter.name == name);
+        if found.is_none() {
+            let names: Vec<_> =
+                option.parameters.iter().filter(|one| one.shape == Shape::Property).map(|one| one.name).collect();
+            let help = match (names.as_slice(), nearest(name, &names)) {
+                ([], _) => format!("it has no properties; write such as `{}`", option.example),
+                (_, Some(near)) => format!("did you mean `{near}`?"),
+                _ => format!("it has {}", value::one_of(&names)),
+            };
+            let message = format!("`{}` has no property `{name}`", option.name);
+            self.error(Finding::new(span(entry.span()), message, "not known here").help(help));
+        }
+        found
+    }
+
+    /// The arguments, each given to a parameter.
+    fn read_arguments(
+        &mut self,
+        node: &KdlNode,
+        option: &'static OptionDefinition,
+        arguments: &[&KdlEntry],
+    ) -> Option<Values> {
+        let Some(parameters) = assign(option.parameters, arguments.len()) else {
+            self.wrong_count(node, option, arguments);
+            return None;
+        };
+        // All are read before the first that is wrong counts, so that all errors are found.
+        let read: Vec<_> =
+            parameters.into_iter().zip(arguments).map(|(parameter, entry)| self.read_value(parameter, entry)).collect();
+        read.into_iter().collect::<Option<Vec<_>>>().map(|list| Values { list })
+    }
+
+    fn wrong_count(&mut self, node: &KdlNode, option: &OptionDefinition, arguments: &[&KdlEntry]) {
+        let positional: Vec<_> = option.parameters.iter().filter(|one| one.shape != Shape::Property).collect();
+        let help = format!("write such as `{}`", option.example);
+        let required = positional.iter().filter(|one| matches!(one.shape, Shape::One | Shape::Many)).count();
+        let finding = match arguments.get(positional.len()) {
+            Some(surplus) if arguments.len() >= required => {
+                let message = match positional.len() {
+                    0 => format!("`{}` takes no values", option.name),
+                    1 => format!("`{}` takes one value", option.name),
+                    count => format!("`{}` takes at most {count} values", option.name),
+                };
+                Finding::new(span(surplus.span()), message, "one too many")
+            }
+            _ => {
+                let names: Vec<_> = positional
+                    .iter()
+                    .filter(|one| matches!(one.shape, Shape::One | Shape::Many))
+                    .map(|one| one.name)
+                    .collect();
+                let message = format!("`{}` needs {}", option.name, value::all_of(&names));
+                Finding::new(span(node.name().span()), message, "too few values follow")
+            }
+        };
+        self.error(finding.help(help));
+    }
+
+    fn read_value(
+        &mut self,
+        parameter: &'static Parameter,
+        entry: &KdlEntry,
+    ) -> Option<(&'static str, value::Value, Range<usize>)> {
+        if let Some(annotation) = entry.ty() {
+            self.unused_annotation(span(annotation.span()));
+        }
+        match value::parse(parameter.kind, entry.value(), &self.source.directory) {
+            Ok(value) => Some((parameter.name, value, span(entry.span()))),
+            Err(wrong) => {
+                self.error(Finding::new(span(entry.span()), wrong.message, "this").help(wrong.help));
+                None
+            }
+        }
+    }
+
+    fn unused_annotation(&mut self, span: Range<usize>) {
+        self.error(Finding::new(span, "types in parentheses are not used here", "leave this out"));
+    }
+}
+
+/// Which parameter each of so many arguments belongs to; `None` if they are too few or too many. Those that may be
+/// absent take what the others leave, from the left.
+fn assign(parameters: &'static [Parameter], count: usize) -> Option<Vec<&'static Parameter>> {
+    let required = parameters.iter().filter(|one| matches!(one.shape, Shape::One | Shape::Many)).count();
+    let mut surplus = count.checked_sub(required)?;
+    let mut assigned = Vec::new();
+    for parameter in parameters {
+        let (least, takes) = match parameter.shape {
+            Shape::One => (1, 0),
+            Shape::Optional => (0, surplus.min(1)),
+            Shape::Many => (1, surplus),
+            Shape::Any => (0, surplus),
+            Shape::Property => (0, 0),
+        };
+        surplus -= takes;
+        assigned.extend(std::iter::repeat_n(parameter, least + takes));
+    }
+    (surplus == 0).then_some(assigned)
+}
+
+fn help_for_unknown(name: &str, place: Place) -> String {
+    let known: Vec<_> = place.options().map(|option| option.name).collect();
+    let elsewhere: Vec<_> = Place::ALL.into_iter().flat_map(Place::options).collect();
+    let known_as =
+        |option: &&&'static OptionDefinition| option.known_as.iter().any(|one| one.eq_ignore_ascii_case(name));
+    if let Some(option) = place.options().find(|option| known_as(&option)) {
+        return format!("`{name}` is `{}` here", option.name);
+    }
+    let belongs = |option: &str| {
+        let places: Vec<_> = places_of(option).into_iter().map(Place::describe).collect();
+        format!("`{option}` stands {}", places.join(" or "))
+    };
+    if elsewhere.iter().any(|option| option.name == name) {
+        return belongs(name);
+    }
+    if let Some(name) = nearest(name, &known) {
+        return format!("did you mean `{name}`?");
+    }
+    if let Some(option) = elsewhere.iter().find(known_as) {
+        return format!("`{name}` is `{}` here; {}", option.name, belongs(option.name));
+    }
+    let names: Vec<_> = elsewhere.iter().map(|option| option.name).collect();
+    match nearest(name, &names) {
+        Some(name) => belongs(name),
+        None => format!("possible {} are {}", place.describe(), value::all_of(&known)),
+    }
+}
+
+/// A span in bytes.
+pub(super) fn span(span: SourceSpan) -> Range<usize> {
+    span.offset()..span.offset() + span.len()
+}

@@ -1,0 +1,272 @@
+//! Kinds of values: how each is read from KDL, told to a person, and checked.
+
+mod parse;
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use wire::http::Status;
+
+pub(super) use parse::{all_addresses, parse, parse_listen_text as parse_listen};
+
+use super::model::*;
+
+/// What an option's parameter may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
+    /// `on` or `off`.
+    Flag,
+    /// A whole number.
+    Count { min: u64, max: u64 },
+    /// A whole number, or `auto`.
+    CountOrAuto { min: u64, max: u64 },
+    /// A number of bytes.
+    Size { min: u64, max: u64 },
+    /// A length of time.
+    Duration { min: Duration, max: Duration },
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// Any text.
+    Text,
+    /// A host name, or `*.` and one.
+    Host,
+    /// The end of a host name, from a dot on.
+    HostSuffix,
+    /// An address to listen on.
+    Listen,
+    /// Permissions in octal digits.
+    Mode,
+    /// A path pattern.
+    PathPattern,
+    /// A path pattern or a content type.
+    FieldMatch,
+    /// Name of a response field.
+    FieldName,
+    /// Value of a response field.
+    FieldValue,
+    /// A status code from `min` to `max`.
+    Status { min: u16, max: u16 },
+    /// A status code that redirects.
+    RedirectStatus,
+    /// Error statuses: `404`, `"5xx"`, `"500-504"`.
+    StatusRange,
+    /// A directory, which may depend on the host.
+    Root,
+    /// A path below a site's root.
+    SitePath,
+    /// The front of request paths.
+    PathPrefix,
+    /// An error page: below the root if it begins with a slash, else a file.
+    ErrorPageFile,
+    /// Name of a file without a directory.
+    FileName,
+    /// A file, whose last part may contain a `*`.
+    FileGlob,
+    /// Extension of a file name.
+    Extension,
+    /// A content type.
+    MediaType,
+    /// Where a redirect leads.
+    RedirectTarget,
+    /// Where a log goes.
+    LogTarget,
+    /// Format of a log.
+    LogFormat,
+}
+
+impl Kind {
+    /// For a person: `a size, such as "16KiB", from 1 KiB to 1 MiB`.
+    pub(super) fn describe(self) -> String {
+        match self {
+            Self::Flag => "`on` or `off`".into(),
+            Self::Count { min, max } => format!("a number{}", range(&min, &max, max == u64::MAX)),
+            Self::CountOrAuto { min, max } => format!("`auto` or a number{}", range(&min, &max, false)),
+            Self::Size { min, max } => {
+                format!("a size such as `\"16KiB\"`{}", range(&format_size(min), &format_size(max), max == u64::MAX))
+            }
+            Self::Duration { min, max } => {
+                format!("a time such as `\"30s\"`{}", range(&format_duration(min), &format_duration(max), false))
+            }
+            Self::Choice(words) => one_of(words),
+            Self::Text => "a text".into(),
+            Self::Host => "a host name, or `*.` and a host name".into(),
+            Self::HostSuffix => "the end of a host name, beginning with a dot".into(),
+            Self::Listen => "a port, `\"ADDRESS:PORT\"`, `\"unix:PATH\"` or `\"systemd:NAME\"`".into(),
+            Self::Mode => "permissions in octal, such as `\"660\"`".into(),
+            Self::PathPattern => "a path (`\"/a\"`, `\"/a/*\"`, `\"*.css\"` or `\"*\"`)".into(),
+            Self::FieldMatch => {
+                "a path (`\"/a\"`, `\"/a/*\"`, `\"*.css\"`) or type (`\"text/css\"`, `\"image/*\"`)".into()
+            }
+            Self::FieldName => "the name of a response field".into(),
+            Self::FieldValue => "the value of a response field".into(),
+            Self::Status { min, max } => format!("a status{}", range(&min, &max, false)),
+            Self::RedirectStatus => "301, 302, 303, 307 or 308".into(),
+            Self::StatusRange => {
+                "a status (`404`), a class (`\"5xx\"`) or a range (`\"500-504\"`), from 400 to 599".into()
+            }
+            Self::Root => "a directory; `{host}` and `{host:N}` stand for the host and its first N letters".into(),
+            Self::SitePath => "a path below the root, beginning with a slash".into(),
+            Self::PathPrefix => "the front of a path, beginning with a slash".into(),
+            Self::ErrorPageFile => {
+                "a path below the root (`\"/404.html\"`) or a file elsewhere (`\"file:404.html\"`)".into()
+            }
+            Self::FileName => "the name of a file".into(),
+            Self::FileGlob => "a file, or `\"DIRECTORY/*.kdl\"`".into(),
+            Self::Extension => "an extension without the dot".into(),
+            Self::MediaType => "a content type such as `\"text/markdown\"`".into(),
+            Self::RedirectTarget => "a path or URL; `{host}`, `{path}`, `{rest}` and `{query}` are filled in".into(),
+            Self::LogTarget => "a file, `stdout`, `syslog`, `\"syslog:FACILITY\"` or `off`".into(),
+            Self::LogFormat => format!("{}, or a template such as `\"{{host}} {{status}}\"`", one_of(LOG_FORMATS)),
+        }
+    }
+}
+
+/// Names of the access log formats.
+pub(super) const LOG_FORMATS: &[&str] = &["combined", "common", "json", "w3c", "binary"];
+
+/// Facilities of syslog (RFC 5424, table 1).
+pub(super) const SYSLOG_FACILITIES: &[&str] = &[
+    "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp", "local0",
+    "local1", "local2", "local3", "local4", "local5", "local6", "local7",
+];
+
+/// A value that was read and checked.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    Flag(bool),
+    Auto,
+    Number(u64),
+    Duration(Duration),
+    Text(String),
+    Host(HostPattern),
+    Listen(Vec<Listen>),
+    PathPattern(PathPattern),
+    FieldMatch(FieldMatch),
+    Status(Status),
+    StatusRange(u16, u16),
+    Root(Vec<RootPiece>),
+    ErrorPageFile(ErrorPageFile),
+    File(PathBuf),
+    /// `None` is `off`.
+    LogTarget(Option<AccessLogTarget>),
+    LogFormat(AccessLogFormat),
+}
+
+/// The values of a node, by the names of the option's parameters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Values {
+    /// Parameter, value, and where in the text it stands.
+    pub(super) list: Vec<(&'static str, Value, Range<usize>)>,
+}
+
+/// Defines an accessor for each kind of value. They may panic, because the table of options gives each parameter its
+/// kind and whether it may be absent, and a test parses an example of each option.
+macro_rules! accessors {
+    ($($name:ident: $variant:ident -> $type:ty;)*) => {$(
+        pub(super) fn $name(&self, parameter: &str) -> Option<$type> {
+            self.get(parameter).map(|value| match value {
+                Value::$variant(value) => value.clone(),
+                other => unreachable!("{parameter} is {other:?}"),
+            })
+        }
+    )*};
+}
+
+impl Values {
+    /// The first value of a parameter.
+    pub(super) fn get(&self, parameter: &str) -> Option<&Value> {
+        self.all(parameter).next().map(|(value, _)| value)
+    }
+
+    /// All values of a parameter, and where they stand.
+    pub(super) fn all(&self, parameter: &str) -> impl Iterator<Item = (&Value, &Range<usize>)> {
+        self.list.iter().filter(move |(name, ..)| *name == parameter).map(|(_, value, span)| (value, span))
+    }
+
+    /// All texts of a parameter.
+    pub(super) fn texts(&self, parameter: &str) -> Vec<String> {
+        self.all(parameter)
+            .map(|(value, _)| match value {
+                Value::Text(text) => text.clone(),
+                other => unreachable!("{parameter} is {other:?}"),
+            })
+            .collect()
+    }
+
+    /// Whether a flag is on; one without a value is.
+    pub(super) fn on(&self) -> bool {
+        self.flag("on").unwrap_or(true)
+    }
+
+    /// A number; `None` is `auto`.
+    pub(super) fn number_or_auto(&self, parameter: &str) -> Option<u64> {
+        match self.get(parameter) {
+            Some(Value::Auto) => None,
+            _ => self.number(parameter),
+        }
+    }
+
+    accessors! {
+        flag: Flag -> bool;
+        number: Number -> u64;
+        duration: Duration -> Duration;
+        text: Text -> String;
+        path_pattern: PathPattern -> PathPattern;
+        field_match: FieldMatch -> FieldMatch;
+        status: Status -> Status;
+        root: Root -> Vec<RootPiece>;
+        error_page_file: ErrorPageFile -> ErrorPageFile;
+        file: File -> PathBuf;
+        log_target: LogTarget -> Option<AccessLogTarget>;
+        log_format: LogFormat -> AccessLogFormat;
+    }
+}
+
+/// A size as it is written: `16KiB`.
+pub(super) fn format_size(bytes: u64) -> String {
+    let (unit, size) = parse::SIZE_UNITS
+        .iter()
+        .rev()
+        .find(|(_, size)| bytes >= *size && bytes.is_multiple_of(*size))
+        .unwrap_or(&parse::SIZE_UNITS[0]);
+    format!("{}{unit}", bytes / size)
+}
+
+/// A duration as it is written: `30s`.
+pub(super) fn format_duration(duration: Duration) -> String {
+    let milliseconds = duration.as_millis() as u64;
+    let (unit, length) = parse::DURATION_UNITS
+        .iter()
+        .rev()
+        .find(|(_, length)| milliseconds >= *length && milliseconds.is_multiple_of(*length))
+        .unwrap_or(&parse::DURATION_UNITS[0]);
+    format!("{}{unit}", milliseconds / length)
+}
+
+/// `a`, `b` or `c`.
+pub(super) fn one_of(words: &[&str]) -> String {
+    list(words, "or")
+}
+
+/// `a`, `b` and `c`.
+pub(super) fn all_of(words: &[&str]) -> String {
+    list(words, "and")
+}
+
+fn list(words: &[&str], conjunction: &str) -> String {
+    let quoted: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} {conjunction} {last}", rest.join(", ")),
+        None => String::new(),
+    }
+}
+
+fn range(min: &impl ToString, max: &impl ToString, open: bool) -> String {
+    match (min.to_string().as_str(), open) {
+        ("0", true) => String::new(),
+        (min, true) => format!(", at least {min}"),
+        (min, false) => format!(", from {min} to {}", max.to_string()),
+    }
+}
