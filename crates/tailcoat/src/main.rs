@@ -1,3 +1,7 @@
 //! The `tailcoat` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tailcoat::cli::main()
+}

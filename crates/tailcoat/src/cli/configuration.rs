@@ -1,0 +1,81 @@
+//! Commands about a configuration file.
+
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{EXIT_CONFIG, print, start};
+use crate::config::{self, Checked, Origin};
+
+#[derive(Debug, Args)]
+pub(super) struct ConfigFile {
+    /// Configuration file; `-` is standard input [default: /etc/tailcoat/tailcoat.kdl]
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+}
+
+/// `run`: the server with a configuration file. One with an error never starts.
+pub(super) fn run(file: Option<PathBuf>) -> ExitCode {
+    let file = file.unwrap_or_else(|| config::DEFAULT_PATH.into());
+    let checked = match load(&file) {
+        Ok(checked) => checked,
+        Err(code) => return code,
+    };
+    print_findings(&checked);
+    match checked.config {
+        Some(config) => start(config, Origin::File(file)),
+        None => ExitCode::from(EXIT_CONFIG),
+    }
+}
+
+/// `check`: all that is wrong with a configuration file.
+pub(super) fn check(file: Option<PathBuf>, json: bool) -> ExitCode {
+    let file = file.unwrap_or_else(|| config::DEFAULT_PATH.into());
+    let checked = match load(&file) {
+        Ok(checked) => checked,
+        Err(code) => return code,
+    };
+    if json {
+        let printed = print(&format!("{}\n", checked.diagnostics.to_json()));
+        return if checked.config.is_some() { printed } else { ExitCode::from(EXIT_CONFIG) };
+    }
+    print_findings(&checked);
+    eprintln!("tailcoat: {}", summary(&file, &checked));
+    if checked.config.is_some() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CONFIG) }
+}
+
+/// Reads and checks a file, or standard input; says so if it can't be read.
+fn load(file: &Path) -> Result<Checked, ExitCode> {
+    let read = if file == Path::new("-") {
+        std::env::current_dir().and_then(|directory| config::check_stream("<stdin>", io::stdin().lock(), &directory))
+    } else {
+        config::check_file(file)
+    };
+    read.map_err(|error| {
+        eprintln!("tailcoat: {}: {error}", file.display());
+        if error.kind() == io::ErrorKind::NotFound && file == Path::new(config::DEFAULT_PATH) {
+            eprintln!("  `tailcoat default-config` prints one to begin with; `tailcoat serve` needs none");
+        }
+        ExitCode::from(EXIT_CONFIG)
+    })
+}
+
+fn print_findings(checked: &Checked) {
+    // Boxes and colours are for a person at a terminal who has not asked for none (https://no-color.org).
+    let fancy = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    eprint!("{}", checked.diagnostics.to_text(fancy));
+}
+
+fn summary(file: &Path, checked: &Checked) -> String {
+    let count = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    let (errors, warnings) = (checked.diagnostics.error_count(), checked.diagnostics.warning_count());
+    let file = file.display();
+    match (errors, warnings) {
+        (0, 0) => format!("{file} is valid"),
+        (0, warnings) => format!("{file} is valid, with {}", count(warnings, "warning")),
+        (errors, 0) => format!("{file} has {}", count(errors, "error")),
+        (errors, warnings) => format!("{file} has {} and {}", count(errors, "error"), count(warnings, "warning")),
+    }
+}

@@ -1,0 +1,155 @@
+//! `serve`: a directory, without a configuration file.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{fail, start};
+use crate::config::*;
+
+/// The port that is tried first if none is given.
+const FIRST_PORT: u16 = 8080;
+
+/// How many ports are tried.
+const PORTS_TRIED: u16 = 100;
+
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// Directory to serve
+    #[arg(value_name = "DIR", default_value = ".")]
+    directory: PathBuf,
+
+    /// Address to listen on: `PORT` (of all addresses), `ADDRESS:PORT` or `unix:PATH`; may be given several times
+    /// [default: 127.0.0.1:8080, or the next port that is free]
+    #[arg(short, long, value_name = "ADDRESS:PORT", value_parser = parse_listen)]
+    listen: Vec<Addresses>,
+
+    /// Number of workers [default: one a core]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Option<u16>,
+
+    /// Log requests to this file; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    access_log: Option<PathBuf>,
+
+    /// List directories without an index file
+    #[arg(short, long)]
+    browse: bool,
+}
+
+/// What one `--listen` means: a port alone is an address of IPv4 and one of IPv6.
+#[derive(Clone, Debug)]
+struct Addresses(Vec<Listen>);
+
+fn parse_listen(text: &str) -> Result<Addresses, String> {
+    let directory = std::env::current_dir().map_err(|error| error.to_string())?;
+    listen_from_text(text, &directory).map(Addresses)
+}
+
+impl Serve {
+    pub(super) fn run(self) -> ExitCode {
+        let config = self.listeners().and_then(|listen| self.config(listen));
+        match config {
+            Ok(config) => start(config, Origin::CommandLine),
+            Err(message) => fail(message),
+        }
+    }
+
+    fn config(&self, listen: Vec<Listen>) -> Result<Config, String> {
+        let files = Files { browse: self.browse, ..Files::below(root(&self.directory)?) };
+        let site = Site {
+            listen,
+            default: true,
+            routes: vec![Route { path: PathPattern::Any, handler: Handler::Files(files) }],
+            ..Site::default()
+        };
+        let access_log = self.access_log.as_deref().map(|file| AccessLog {
+            target: if file == Path::new("-") { AccessLogTarget::Stdout } else { AccessLogTarget::File(file.into()) },
+            format: AccessLogFormat::Combined,
+        });
+        let server = Server { workers: self.workers.map(usize::from), ..Server::default() };
+        Ok(Config { server, sites: vec![site], access_log, ..Config::default() })
+    }
+
+    /// The addresses that were given, or the first port that is free.
+    fn listeners(&self) -> Result<Vec<Listen>, String> {
+        if self.listen.is_empty() {
+            return free_port().map(|address| vec![Listen::Tcp(address)]);
+        }
+        let mut given: Vec<Listen> = Vec::new();
+        for listen in self.listen.iter().flat_map(|addresses| &addresses.0) {
+            if let Listen::Tcp(address) = listen {
+                is_free(*address).map_err(|error| explain(*address, &error))?;
+            }
+            if !given.contains(listen) {
+                given.push(listen.clone());
+            }
+        }
+        Ok(given)
+    }
+}
+
+/// The directory as an absolute path, so that it stays the same wherever the process goes.
+fn root(directory: &Path) -> Result<String, String> {
+    let shown = directory.display();
+    let full = std::fs::canonicalize(directory).map_err(|error| format!("{shown}: {error}"))?;
+    if !full.is_dir() {
+        return Err(format!("{shown} is not a directory"));
+    }
+    full.into_os_string().into_string().map_err(|_| format!("{shown}: the name of this directory is not UTF-8"))
+}
+
+fn free_port() -> Result<SocketAddr, String> {
+    for port in FIRST_PORT..FIRST_PORT + PORTS_TRIED {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        match is_free(address) {
+            Ok(()) => {
+                if port != FIRST_PORT {
+                    eprintln!("tailcoat: port {FIRST_PORT} is taken, so it is {port}");
+                }
+                return Ok(address);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(explain(address, &error)),
+        }
+    }
+    Err(format!(
+        "the ports {FIRST_PORT} to {} are all taken; give one with --listen 127.0.0.1:PORT",
+        FIRST_PORT + PORTS_TRIED - 1
+    ))
+}
+
+/// Whether nobody listens there. The workers share their port by SO_REUSEPORT, and so would a second server of the
+/// same user, unnoticed; this listener doesn't.
+fn is_free(address: SocketAddr) -> io::Result<()> {
+    match TcpListener::bind(address) {
+        // A machine without IPv6 is no reason to fail: the listeners pass over it.
+        Err(error) if address.ip().is_unspecified() && address.is_ipv6() && !is_taken_or_denied(&error) => Ok(()),
+        bound => bound.map(drop),
+    }
+}
+
+fn is_taken_or_denied(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
+}
+
+fn explain(address: SocketAddr, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "{address} is taken by another program (`ss -ltnp 'sport = :{}'` shows it); choose another --listen",
+            address.port()
+        ),
+        io::ErrorKind::PermissionDenied => {
+            format!(
+                "{address}: only root may use ports below 1024; choose another --listen, or grant CAP_NET_BIND_SERVICE"
+            )
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            format!("{address}: this machine has no such address (`ip address` shows them)")
+        }
+        _ => format!("{address}: {error}"),
+    }
+}
