@@ -411,3 +411,15 @@ impl Files {
         }
     }
 }
+
+impl PathPattern {
+    /// Whether this path, decoded and without dot segments, is one of them.
+    pub fn matches(&self, path: &[u8]) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(exact) => path == exact.as_bytes(),
+            Self::Prefix(prefix) => path.starts_with(prefix.as_bytes()),
+            Self::Suffix(suffix) => path.ends_with(suffix.as_bytes()),
+        }
+    }
+}

@@ -2,12 +2,14 @@
 
 pub mod error_page;
 pub mod page;
+mod request;
 mod response;
 pub mod static_file;
 
 use std::future::Future;
 use std::pin::Pin;
 
+pub use request::OwnedRequest;
 pub use response::{Body, BuiltResponse, Form, Response, Segment};
 use wire::http::Request;
 

@@ -120,6 +120,11 @@ impl Object {
         Self { key, state, identity, codings: codings.map(Box::new), last_modified_unix_seconds, origin }
     }
 
+    /// The path it is cached for.
+    pub fn path(&self) -> &[u8] {
+        &self.key.path
+    }
+
     /// The representation without coding.
     pub fn identity(&self) -> &Representation {
         &self.identity
@@ -215,6 +220,16 @@ impl Codings {
         }
     }
 
+    /// Puts a cell in.
+    pub fn set(&mut self, coding: Coding, cell: OnceCell<Option<Representation>>) {
+        match coding {
+            Coding::Identity => {}
+            Coding::Gzip => self.gzip = cell,
+            Coding::Brotli => self.brotli = cell,
+            Coding::Zstd => self.zstd = cell,
+        }
+    }
+
     fn present(&self) -> impl Iterator<Item = &Representation> + Clone {
         [&self.gzip, &self.brotli, &self.zstd].into_iter().filter_map(|cell| cell.get()?.as_ref())
     }
@@ -238,7 +253,7 @@ impl Source {
             Err(OpenError::NotFound) => Ok(self.version.is_none()),
             Err(error @ (OpenError::WouldBlock | OpenError::Exhausted)) => Err(error),
             // Making the object anew will tell what is wrong.
-            Err(OpenError::Forbidden | OpenError::Failed(_)) => Ok(false),
+            Err(OpenError::Forbidden | OpenError::Directory | OpenError::Failed(_)) => Ok(false),
         }
     }
 }

@@ -2,8 +2,12 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::{Errno, ReadWriteFlags};
+
+use super::read::read_bytes;
+use super::{Access, OpenError};
 
 /// A file whose inode changed less than this ago may be in the middle of a write, or be written again without a new
 /// time stamp: file systems before Linux 6.13 stamp with the clock of the last timer tick, at most 10 ms old.
@@ -155,6 +159,11 @@ impl OpenFile {
                 Err(_) => return,
             }
         }
+    }
+
+    /// Reads the whole file. Waits for the disk: for the blocking pool only.
+    pub fn read_whole(&self) -> Result<Bytes, OpenError> {
+        read_bytes(&self.fd, self.identity.size, Access::Blocking)
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64, flags: ReadWriteFlags) -> Result<usize, Errno> {

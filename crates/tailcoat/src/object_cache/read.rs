@@ -109,7 +109,7 @@ impl Snapshot {
 }
 
 /// Reads the first `size` bytes. A file that is shorter by now has a new identity, which the caller will see.
-fn read_bytes(fd: &OwnedFd, size: u64, access: Access) -> Result<Bytes, OpenError> {
+pub(super) fn read_bytes(fd: &OwnedFd, size: u64, access: Access) -> Result<Bytes, OpenError> {
     let mut buffer = vec![0; size as usize];
     let flags = match access {
         Access::Cached => ReadWriteFlags::NOWAIT,

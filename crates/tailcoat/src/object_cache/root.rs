@@ -26,8 +26,10 @@ pub enum OpenError {
     WouldBlock,
     /// There is nothing of this name.
     NotFound,
-    /// It may not be read, leads out of the root, or is not a file.
+    /// It may not be read, leads out of the root, or is neither a file nor a directory.
     Forbidden,
+    /// It is a directory where a file was to be opened.
+    Directory,
     /// The system is out of descriptors or memory.
     Exhausted,
     /// Anything else, such as a disk that can't be read.
@@ -55,6 +57,7 @@ impl fmt::Display for OpenError {
             Self::WouldBlock => f.write_str("not in memory"),
             Self::NotFound => f.write_str("not found"),
             Self::Forbidden => f.write_str("permission denied"),
+            Self::Directory => f.write_str("is a directory"),
             Self::Exhausted => f.write_str("out of file descriptors or memory"),
             Self::Failed(error) => error.fmt(f),
         }
@@ -99,15 +102,11 @@ impl Root {
     /// opening a FIFO or a device can have effects.
     pub fn open_file(&self, name: &[u8], access: Access) -> Result<(OwnedFd, FileStatus), OpenError> {
         let (_, status) = self.find(name, access)?;
-        if status.kind != FileType::RegularFile {
-            return Err(OpenError::Forbidden);
-        }
+        expect_file(&status)?;
         // Should another file have taken the name in between, O_NONBLOCK keeps us from waiting for a FIFO's writer.
         let fd = self.resolve(name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, access)?;
         let status = FileStatus::of(&fd)?;
-        if status.kind != FileType::RegularFile {
-            return Err(OpenError::Forbidden);
-        }
+        expect_file(&status)?;
         Ok((fd, status))
     }
 
@@ -152,6 +151,14 @@ impl Root {
         };
         let slash: &[u8] = if name.ends_with(b"/") { b"/" } else { b"" };
         Ok([inside, slash].concat())
+    }
+}
+
+fn expect_file(status: &FileStatus) -> Result<(), OpenError> {
+    match status.kind {
+        FileType::RegularFile => Ok(()),
+        FileType::Directory => Err(OpenError::Directory),
+        _ => Err(OpenError::Forbidden),
     }
 }
 
@@ -241,8 +248,6 @@ mod tests {
         check(&b"directory/".repeat(500), Err(OpenError::NotFound));
         check(b"dangling", Err(OpenError::NotFound));
         for refused in [
-            "",
-            ".",
             "..",
             "../secret",
             "directory/../../secret",
@@ -251,7 +256,6 @@ mod tests {
             "circle",
             "magic/etc/passwd",
             "/etc/passwd",
-            "directory",
             "fifo",
             "socket",
         ] {

@@ -186,6 +186,11 @@ impl ObjectStore {
         self.publish_deaths(&inner);
     }
 
+    /// The object for this path, in whatever state; not counted as a visit.
+    pub fn peek(&self, root: RootId, path: &[u8]) -> Option<Arc<Object>> {
+        self.get(root, path, self.hash(root, path))
+    }
+
     /// The object with this key.
     pub(super) fn get(&self, root: RootId, path: &[u8], hash: u64) -> Option<Arc<Object>> {
         let inner = self.lock();

@@ -1,3 +1,278 @@
 //! Files below a root.
+//!
+//! [`StaticFile::handle`] answers at once what is cached, or can be had without waiting for a disk. The rest goes to
+//! [`wait`](StaticFile): the same steps on the blocking pool.
 
 pub mod listing;
+
+mod browse;
+mod compress;
+mod content_type;
+mod heads;
+mod load;
+mod respond;
+mod roots;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use wire::http::{Method, Status, path};
+
+use self::load::{Found, LoadError, Refusal};
+use self::respond::Choice;
+use self::roots::{OpenedRoot, WorkerRoot, WorkerRoots};
+pub use self::tree::FileTree;
+use self::tree::LoadResult;
+use super::{BuiltResponse, Now, Outcome, OwnedRequest, Response, Routed};
+use crate::object_cache::{Access, Lookup, OpenError, WorkerCache};
+
+/// The methods that files have (RFC 9110, section 10.2.1).
+const ALLOW: &str = "GET, HEAD, OPTIONS";
+
+/// The handler of a [`FileTree`] on one worker.
+#[derive(Clone, Debug)]
+pub struct StaticFile {
+    inner: Rc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    tree: Arc<FileTree>,
+    cache: Rc<WorkerCache>,
+    roots: WorkerRoots,
+}
+
+/// What a request gets, or what it takes to find out.
+enum Step {
+    /// This.
+    Done(Outcome),
+    /// What the fallback's path has.
+    Fallback,
+    /// A listing of the directory.
+    List,
+    /// A representation that has yet to be made.
+    Make(Choice),
+}
+
+impl StaticFile {
+    /// A handler of this tree that uses the worker's cache.
+    pub fn new(tree: Arc<FileTree>, cache: Rc<WorkerCache>) -> Self {
+        let revalidate_after_ms = tree.store.limits().revalidate_after.as_millis() as u64;
+        let roots = WorkerRoots::new(&tree.files.root, revalidate_after_ms);
+        Self { inner: Rc::new(Inner { tree, cache, roots }) }
+    }
+
+    /// Answers a request.
+    #[inline]
+    pub fn handle(&self, routed: &Routed<'_>) -> Outcome {
+        if !matches!(routed.request.method(), Method::Get | Method::Head) {
+            return other_method(routed);
+        }
+        let inner = &self.inner;
+        if routed.query.is_some() && routed.has_next && !inner.tree.files.ignore_query {
+            return Outcome::Decline;
+        }
+        match inner.answer_now(routed) {
+            Some(outcome) => outcome,
+            None => Outcome::Wait(Box::pin(Rc::clone(inner).answer(OwnedRequest::new(routed), routed.has_next))),
+        }
+    }
+}
+
+impl Inner {
+    /// Answers with what can be had without waiting.
+    #[inline]
+    fn answer_now(&self, routed: &Routed<'_>) -> Option<Outcome> {
+        let Some(path) = self.path_in_tree(routed.path) else { return Some(refuse(routed, Refusal::NotFound)) };
+        let root = match self.roots.get(routed.host) {
+            Ok(root) => root,
+            Err(error) => return Some(refuse(routed, error.into())),
+        };
+        let now_ms = routed.now.monotonic_ms;
+        let id = match root.current(now_ms) {
+            Some(id) => id,
+            None => root.check_now(&self.tree.roots, &self.tree.store, now_ms, self.roots.recheck_after_ms()),
+        };
+        match id {
+            Ok(id) => {
+                if let Lookup::Fresh(cached) = self.cache.get(id, path, now_ms) {
+                    return match self.tree.choose(routed, cached) {
+                        Choice::Ready(response) => Some(Outcome::Ready(response)),
+                        Choice::ToBeMade(..) => None,
+                    };
+                }
+                self.find_now(routed, &root, path)
+            }
+            Err(OpenError::WouldBlock) => None,
+            Err(error) => Some(refuse(routed, error.into())),
+        }
+    }
+
+    #[cold]
+    fn find_now(&self, routed: &Routed<'_>, root: &WorkerRoot, path: &[u8]) -> Option<Outcome> {
+        let root = root.opened().ok()?;
+        let mut result = self.load_now(&root, path, routed.now)?;
+        let mut may_fall_back = true;
+        loop {
+            match self.take_step(routed, result, may_fall_back) {
+                Step::Done(outcome) => return Some(outcome),
+                Step::Make(_) | Step::List => return None,
+                Step::Fallback => {
+                    may_fall_back = false;
+                    result = self.load_now(&root, self.fallback_path(), routed.now)?;
+                }
+            }
+        }
+    }
+
+    /// Answers with whatever it takes.
+    async fn answer(self: Rc<Self>, request: OwnedRequest, has_next: bool) -> Outcome {
+        let routed = Routed { now: Now::read(), ..request.routed(has_next) };
+        let Some(mut path) = self.path_in_tree(routed.path) else { return refuse(&routed, Refusal::NotFound) };
+        let root = match self.open_root(&routed).await {
+            Ok(root) => root,
+            Err(error) => return refuse(&routed, error.into()),
+        };
+        let mut may_fall_back = true;
+        loop {
+            let result = match self.cache.get(root.id, path, routed.now.monotonic_ms) {
+                Lookup::Fresh(cached) => Ok(Found::Object(Arc::clone(&cached.object))),
+                Lookup::Due(_) | Lookup::Miss if is_refused_name(path, self.tree.files.hidden) => {
+                    Err(Refusal::NotFound)
+                }
+                Lookup::Due(_) | Lookup::Miss => self.tree.obtain(&root, path).await,
+            };
+            match self.take_step(&routed, result, may_fall_back) {
+                Step::Done(outcome) => return outcome,
+                Step::Make(choice) => return Outcome::Ready(self.make(&routed, choice).await),
+                Step::List => {
+                    return match self.tree.list(&root, path, &routed).await {
+                        Ok(response) => Outcome::Ready(response),
+                        Err(refusal) => refuse(&routed, refusal),
+                    };
+                }
+                Step::Fallback => {
+                    may_fall_back = false;
+                    path = self.fallback_path();
+                }
+            }
+        }
+    }
+
+    async fn open_root(&self, routed: &Routed<'_>) -> Result<Arc<OpenedRoot>, OpenError> {
+        let root = self.roots.get(routed.host)?;
+        let now_ms = routed.now.monotonic_ms;
+        match root.current(now_ms) {
+            Some(Ok(_)) => root.opened(),
+            Some(Err(error)) => Err(error),
+            None => root.check(&self.tree.roots, &self.tree.store, now_ms, self.roots.recheck_after_ms()).await,
+        }
+    }
+
+    async fn make(&self, routed: &Routed<'_>, choice: Choice) -> Response {
+        match choice {
+            Choice::Ready(response) => response,
+            Choice::ToBeMade(cached, coding) => {
+                self.tree.make_coding(&cached.object, coding).await;
+                self.tree.respond(routed, cached, coding)
+            }
+        }
+    }
+
+    fn load_now(&self, root: &OpenedRoot, path: &[u8], now: Now) -> Option<LoadResult> {
+        if is_refused_name(path, self.tree.files.hidden) {
+            return Some(Err(Refusal::NotFound));
+        }
+        match self.tree.load_or_check(root, path, now, Access::Cached, None) {
+            Ok(found) => Some(Ok(found)),
+            Err(LoadError::WouldBlock | LoadError::Unsettled(_)) => None,
+            Err(LoadError::Directory) => Some(Ok(Found::Directory)),
+            Err(LoadError::Refused(refusal)) => Some(Err(refusal)),
+        }
+    }
+
+    /// What to do about what was found.
+    fn take_step(&self, routed: &Routed<'_>, result: LoadResult, may_fall_back: bool) -> Step {
+        match result {
+            Ok(Found::Object(object)) => match self.tree.choose(routed, self.cache.adopt(object)) {
+                Choice::Ready(response) => Step::Done(Outcome::Ready(response)),
+                choice @ Choice::ToBeMade(..) => Step::Make(choice),
+            },
+            Ok(Found::Directory) => Step::Done(redirect_to_directory(routed)),
+            Ok(Found::DirectoryWithoutIndex) if self.tree.files.browse => Step::List,
+            Ok(Found::DirectoryWithoutIndex) | Err(Refusal::NotFound)
+                if may_fall_back && self.tree.files.fallback.is_some() =>
+            {
+                Step::Fallback
+            }
+            Ok(Found::DirectoryWithoutIndex) if routed.has_next => Step::Done(Outcome::Decline),
+            Ok(Found::DirectoryWithoutIndex) => Step::Done(refuse(routed, Refusal::Forbidden)),
+            Err(refusal) => Step::Done(refuse(routed, refusal)),
+        }
+    }
+
+    /// The path below the root, beginning with a slash.
+    #[inline]
+    fn path_in_tree<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
+        let path = path.strip_prefix(self.tree.files.strip_prefix.as_bytes())?;
+        path.starts_with(b"/").then_some(path)
+    }
+
+    fn fallback_path(&self) -> &[u8] {
+        self.tree.files.fallback.as_deref().unwrap_or_default().as_bytes()
+    }
+}
+
+/// Whether a path has a segment that begins with a dot, and such are not served. What is registered as well-known
+/// (RFC 8615) is meant to be.
+fn is_refused_name(path: &[u8], hidden: bool) -> bool {
+    let path = path.strip_prefix(b"/.well-known").filter(|rest| rest.starts_with(b"/")).unwrap_or(path);
+    !hidden && memchr::memmem::find(path, b"/.").is_some()
+}
+
+/// What isn't read by GET or HEAD is for the next handler, or for nobody.
+fn other_method(routed: &Routed<'_>) -> Outcome {
+    if routed.has_next {
+        return Outcome::Decline;
+    }
+    let status = match routed.request.method() {
+        Method::Options => Status::NO_CONTENT,
+        _ => Status::METHOD_NOT_ALLOWED,
+    };
+    let mut response = BuiltResponse::new(status);
+    response.fields.push("Allow", ALLOW);
+    Outcome::Ready(Response::Built(response))
+}
+
+fn refuse(routed: &Routed<'_>, refusal: Refusal) -> Outcome {
+    let status = match refusal {
+        Refusal::NotFound | Refusal::NotPermitted if routed.has_next => return Outcome::Decline,
+        Refusal::NotFound => Status::NOT_FOUND,
+        Refusal::Forbidden | Refusal::NotPermitted => Status::FORBIDDEN,
+        Refusal::Unavailable => Status::SERVICE_UNAVAILABLE,
+        Refusal::Failed => Status::INTERNAL_SERVER_ERROR,
+    };
+    let mut response = BuiltResponse::new(status);
+    if refusal == Refusal::Unavailable {
+        response.fields.push("Retry-After", "1");
+    }
+    Outcome::Ready(Response::Built(response))
+}
+
+/// To the same path with a slash, so that relative links in the directory's page lead into it. The path is as it was
+/// normalised: it begins with just one slash, and never names another host.
+fn redirect_to_directory(routed: &Routed<'_>) -> Outcome {
+    let mut location = Vec::with_capacity(routed.path.len() + 16);
+    path::encode(routed.path, &mut location);
+    location.push(b'/');
+    if let Some(query) = routed.query {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    let mut response = BuiltResponse::new(Status::MOVED_PERMANENTLY);
+    response.fields.push("Location", location);
+    Outcome::Ready(Response::Built(response))
+}

@@ -1,0 +1,59 @@
+use wire::http::{Request, RequestHead, Target};
+
+use super::{Now, Routed};
+
+/// A request that outlives the buffer it came in: for whatever has to be waited for.
+#[derive(Debug)]
+pub struct OwnedRequest {
+    head: RequestHead,
+    bytes: Vec<u8>,
+    path: Vec<u8>,
+    host: Vec<u8>,
+    now: Now,
+}
+
+impl OwnedRequest {
+    /// Copies a request.
+    pub fn new(routed: &Routed<'_>) -> Self {
+        let head = routed.request.head.clone();
+        // The bytes may go on behind the head, up to the end of what was read.
+        let end = head.fields.last().map_or(head.target.end(), |field| field.value.end());
+        Self {
+            bytes: routed.request.bytes[..end].to_vec(),
+            head,
+            path: routed.path.to_vec(),
+            host: routed.host.to_vec(),
+            now: routed.now,
+        }
+    }
+
+    /// The request, as a handler sees it.
+    pub fn routed(&self, has_next: bool) -> Routed<'_> {
+        Routed {
+            request: self.request(),
+            path: &self.path,
+            // It was parsed before, and without error.
+            query: Target::parse(self.head.target.of(&self.bytes), self.head.method)
+                .ok()
+                .and_then(|target| target.query),
+            host: &self.host,
+            has_next,
+            now: self.now,
+        }
+    }
+
+    /// Head and bytes.
+    pub fn request(&self) -> Request<'_> {
+        Request { head: &self.head, bytes: &self.bytes }
+    }
+
+    /// The host, lower case, without port.
+    pub fn host(&self) -> &[u8] {
+        &self.host
+    }
+
+    /// When it was received.
+    pub fn received(&self) -> Now {
+        self.now
+    }
+}

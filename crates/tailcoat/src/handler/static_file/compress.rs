@@ -1,0 +1,104 @@
+//! Compressing what has no precompressed file beside it: once, when it is first asked for.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use wire::http::Coding;
+
+use super::FileTree;
+use super::content_type::content_type;
+use super::heads::Description;
+use crate::object_cache::{Content, Object, OpenFile, Representation};
+
+/// Levels at which a text of some tens of KiB takes about a millisecond.
+const BROTLI_QUALITY: i32 = 5;
+const ZSTD_LEVEL: i32 = 6;
+const GZIP_LEVEL: u32 = 6;
+
+/// Brotli's window: 4 MiB, the most that browsers take without a word.
+const BROTLI_WINDOW_BITS: i32 = 22;
+
+impl FileTree {
+    /// Makes the representation with this coding, unless another does already, or it isn't worth it.
+    ///
+    /// The client that asks first waits for it: that takes a few milliseconds once, and less than it would take to send
+    /// the longer content over most networks; and what a client gets doesn't depend on who came before. Only when as
+    /// many compressions are under way as there are cores, so that it would have to queue, it gets what is there.
+    pub(super) async fn make_coding(self: &Arc<Self>, object: &Arc<Object>, coding: Coding) {
+        let Some(cell) = object.codings().and_then(|codings| codings.cell(coding)) else { return };
+        let made = cell.get_or_try_init(async || {
+            let Ok(_permit) = self.compressions.try_acquire() else { return Err(NotNow) };
+            let (tree, object) = (Arc::clone(self), Arc::clone(object));
+            let making = tokio::task::spawn_blocking(move || tree.compress(&object, coding));
+            making.await.unwrap_or(Err(NotNow))
+        });
+        if let Ok(Some(_)) = made.await {
+            self.store.recount(object);
+        }
+    }
+
+    /// `None` if the content doesn't get smaller.
+    fn compress(&self, object: &Object, coding: Coding) -> Result<Option<Representation>, NotNow> {
+        let identity = object.identity();
+        let plain = match &identity.content {
+            Content::Memory(bytes) => bytes.clone(),
+            Content::File(file) => read_unchanged(file).ok_or(NotNow)?,
+        };
+        let Ok(compressed) = compress(&plain, coding) else { return Ok(None) };
+        if compressed.len() >= plain.len() {
+            return Ok(None);
+        }
+        let name = object.origin().sources.first().map_or(&[][..], |source| &source.name);
+        let path = [self.files.strip_prefix.as_bytes(), object.path()].concat();
+        let description = Description {
+            tree: self,
+            path: &path,
+            content_type: &content_type(&self.files, name),
+            varies: true,
+            last_modified_unix_seconds: object.last_modified_unix_seconds,
+        };
+        let etag = with_suffix(&identity.etag, coding);
+        Ok(Some(description.represent(coding, &etag, Content::Memory(compressed.into()))))
+    }
+}
+
+/// It can't be made at present.
+struct NotNow;
+
+fn read_unchanged(file: &OpenFile) -> Option<Bytes> {
+    let bytes = file.read_whole().ok()?;
+    (bytes.len() as u64 == file.identity.size && file.is_unchanged()).then_some(bytes)
+}
+
+/// The entity tag of a representation that was made of the one with this tag: another (RFC 9110, section 8.8.3.3).
+fn with_suffix(etag: &str, coding: Coding) -> String {
+    match etag.strip_suffix('"') {
+        Some(open) => format!("{open}-{}\"", coding.name()),
+        None => String::new(),
+    }
+}
+
+fn compress(plain: &[u8], coding: Coding) -> io::Result<Vec<u8>> {
+    let out = Vec::with_capacity(plain.len() / 3);
+    match coding {
+        Coding::Identity => Ok(plain.to_vec()),
+        Coding::Gzip => {
+            let mut encoder = flate2::write::GzEncoder::new(out, flate2::Compression::new(GZIP_LEVEL));
+            encoder.write_all(plain)?;
+            encoder.finish()
+        }
+        Coding::Brotli => {
+            let parameters = brotli::enc::BrotliEncoderParams {
+                quality: BROTLI_QUALITY,
+                lgwin: BROTLI_WINDOW_BITS,
+                size_hint: plain.len(),
+                ..Default::default()
+            };
+            let mut out = out;
+            brotli::BrotliCompress(&mut &*plain, &mut out, &parameters)?;
+            Ok(out)
+        }
+        Coding::Zstd => zstd::bulk::compress(plain, ZSTD_LEVEL),
+    }
+}

@@ -1,0 +1,114 @@
+//! Heads of files' responses.
+
+use wire::h1::PreparedHead;
+use wire::http::{Coding, Fields, Status, date};
+
+use super::FileTree;
+use crate::config::{FieldMatch, FieldRule};
+use crate::object_cache::{Content, FileIdentity, Representation};
+
+/// What the heads of a file's representations have in common.
+pub(super) struct Description<'a> {
+    pub(super) tree: &'a FileTree,
+    /// The path as requests have it.
+    pub(super) path: &'a [u8],
+    pub(super) content_type: &'a str,
+    /// Whether the representation depends on Accept-Encoding.
+    pub(super) varies: bool,
+    pub(super) last_modified_unix_seconds: u64,
+}
+
+impl Description<'_> {
+    /// A representation of this content, with its heads.
+    pub(super) fn represent(&self, coding: Coding, etag: &str, content: Content) -> Representation {
+        let fields = self.fields(coding, etag);
+        let mut whole = self.with_server(&fields);
+        whole.push("Content-Length", content.length().to_string());
+        let mut not_modified = self.with_server(&fields);
+        // RFC 9110, section 15.4.5: what describes content that isn't sent is of no use.
+        for name in ["Content-Type", "Content-Encoding", "Content-Language", "Accept-Ranges"] {
+            not_modified.remove(name);
+        }
+        Representation {
+            coding,
+            etag: fields.get("ETag").map(|etag| String::from_utf8_lossy(etag)).unwrap_or_default().into(),
+            head: PreparedHead::new(Status::OK, &whole),
+            not_modified_head: PreparedHead::new(Status::NOT_MODIFIED, &not_modified),
+            partial_head: PreparedHead::new(Status::PARTIAL_CONTENT, &self.with_server(&fields)),
+            content,
+        }
+    }
+
+    /// The fields of a 200, without those that the connection adds to what was built for one request.
+    pub(super) fn fields(&self, coding: Coding, etag: &str) -> Fields {
+        let mut fields = Fields::new();
+        fields.push("Content-Type", self.content_type);
+        if coding != Coding::Identity {
+            fields.push("Content-Encoding", coding.name());
+        }
+        fields.push("ETag", etag);
+        fields.push("Last-Modified", date::format(self.last_modified_unix_seconds));
+        fields.push("Accept-Ranges", "bytes");
+        if self.varies {
+            fields.push("Vary", "Accept-Encoding");
+        }
+        apply_rules(&self.tree.files.fields, self.path, self.content_type, &mut fields);
+        fields
+    }
+
+    fn with_server(&self, fields: &Fields) -> Fields {
+        let mut with_server = Fields::new();
+        if self.tree.server_field {
+            with_server.push("Server", "tailcoat");
+        }
+        fields.iter().for_each(|(name, value)| {
+            with_server.push(name.to_owned(), value);
+        });
+        with_server
+    }
+}
+
+/// Sets the fields that the configuration has for this path and type.
+pub(super) fn apply_rules(rules: &[FieldRule], path: &[u8], content_type: &str, fields: &mut Fields) {
+    for rule in rules.iter().filter(|rule| applies(&rule.matches, path, content_type)) {
+        // What a response varies by in fact is not to be forgotten for what is said of it.
+        let vary = fields.get("Vary").filter(|_| rule.name.eq_ignore_ascii_case("Vary") && !rule.value.is_empty());
+        let value = match vary {
+            Some(vary) => [vary, b", ", rule.value.as_bytes()].concat(),
+            None => rule.value.clone().into_bytes(),
+        };
+        fields.set(rule.name.clone(), value);
+    }
+}
+
+fn applies(wanted: &FieldMatch, path: &[u8], content_type: &str) -> bool {
+    match wanted {
+        FieldMatch::Path(pattern) => pattern.matches(path),
+        FieldMatch::Type(prefix) if prefix.ends_with('/') => content_type.starts_with(prefix.as_str()),
+        FieldMatch::Type(media_type) => content_type.split(';').next() == Some(media_type),
+    }
+}
+
+/// The entity tag of a version of a file, with one of `suffixes` for a coding that was made of it.
+///
+/// Size and time of modification, so that several servers with the same files give the same. A file that may have
+/// changed without a trace has a tag that also depends on what was read, or is weak if that isn't known.
+pub(super) fn etag(identity: &FileIdentity, unsettled_content: Option<&Content>, coding: Coding) -> String {
+    let (size, modified_ns) = (identity.size, identity.modified_ns);
+    let suffix = match coding {
+        Coding::Identity => "",
+        Coding::Gzip => "-gzip",
+        Coding::Brotli => "-br",
+        Coding::Zstd => "-zstd",
+    };
+    match unsettled_content {
+        None => format!("\"{size:x}-{modified_ns:x}{suffix}\""),
+        Some(Content::File(_)) => format!("W/\"{size:x}-{modified_ns:x}{suffix}\""),
+        Some(Content::Memory(bytes)) => {
+            use std::hash::{BuildHasher, Hasher};
+            let mut hasher = foldhash::quality::FixedState::default().build_hasher();
+            hasher.write(bytes);
+            format!("\"{size:x}-{modified_ns:x}-{:x}{suffix}\"", hasher.finish())
+        }
+    }
+}

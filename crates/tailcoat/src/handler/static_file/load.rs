@@ -1,0 +1,277 @@
+//! From a path to an object: which file it is, and what it is sent as.
+
+use std::sync::Arc;
+
+use tokio::sync::OnceCell;
+use wire::http::Coding;
+
+use super::FileTree;
+use super::content_type::{content_type, is_compressible};
+use super::heads::{Description, etag};
+use super::roots::OpenedRoot;
+use crate::handler::Now;
+use crate::object_cache::{
+    Access, Codings, Directory, Object, ObjectParts, OpenError, Origin, ReadError, ReadFile, Representation, Snapshot,
+    Source, read_file,
+};
+
+/// What there is for a path.
+#[derive(Clone, Debug)]
+pub(super) enum Found {
+    /// A file.
+    Object(Arc<Object>),
+    /// A directory, but the path doesn't end with a slash.
+    Directory,
+    /// A directory without an index file.
+    DirectoryWithoutIndex,
+}
+
+/// Why there is nothing to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// There is no such file.
+    NotFound,
+    /// It may not be read, or leads out of the root.
+    Forbidden,
+    /// TUX's rule: it is not for everyone to read.
+    NotPermitted,
+    /// Out of descriptors, or the file is being written all the time. Later it may work.
+    Unavailable,
+    /// The disk failed, or we did.
+    Failed,
+}
+
+impl From<OpenError> for Refusal {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::NotFound => Self::NotFound,
+            OpenError::Forbidden | OpenError::Directory => Self::Forbidden,
+            OpenError::WouldBlock | OpenError::Exhausted => Self::Unavailable,
+            OpenError::Failed(_) => Self::Failed,
+        }
+    }
+}
+
+/// Why a load did not come to an end.
+#[derive(Debug)]
+pub(super) enum LoadError {
+    /// It takes [`Access::Blocking`].
+    WouldBlock,
+    /// The file is being written: again later, with this.
+    Unsettled(Snapshot),
+    /// It is a directory.
+    Directory,
+    /// It is not to be.
+    Refused(Refusal),
+}
+
+impl From<OpenError> for LoadError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::WouldBlock => Self::WouldBlock,
+            OpenError::Directory => Self::Directory,
+            error => Self::Refused(error.into()),
+        }
+    }
+}
+
+impl From<ReadError> for LoadError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Open(error) => error.into(),
+            ReadError::Unsettled(snapshot) => Self::Unsettled(snapshot),
+        }
+    }
+}
+
+/// Codings in the order in which they are preferred, with the extensions of precompressed siblings. Brotli makes texts
+/// smallest; zstd comes next, and unpacks fastest.
+pub(super) const CODINGS: [(Coding, &str); 3] =
+    [(Coding::Brotli, ".br"), (Coding::Zstd, ".zst"), (Coding::Gzip, ".gz")];
+
+impl FileTree {
+    /// Finds what there is for a path: the object that is cached, if it is still right, or a new one.
+    pub(super) fn load_or_check(
+        &self,
+        root: &OpenedRoot,
+        path: &[u8],
+        now: Now,
+        access: Access,
+        earlier: Option<&Snapshot>,
+    ) -> Result<Found, LoadError> {
+        if let Some(object) = self.store.peek(root.id, path) {
+            if self.store.check(&object, &root.root, now.monotonic_ms, access)? {
+                return Ok(Found::Object(object));
+            }
+            self.store.remove(&object);
+        }
+        match self.load(root, path, now, access, earlier) {
+            Err(LoadError::Refused(Refusal::Unavailable)) => {
+                // Our own open files are the ones we can do without.
+                self.store.release_files();
+                self.load(root, path, now, access, earlier)
+            }
+            result => result,
+        }
+    }
+
+    fn load(
+        &self,
+        root: &OpenedRoot,
+        path: &[u8],
+        now: Now,
+        access: Access,
+        earlier: Option<&Snapshot>,
+    ) -> Result<Found, LoadError> {
+        let name = path.strip_prefix(b"/").unwrap_or(path);
+        let parent_end = name.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let (parent, file_name) = name.split_at(parent_end);
+        let directory = self.store.directory(root.id, &root.root, parent, now.monotonic_ms, access)?;
+        // Before anything is read, so that what changes meanwhile is seen at the next request.
+        let changes_seen = directory.changes();
+        let mut loading = Loading { tree: self, root, path, now, access, directory, changes_seen, absent: Vec::new() };
+        if !file_name.is_empty() {
+            return match loading.read(name, earlier) {
+                Err(LoadError::Directory) => Ok(Found::Directory),
+                result => loading.finish(name, result?),
+            };
+        }
+        for index in &self.files.index {
+            let index = [name, index.as_bytes()].concat();
+            match loading.read(&index, earlier) {
+                Err(LoadError::Refused(Refusal::NotFound) | LoadError::Directory) => loading.absent.push(index.into()),
+                result => return loading.finish(&index, result?),
+            }
+        }
+        Ok(Found::DirectoryWithoutIndex)
+    }
+}
+
+/// A load under way.
+struct Loading<'a> {
+    tree: &'a FileTree,
+    root: &'a OpenedRoot,
+    path: &'a [u8],
+    now: Now,
+    access: Access,
+    directory: Arc<Directory>,
+    changes_seen: u64,
+    /// Names that were looked for before the one that was found.
+    absent: Vec<Box<[u8]>>,
+}
+
+impl Loading<'_> {
+    fn read(&self, name: &[u8], earlier: Option<&Snapshot>) -> Result<ReadFile, LoadError> {
+        let bytes_max = self.tree.store.limits().object_bytes_max;
+        let file = read_file(&self.root.root, name, bytes_max, self.access, earlier)?;
+        if self.tree.files.permission_rule && !is_for_everyone(file.status.permissions) {
+            return Err(LoadError::Refused(Refusal::NotPermitted));
+        }
+        Ok(file)
+    }
+
+    /// Makes the object of a file that was found.
+    fn finish(self, name: &[u8], file: ReadFile) -> Result<Found, LoadError> {
+        let files = &self.tree.files;
+        let content_type = content_type(files, name);
+        let url_path = [files.strip_prefix.as_bytes(), self.path].concat();
+        let varies = is_compressible(&content_type) && (files.precompressed || files.compress);
+        let description = Description {
+            tree: self.tree,
+            path: &url_path,
+            content_type: &content_type,
+            varies,
+            last_modified_unix_seconds: last_modified_unix_seconds(&file, self.now),
+        };
+        let mut origin = Origin {
+            sources: vec![Source { name: name.into(), version: Some(file.status.identity) }],
+            directory: Arc::clone(&self.directory),
+            changes_seen: self.changes_seen,
+            unsettled: file.unsettled,
+        };
+        origin.sources.extend(self.absent.iter().map(|name| Source { name: name.clone(), version: None }));
+        let codings = if varies { Some(self.codings(&description, name, &file, &mut origin)?) } else { None };
+        let unsettled_content = file.unsettled.then_some(&file.content);
+        let etag = etag(&file.status.identity, unsettled_content, Coding::Identity);
+        let parts = ObjectParts {
+            identity: description.represent(Coding::Identity, &etag, file.content.clone()),
+            codings,
+            last_modified_unix_seconds: description.last_modified_unix_seconds,
+            origin,
+        };
+        Ok(Found::Object(self.tree.store.insert(self.root.id, self.path, parts, self.now.monotonic_ms)))
+    }
+
+    /// The codings of a file: those that lie beside it, and room for those that can be made of it.
+    fn codings(
+        &self,
+        description: &Description<'_>,
+        name: &[u8],
+        file: &ReadFile,
+        origin: &mut Origin,
+    ) -> Result<Codings, LoadError> {
+        let mut codings = Codings::default();
+        let files = &self.tree.files;
+        let size = file.status.identity.size;
+        let can_compress = files.compress
+            && (files.compress_bytes_min..=files.compress_bytes_max).contains(&size)
+            // What may be another file by the time it is read can't be compressed.
+            && (!file.unsettled || size <= self.tree.store.limits().object_bytes_max);
+        for (coding, extension) in CODINGS {
+            let sibling = match files.precompressed {
+                true => self.sibling(description, coding, [name, extension.as_bytes()].concat(), file, origin)?,
+                false => None,
+            };
+            let cell = match sibling {
+                Some(sibling) => OnceCell::new_with(Some(Some(sibling))),
+                None if can_compress => OnceCell::new(),
+                None => OnceCell::new_with(Some(None)),
+            };
+            codings.set(coding, cell);
+        }
+        Ok(codings)
+    }
+
+    /// The precompressed file of this name, if it is there and not older than the file that it was made of.
+    fn sibling(
+        &self,
+        description: &Description<'_>,
+        coding: Coding,
+        name: Vec<u8>,
+        file: &ReadFile,
+        origin: &mut Origin,
+    ) -> Result<Option<Representation>, LoadError> {
+        let sibling = match self.read(&name, None) {
+            Ok(sibling) => Some(sibling),
+            Err(LoadError::WouldBlock) => return Err(LoadError::WouldBlock),
+            // It is being written: for now it isn't there, and soon somebody will look again.
+            Err(LoadError::Unsettled(_)) => {
+                origin.unsettled = true;
+                None
+            }
+            // Whatever is wrong with it, the file itself can still be sent.
+            Err(LoadError::Refused(_) | LoadError::Directory) => None,
+        };
+        let version = sibling.as_ref().map(|sibling| sibling.status.identity);
+        origin.sources.push(Source { name: name.into(), version });
+        Ok(sibling.filter(|sibling| sibling.status.identity.modified_ns >= file.status.identity.modified_ns).map(
+            |sibling| {
+                origin.unsettled |= sibling.unsettled;
+                let unsettled_content = sibling.unsettled.then_some(&sibling.content);
+                let etag = etag(&sibling.status.identity, unsettled_content, coding);
+                description.represent(coding, &etag, sibling.content.clone())
+            },
+        ))
+    }
+}
+
+/// TUX's rule: readable by all, and neither executable nor sticky.
+pub(super) fn is_for_everyone(permissions: u32) -> bool {
+    permissions & 0o004 != 0 && permissions & 0o1111 == 0
+}
+
+/// Never later than now (RFC 9110, section 8.8.2.1), or than a client's clock could make sense of.
+fn last_modified_unix_seconds(file: &ReadFile, now: Now) -> u64 {
+    let seconds = file.status.identity.modified_ns.div_euclid(1_000_000_000);
+    u64::try_from(seconds).unwrap_or(0).min(now.unix_seconds)
+}

@@ -1,0 +1,196 @@
+//! The handler as a whole, on directories made for the purpose.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use wire::h1::DATE_BYTES;
+use wire::http::{KnownField, Method, Request, RequestHead, Span, range};
+
+use super::{FileTree, StaticFile};
+use crate::config::{Cache, Files, RootPiece};
+use crate::handler::{Body, Form, Now, Outcome, Response, Routed, Segment};
+use crate::object_cache::{Content, ObjectStore, WorkerCache};
+
+/// A directory, and a handler that serves it.
+struct Site {
+    directory: tempfile::TempDir,
+    handler: StaticFile,
+    cache: Rc<WorkerCache>,
+    runtime: tokio::runtime::Runtime,
+    /// Added to the time, in milliseconds.
+    later_ms: u64,
+}
+
+/// What a client gets, or that the handler declined.
+#[derive(Debug, Default)]
+struct Got {
+    status: u16,
+    head: String,
+    body: Vec<u8>,
+    waited: bool,
+}
+
+impl Site {
+    fn new(change: impl FnOnce(&mut Files, &mut Cache)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut files = Files::below(directory.path().to_str().unwrap());
+        let mut limits = Cache::default();
+        change(&mut files, &mut limits);
+        if let [RootPiece::Literal(literal), ..] = &mut files.root.pieces[..]
+            && !literal.starts_with('/')
+        {
+            *literal = format!("{}/{literal}", directory.path().display());
+        }
+        let store = ObjectStore::new(limits).unwrap();
+        let cache = Rc::new(WorkerCache::new(Arc::clone(&store)));
+        let handler = StaticFile::new(FileTree::new(files, true, 16, store), Rc::clone(&cache));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        Self { directory, handler, cache, runtime, later_ms: 0 }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Writes a file, with a time of modification long ago, so that it counts as settled but for its time of change.
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        set_modified(&path, 1_000_000_000);
+    }
+
+    /// Waits until what was written is settled, so that it is read once and kept.
+    fn settle(&self) {
+        std::thread::sleep(std::time::Duration::from_millis(30));
+    }
+
+    fn get(&self, path: &str) -> Got {
+        self.request(Method::Get, "example.com", path, &[], false)
+    }
+
+    fn get_with(&self, path: &str, fields: &[(KnownField, &str)]) -> Got {
+        self.request(Method::Get, "example.com", path, fields, false)
+    }
+
+    fn request(&self, method: Method, host: &str, target: &str, fields: &[(KnownField, &str)], has_next: bool) -> Got {
+        let (mut bytes, mut head) = (target.as_bytes().to_vec(), RequestHead::default());
+        head.method = method;
+        head.target = Span::new(0, bytes.len());
+        for (known, value) in fields {
+            let start = bytes.len();
+            bytes.extend_from_slice(value.as_bytes());
+            head.push_field(Span::default(), Span::new(start, bytes.len()), *known);
+        }
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query.as_bytes())),
+            None => (target, None),
+        };
+        let mut now = Now::read();
+        now.monotonic_ms += self.later_ms;
+        let request = Request { head: &head, bytes: &bytes };
+        let routed = Routed { request, path: path.as_bytes(), query, host: host.as_bytes(), has_next, now };
+        match self.handler.handle(&routed) {
+            Outcome::Wait(future) => Got { waited: true, ..receive(self.runtime.block_on(future)) },
+            outcome => receive(outcome),
+        }
+    }
+}
+
+impl Got {
+    fn field(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
+    }
+
+    #[track_caller]
+    fn expect(self, status: u16, body: impl AsRef<[u8]>) -> Self {
+        assert_eq!(
+            (self.status, self.body.escape_ascii().to_string()),
+            (status, body.as_ref().escape_ascii().to_string())
+        );
+        self
+    }
+}
+
+/// Makes of a response what the connection would send.
+fn receive(outcome: Outcome) -> Got {
+    let response = match outcome {
+        Outcome::Ready(response) => response,
+        Outcome::Decline => return Got::default(),
+        Outcome::Wait(_) => panic!("a future that ends in another"),
+    };
+    let mut head = Vec::new();
+    let (status, body) = match response {
+        Response::Cached { object, coding, form } => {
+            let representation = object.object.representation(coding);
+            let length = representation.content.length();
+            let date = [b'0'; DATE_BYTES];
+            let (status, offset, sent) = match form {
+                Form::Whole => {
+                    representation.head.write(&date, &mut head);
+                    (200, 0, length)
+                }
+                Form::NotModified => {
+                    representation.not_modified_head.write(&date, &mut head);
+                    (304, 0, 0)
+                }
+                Form::Part { offset, length: sent } => {
+                    representation.partial_head.write(&date, &mut head);
+                    head.extend_from_slice(b"Content-Range: ");
+                    range::write_content_range(&(offset..offset + sent), length, &mut head);
+                    (206, offset, sent)
+                }
+            };
+            let segment = match &representation.content {
+                Content::Memory(bytes) => Segment::Bytes(bytes.slice(offset as usize..(offset + sent) as usize)),
+                Content::File(file) => Segment::File { file: Arc::clone(file), offset, length: sent },
+            };
+            (status, Body { segments: vec![segment] })
+        }
+        Response::Built(built) => {
+            for (name, value) in built.fields.iter() {
+                head.extend_from_slice(&[name.as_bytes(), b": ", value, b"\r\n"].concat());
+            }
+            (built.status.code(), built.body)
+        }
+    };
+    let mut content = Vec::new();
+    for segment in &body.segments {
+        match segment {
+            Segment::Bytes(bytes) => content.extend_from_slice(bytes),
+            Segment::File { file, offset, length } => {
+                let whole = file.read_whole().unwrap();
+                content.extend_from_slice(&whole[*offset as usize..(offset + length) as usize]);
+            }
+        }
+    }
+    Got { status, head: String::from_utf8(head).unwrap(), body: content, waited: false }
+}
+
+fn set_modified(path: &Path, unix_seconds: u64) {
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(unix_seconds);
+    fs::File::options().read(true).open(path).unwrap().set_modified(time).unwrap();
+}
+
+#[test]
+fn files_of_both_kinds() {
+    let site = Site::new(|_, limits| limits.object_bytes_max = 10);
+    site.write("small.txt", "small");
+    site.write("large.txt", "larger than ten bytes");
+    site.settle();
+    for (path, body) in [("/small.txt", "small"), ("/large.txt", "larger than ten bytes")] {
+        for attempt in 0..3 {
+            let got = site.get(path).expect(200, body);
+            assert_eq!(got.field("Content-Type"), Some("text/plain; charset=utf-8"));
+            assert_eq!(got.field("Content-Length"), Some(body.len().to_string().as_str()));
+            assert_eq!(got.field("Last-Modified"), Some("Sun, 09 Sep 2001 01:46:40 GMT"));
+            assert_eq!(got.field("Accept-Ranges"), Some("bytes"));
+            assert_eq!(got.field("Vary"), Some("Accept-Encoding"));
+            assert!(attempt == 0 || !got.waited, "{path} is cached");
+        }
+    }
+    site.get("/missing").expect(404, "");
+}
