@@ -6,6 +6,7 @@ mod framing;
 mod limits;
 mod refusal;
 mod request_head;
+mod server;
 
 pub use body::{BodyDecoder, BodyLimits, ChunkedDecoder, Decoded};
 pub use encode::{DATE_BYTES, PreparedHead, write_head};
@@ -13,3 +14,4 @@ pub use framing::{BodyFraming, Framing, parse_content_length, request_framing};
 pub use limits::HeadLimits;
 pub use refusal::Refusal;
 pub use request_head::parse_request_head;
+pub use server::{Event, IncomingRequest, InputLimits, ServerConnection};

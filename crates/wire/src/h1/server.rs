@@ -1,0 +1,214 @@
+//! The server's side of a connection: what it awaits next.
+
+use super::{
+    BodyDecoder, BodyFraming, BodyLimits, Decoded, Framing, HeadLimits, Refusal, parse_request_head, request_framing,
+};
+use crate::http::{Host, KnownField, Request, RequestHead, Target, Version};
+
+/// All limits of a connection's input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InputLimits {
+    /// Of each head.
+    pub head: HeadLimits,
+    /// Of each request's content.
+    pub body: BodyLimits,
+}
+
+/// The server role of an HTTP/1 connection, without its socket: input goes in as it comes, and requests and their
+/// content come out as events. Bytes that are not done with stay with the caller.
+#[derive(Debug, Default)]
+pub struct ServerConnection {
+    state: State,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// A request's head.
+    #[default]
+    AwaitHead,
+    /// The content of the request that was given out.
+    AwaitBody(BodyDecoder),
+    /// Nothing: a message was refused, so that nobody knows where another would begin.
+    Refused,
+}
+
+/// What input was understood as.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// More input is needed.
+    NeedInput,
+    /// A request's head, checked.
+    Request(IncomingRequest<'a>),
+    /// A piece of its content.
+    Content(Decoded),
+}
+
+/// A request whose head is complete; the head itself is in the [`RequestHead`] it was parsed into.
+#[derive(Debug, PartialEq, Eq)]
+pub struct IncomingRequest<'a> {
+    /// Bytes of the head: done with.
+    pub head_bytes: usize,
+    /// Its content's framing, and what it says about the connection.
+    pub framing: Framing,
+    /// Its target.
+    pub target: Target<'a>,
+    /// The host it is for: the target's if it names one, else that of the Host field; `None` in HTTP/1.0 without.
+    pub host: Option<Host<'a>>,
+}
+
+impl ServerConnection {
+    /// Takes the input that is there and not done with. To be called until it says [`Event::NeedInput`].
+    pub fn handle_input<'a>(
+        &mut self,
+        input: &'a [u8],
+        head: &mut RequestHead,
+        limits: &InputLimits,
+    ) -> Result<Event<'a>, Refusal> {
+        let result = match &mut self.state {
+            State::AwaitHead => self.on_head_input(input, head, limits),
+            State::AwaitBody(decoder) => decoder.decode(input, &limits.body).map(|decoded| {
+                if decoded.is_complete {
+                    self.state = State::AwaitHead;
+                } else if decoded.consumed_bytes == 0 {
+                    return Event::NeedInput;
+                }
+                Event::Content(decoded)
+            }),
+            State::Refused => Ok(Event::NeedInput),
+        };
+        if result.is_err() {
+            self.state = State::Refused;
+        }
+        result
+    }
+
+    /// Whether content of the last request is still to come.
+    pub fn awaits_content(&self) -> bool {
+        matches!(self.state, State::AwaitBody(_))
+    }
+
+    fn on_head_input<'a>(
+        &mut self,
+        input: &'a [u8],
+        head: &mut RequestHead,
+        limits: &InputLimits,
+    ) -> Result<Event<'a>, Refusal> {
+        let Some(head_bytes) = parse_request_head(input, head, &limits.head)? else { return Ok(Event::NeedInput) };
+        let request = Request { head, bytes: input };
+        let target = Target::parse(head.target.of(input), head.method)
+            .map_err(|_| Refusal::bad_request("malformed request target"))?;
+        let host = request_host(head, input)?;
+        let framing = request_framing(&request)?;
+        if let BodyFraming::Length(length) = framing.body
+            && length > limits.body.body_bytes_max
+        {
+            return Err(Refusal::CONTENT_TOO_LARGE);
+        }
+        if let Some(decoder) = BodyDecoder::new(framing.body) {
+            self.state = State::AwaitBody(decoder);
+        }
+        Ok(Event::Request(IncomingRequest { head_bytes, framing, target, host: target.host.or(host) }))
+    }
+}
+
+/// The Host field: once, and well-formed, in each HTTP/1.1 request (RFC 9112, section 3.2), also if the target has a
+/// host of its own. Empty is for targets without authority, which CONNECT and http URIs never are.
+fn request_host<'a>(head: &RequestHead, input: &'a [u8]) -> Result<Option<Host<'a>>, Refusal> {
+    if head.is_repeated(KnownField::Host) {
+        return Err(Refusal::bad_request("more than one Host"));
+    }
+    let Some(field) = head.first(KnownField::Host) else {
+        return if head.version >= Version::Http11 { Err(Refusal::bad_request("no Host")) } else { Ok(None) };
+    };
+    match Host::parse(field.value.of(input)) {
+        Ok(host) if host.name.is_empty() => Err(Refusal::bad_request("empty Host")),
+        Ok(host) => Ok(Some(host)),
+        Err(_) => Err(Refusal::bad_request("malformed Host")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a connection makes of `input`, fed in pieces of `step` bytes: each request's target and content; last the
+    /// status of a refusal.
+    fn run(input: &[u8], step: usize) -> Vec<String> {
+        let limits = InputLimits::default();
+        let (mut connection, mut head) = (ServerConnection::default(), RequestHead::default());
+        let (mut events, mut start, mut end) = (Vec::<String>::new(), 0, 0);
+        loop {
+            match connection.handle_input(&input[start..end], &mut head, &limits) {
+                Ok(Event::Request(request)) => {
+                    events.push(String::from_utf8_lossy(request.target.path).into_owned());
+                    start += request.head_bytes;
+                }
+                Ok(Event::Content(content)) => {
+                    let piece = &input[start..end][content.content];
+                    events.last_mut().unwrap().push_str(&String::from_utf8_lossy(piece));
+                    start += content.consumed_bytes;
+                }
+                Ok(Event::NeedInput) if end == input.len() => return events,
+                Ok(Event::NeedInput) => end = (end + step).min(input.len()),
+                Err(refusal) => {
+                    events.push(refusal.status.to_string());
+                    return events;
+                }
+            }
+        }
+    }
+
+    fn check(input: &str, expect: &[&str]) {
+        for step in [input.len(), 1, 5] {
+            assert_eq!(run(input.as_bytes(), step), expect, "{input:?} in pieces of {step}");
+        }
+    }
+
+    #[test]
+    fn pipelined_requests_with_and_without_content() {
+        check(
+            "GET /a HTTP/1.1\r\nHost: h\r\n\r\n\
+             POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nxyz\
+             POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n12\r\n1\r\n3\r\n0\r\n\r\n\
+             GET /d HTTP/1.0\r\n\r\n",
+            &["/a", "/bxyz", "/c123", "/d"],
+        );
+    }
+
+    #[test]
+    fn refused_by_name() {
+        for (name, input, status) in [
+            ("no Host", "GET / HTTP/1.1\r\n\r\n", "400"),
+            ("two Hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", "400"),
+            ("two Hosts in 1.0", "GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n", "400"),
+            ("empty Host", "GET / HTTP/1.1\r\nHost:\r\n\r\n", "400"),
+            ("Host with path", "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", "400"),
+            ("Host list", "GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", "400"),
+            ("absolute-form without Host", "GET http://h/ HTTP/1.1\r\n\r\n", "400"),
+            ("relative target", "GET a HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
+            ("fragment", "GET /#a HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
+            ("asterisk with GET", "GET * HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
+            ("content too large", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1048577\r\n\r\n", "413"),
+        ] {
+            assert_eq!(run(input.as_bytes(), 1), [status], "{name}");
+        }
+    }
+
+    #[test]
+    fn the_target_overrides_the_host_field() {
+        let input = b"GET http://target/ HTTP/1.1\r\nHost: field\r\n\r\n";
+        let mut head = RequestHead::default();
+        let event = ServerConnection::default().handle_input(input, &mut head, &InputLimits::default());
+        let Ok(Event::Request(request)) = event else { panic!("{event:?}") };
+        assert_eq!(request.host.map(|host| host.name), Some(&b"target"[..]));
+    }
+
+    #[test]
+    fn nothing_is_read_behind_a_refused_message() {
+        let mut connection = ServerConnection::default();
+        let (mut head, limits) = (RequestHead::default(), InputLimits::default());
+        assert!(connection.handle_input(b"GET / HTTP/1.1\n\r\n", &mut head, &limits).is_err());
+        let next = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+        assert_eq!(connection.handle_input(next, &mut head, &limits), Ok(Event::NeedInput));
+    }
+}
