@@ -1,24 +1,49 @@
 //! Who answers a request. Handlers are a closed set, matched in one place.
 
-pub mod error_page;
-pub mod page;
+mod error_page;
+mod error_pages;
+mod page;
+mod redirect;
 mod request;
+mod respond;
 mod response;
+mod setup;
 pub mod static_file;
 
 use std::future::Future;
 use std::pin::Pin;
 
+pub use error_pages::ErrorPages;
+pub use page::PageFormat;
 pub use request::OwnedRequest;
 pub use response::{Body, BuiltResponse, Form, Response, Segment};
-use wire::http::Request;
+use rustix::time::{ClockId, clock_gettime};
+pub use setup::{Handler, SharedSite};
+use wire::http::{Request, Status};
+
+/// An error, with the page that the server has for it.
+pub fn error_response(status: Status, format: PageFormat) -> Box<BuiltResponse> {
+    let mut response = BuiltResponse::new(status);
+    add_error_page(&mut response, format);
+    response
+}
+
+/// Gives an error the page that the server has for it.
+pub fn add_error_page(response: &mut BuiltResponse, format: PageFormat) {
+    let page = error_page::render(response.status, format);
+    response.fields.set("Content-Type", page.content_type);
+    response.body = Body::from_bytes(page.body);
+}
+
+/// An outcome that has to be waited for. It owns what it needs of the request, and runs on the worker's thread.
+pub type OutcomeFuture = Pin<Box<dyn Future<Output = Outcome>>>;
 
 /// What a handler makes of a request.
 pub enum Outcome {
     /// The answer is there at once: the way of all that is in memory.
     Ready(Response),
-    /// The answer has to be waited for. The future owns what it needs of the request; it runs on this worker's thread.
-    Wait(Pin<Box<dyn Future<Output = Outcome>>>),
+    /// The answer has to be waited for.
+    Wait(OutcomeFuture),
     /// The next handler that matches may have it.
     Decline,
 }
@@ -48,16 +73,19 @@ pub struct Now {
     pub monotonic_ms: u64,
     /// Seconds since 1970.
     pub unix_seconds: u64,
+    /// Microseconds since 1970.
+    pub unix_us: u64,
 }
 
 impl Now {
     /// Reads the clocks.
     pub fn read() -> Self {
-        let monotonic = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-        let real = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        let monotonic = clock_gettime(ClockId::Monotonic);
+        let real = clock_gettime(ClockId::Realtime);
         Self {
-            monotonic_ms: (monotonic.tv_sec * 1000 + monotonic.tv_nsec / 1_000_000) as u64,
+            monotonic_ms: (monotonic.tv_sec * 1_000 + monotonic.tv_nsec / 1_000_000) as u64,
             unix_seconds: real.tv_sec.max(0) as u64,
+            unix_us: (real.tv_sec * 1_000_000 + real.tv_nsec / 1_000).max(0) as u64,
         }
     }
 }

@@ -1,4 +1,4 @@
-use std::io::IoSliceMut;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -164,6 +164,25 @@ impl OpenFile {
     /// Reads the whole file. Waits for the disk: for the blocking pool only.
     pub fn read_whole(&self) -> Result<Bytes, OpenError> {
         read_bytes(&self.fd, self.identity.size, Access::Blocking)
+    }
+
+    /// Fills the buffer from this offset. May wait for a disk, unless the bytes are known to be in the page cache.
+    ///
+    /// # Errors
+    /// The disk's; `UnexpectedEof` if the file is shorter.
+    pub fn read_exact_at(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+        while !buffer.is_empty() {
+            match self.read_at(buffer, offset, ReadWriteFlags::empty()) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    buffer = &mut buffer[count..];
+                    offset += count as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64, flags: ReadWriteFlags) -> Result<usize, Errno> {

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use tokio::sync::{Semaphore, watch};
 
+use super::content_type::content_type;
 use super::load::{Found, LoadError, Refusal};
 use super::roots::{OpenedRoot, SharedRoots};
 use crate::config::Files;
@@ -45,6 +46,11 @@ impl FileTree {
             compressions: Semaphore::new(cores),
             loads: Mutex::default(),
         })
+    }
+
+    /// The content type of a file of this name.
+    pub fn content_type(&self, name: &[u8]) -> String {
+        content_type(&self.files, name)
     }
 
     /// Finds what there is for a path, waiting for disks and for others that are on the way to find the same.

@@ -1,0 +1,112 @@
+//! From the configuration of handlers to what they need while they run: first what all workers share, then a worker's
+//! own part.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::error_pages::{ErrorPage, ErrorPages};
+use super::redirect::Redirect;
+use super::respond::Respond;
+use super::static_file::{FileTree, StaticFile};
+use super::{Outcome, Routed};
+use crate::config::{self, Config, ErrorPageFile, Files};
+use crate::object_cache::{ObjectStore, WorkerCache};
+
+/// The handlers, each with what it needs while it runs; every worker has its own.
+pub enum Handler {
+    /// Files below a root.
+    StaticFile(StaticFile),
+    /// A redirect.
+    Redirect(Arc<Redirect>),
+    /// A fixed answer.
+    Respond(Arc<Respond>),
+}
+
+impl Handler {
+    /// Answers a request, or doesn't.
+    pub fn handle(&self, routed: &Routed<'_>) -> Outcome {
+        match self {
+            Self::StaticFile(files) => files.handle(routed),
+            Self::Redirect(redirect) => redirect.handle(routed),
+            Self::Respond(respond) => respond.handle(routed),
+        }
+    }
+}
+
+/// What the workers share of a site's handlers.
+#[derive(Debug)]
+pub struct SharedSite {
+    handlers: Vec<SharedHandler>,
+    /// Lowest and highest status, and where the page is.
+    error_pages: Vec<(u16, u16, Arc<FileTree>, Vec<u8>)>,
+}
+
+#[derive(Debug)]
+enum SharedHandler {
+    StaticFile(Arc<FileTree>),
+    Redirect(Arc<Redirect>),
+    Respond(Arc<Respond>),
+}
+
+impl SharedSite {
+    /// Prepares a site's handlers. Nothing is opened yet.
+    pub fn new(site: &config::Site, config: &Config, store: &Arc<ObjectStore>) -> Self {
+        let tree = |files: &Files| {
+            FileTree::new(files.clone(), config.server.server_field, config.limits.ranges_max, Arc::clone(store))
+        };
+        let handlers: Vec<_> = site
+            .routes
+            .iter()
+            .map(|route| match &route.handler {
+                config::Handler::Files(files) => SharedHandler::StaticFile(tree(files)),
+                config::Handler::Redirect(redirect) => SharedHandler::Redirect(Arc::new(Redirect::new(redirect))),
+                config::Handler::Respond(respond) => SharedHandler::Respond(Arc::new(Respond::new(respond))),
+            })
+            .collect();
+        let site_tree = handlers.iter().find_map(|handler| match handler {
+            SharedHandler::StaticFile(tree) => Some(Arc::clone(tree)),
+            _ => None,
+        });
+        let error_pages = site.error_pages.iter().filter_map(|page| {
+            let (tree, path) = match &page.file {
+                // Without a root nothing is below it; the check of the configuration says so.
+                ErrorPageFile::BelowRoot(path) => (site_tree.clone()?, path.clone().into_bytes()),
+                ErrorPageFile::File(file) => {
+                    let directory = file.parent().unwrap_or(Path::new("/"));
+                    (tree(&Files::below(directory.to_string_lossy())), path_below(directory, file))
+                }
+            };
+            Some((page.from, page.to, tree, path))
+        });
+        let error_pages = error_pages.collect();
+        Self { handlers, error_pages }
+    }
+
+    /// A worker's handlers, in the order of the routes.
+    pub fn handlers(&self, cache: &Rc<WorkerCache>) -> Vec<Handler> {
+        let handlers = self.handlers.iter().map(|shared| match shared {
+            SharedHandler::StaticFile(tree) => Handler::StaticFile(StaticFile::new(Arc::clone(tree), Rc::clone(cache))),
+            SharedHandler::Redirect(redirect) => Handler::Redirect(Arc::clone(redirect)),
+            SharedHandler::Respond(respond) => Handler::Respond(Arc::clone(respond)),
+        });
+        handlers.collect()
+    }
+
+    /// A worker's error pages.
+    pub fn error_pages(&self, cache: &Rc<WorkerCache>) -> ErrorPages {
+        let pages = self.error_pages.iter().map(|(from, to, tree, path)| ErrorPage {
+            statuses: *from..=*to,
+            content_type: tree.content_type(path),
+            files: StaticFile::new(Arc::clone(tree), Rc::clone(cache)),
+            path: path.clone(),
+        });
+        ErrorPages::new(pages.collect())
+    }
+}
+
+/// The path of a file, as a request for it below its directory would have it.
+fn path_below(directory: &Path, file: &Path) -> Vec<u8> {
+    let name = file.strip_prefix(directory).unwrap_or(file);
+    [b"/", name.as_os_str().as_encoded_bytes()].concat()
+}
