@@ -2,6 +2,11 @@
 
 pub mod cli;
 pub mod config;
+pub mod connection;
+pub mod control;
 pub mod handler;
 pub mod log;
 pub mod object_cache;
+pub mod routing;
+pub mod server;
+pub mod worker;

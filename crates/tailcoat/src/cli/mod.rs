@@ -12,6 +12,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::{self, Config, Origin};
+use crate::log::ServerLog;
+use crate::server::Server;
 
 /// Exit code: something failed while running, or `fmt --check` found a file that isn't formatted.
 pub const EXIT_FAILURE: u8 = 1;
@@ -110,10 +112,23 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Starts the server.
+/// Starts the server, and serves until it is ended.
 fn start(config: Config, origin: Origin) -> ExitCode {
-    let _ = (config, origin);
-    fail("this build has no server")
+    let server_log = ServerLog::stderr(config.server.log_level);
+    let server = match Server::start(config, server_log.clone()) {
+        Ok(server) => server,
+        Err(error) => return fail(error),
+    };
+    for address in &server.addresses {
+        match origin {
+            Origin::CommandLine => eprintln!("Serving at http://{address}/"),
+            Origin::File(_) => server_log.info(format_args!("listening on {address}")),
+        }
+    }
+    match server.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(error),
+    }
 }
 
 fn build_text() -> String {

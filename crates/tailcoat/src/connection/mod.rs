@@ -1,0 +1,94 @@
+//! Connections: they join the protocol engines of `wire` to sockets, and ask routing for answers.
+//!
+//! A connection is a hand-written future. It polls its socket directly, works in buffers that belong to the thread, and
+//! keeps bytes of its own only while a request is incomplete or a response is stuck.
+
+mod clock;
+mod h1;
+mod output;
+mod socket;
+mod table;
+mod transmit;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+pub use clock::Clock;
+pub use h1::H1Connection;
+pub use socket::Socket;
+pub use table::{ConnectionTable, SWEEPS_A_ROUND, Stage, Verdict};
+use wire::h1::{BodyLimits, HeadLimits, InputLimits};
+use wire::http::RequestHead;
+
+use self::output::Output;
+use crate::config::Limits;
+use crate::log::Recorder;
+use crate::routing::Router;
+
+/// Input that is read at once, beyond a head's limit.
+const READ_BYTES: usize = 16 << 10;
+
+/// What all connections of a worker share. It stays on the worker's thread.
+pub struct Context {
+    /// Who answers requests.
+    pub router: Rc<Router>,
+    /// The configured limits.
+    pub limits: Limits,
+    /// Those that the engines of `wire` need, in their form.
+    pub(crate) input_limits: InputLimits,
+    /// Whether responses carry `Server`.
+    pub server_field: bool,
+    /// The worker's clock.
+    pub clock: Clock,
+    /// All open connections.
+    pub table: RefCell<ConnectionTable>,
+    /// Where requests are logged.
+    pub recorder: RefCell<Recorder>,
+    /// Set when the worker ends: answers in progress are the last ones.
+    pub is_draining: Cell<bool>,
+    scratch: RefCell<Scratch>,
+}
+
+/// Buffers that a connection uses while it is polled, and none keeps.
+struct Scratch {
+    input: Vec<u8>,
+    head: RequestHead,
+    path: Vec<u8>,
+    host: Vec<u8>,
+    output: Output,
+}
+
+impl Context {
+    /// A context with these limits.
+    pub fn new(router: Rc<Router>, limits: Limits, server_field: bool, recorder: Recorder) -> Self {
+        let input_bytes = limits.head_bytes_max + READ_BYTES;
+        Self {
+            router,
+            input_limits: InputLimits {
+                head: HeadLimits {
+                    head_bytes_max: limits.head_bytes_max,
+                    fields_max: limits.fields_max,
+                    target_bytes_max: limits.target_bytes_max,
+                },
+                body: BodyLimits {
+                    body_bytes_max: limits.body_bytes_max,
+                    extension_bytes_max: limits.head_bytes_max,
+                    trailer_bytes_max: limits.head_bytes_max,
+                },
+            },
+            limits,
+            server_field,
+            clock: Clock::new(),
+            table: RefCell::default(),
+            recorder: RefCell::new(recorder),
+            is_draining: Cell::new(false),
+            scratch: RefCell::new(Scratch {
+                input: vec![0; input_bytes],
+                head: RequestHead::default(),
+                path: Vec::new(),
+                host: Vec::new(),
+                output: Output::default(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Sending: bytes, memory and files, as far as the socket takes them.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll, ready};
+
+use bytes::Buf;
+use tokio::task::JoinHandle;
+
+use super::Socket;
+use super::output::Output;
+use crate::handler::Segment;
+use crate::object_cache::{OpenFile, file_time_now_ns};
+
+/// Bytes of a file that are handed to the kernel, or brought into the page cache, at once.
+const FILE_CHUNK_BYTES: u64 = 512 << 10;
+
+/// Bytes of a file that are copied at once where it isn't sent by the kernel itself.
+const COPY_CHUNK_BYTES: u64 = 64 << 10;
+
+/// Output that a socket has not taken yet: what a slow client costs in memory.
+#[derive(Debug)]
+pub struct Transmission {
+    bytes: Vec<u8>,
+    bytes_sent: usize,
+    tail: VecDeque<Segment>,
+    /// Up to where the file being sent is known to be in the page cache.
+    resident_until: u64,
+    /// The read that brings more of it there.
+    warming: Option<JoinHandle<()>>,
+    /// Bytes taken by the socket so far.
+    pub total_sent: u64,
+}
+
+/// Sends `output`. If the socket doesn't take all of it at once, or a file has to be sent, what remains comes back as a
+/// transmission, and `output` is empty.
+pub fn send_now(socket: &mut Socket, task: &mut Task<'_>, output: &mut Output) -> io::Result<Option<Transmission>> {
+    let mut sent = 0;
+    let has_file = output.tail.iter().any(|segment| matches!(segment, Segment::File { .. }));
+    while !has_file && !output.is_empty() {
+        match poll_write_memory(socket, task, &output.bytes[sent..], &output.tail) {
+            Poll::Ready(count) => {
+                let mut count = count?;
+                let from_bytes = count.min(output.bytes.len() - sent);
+                sent += from_bytes;
+                count -= from_bytes;
+                if sent == output.bytes.len() {
+                    output.bytes.clear();
+                    sent = 0;
+                }
+                advance(&mut output.tail, count);
+            }
+            Poll::Pending => break,
+        }
+    }
+    if output.is_empty() {
+        return Ok(None);
+    }
+    let bytes = output.bytes[sent..].to_vec();
+    output.bytes.clear();
+    Ok(Some(Transmission {
+        bytes,
+        bytes_sent: 0,
+        tail: std::mem::take(&mut output.tail),
+        resident_until: 0,
+        warming: None,
+        total_sent: 0,
+    }))
+}
+
+impl Transmission {
+    /// Bytes that the socket has not taken yet.
+    pub fn remaining(&self) -> u64 {
+        (self.bytes.len() - self.bytes_sent) as u64 + self.tail.iter().map(Segment::length).sum::<u64>()
+    }
+
+    /// Sends until the socket takes no more (pending) or all is sent.
+    ///
+    /// # Errors
+    /// The socket's, and `InvalidData` if a file changed under way: then the response can't be completed.
+    pub fn poll_send(&mut self, socket: &mut Socket, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let bytes = &self.bytes[self.bytes_sent..];
+            let count = match self.tail.front() {
+                None if bytes.is_empty() => return Poll::Ready(Ok(())),
+                Some(Segment::File { .. }) if bytes.is_empty() => ready!(self.poll_send_file(socket, task))?,
+                Some(Segment::File { .. }) => ready!(socket.poll_write_more(task, bytes))?,
+                _ => ready!(poll_write_memory(socket, task, bytes, &self.tail))?,
+            };
+            self.total_sent += count as u64;
+            let from_bytes = count.min(self.bytes.len() - self.bytes_sent);
+            self.bytes_sent += from_bytes;
+            if self.bytes_sent == self.bytes.len() && !self.bytes.is_empty() {
+                self.bytes = Vec::new();
+                self.bytes_sent = 0;
+            }
+            advance(&mut self.tail, count - from_bytes);
+        }
+    }
+
+    /// Sends a piece of the file at the front; returns how much the socket took.
+    fn poll_send_file(&mut self, socket: &mut Socket, task: &mut Task<'_>) -> Poll<io::Result<usize>> {
+        let Some(Segment::File { file, offset, length }) = self.tail.front() else {
+            unreachable!("called with a file in front")
+        };
+        let (file, offset, length) = (Arc::clone(file), *offset, *length);
+        ready!(self.poll_resident(task, &file, offset, length));
+        // The last piece is read, the file looked at once more, and only then the piece sent: so a response that is
+        // complete is of one version.
+        let is_last = length <= COPY_CHUNK_BYTES;
+        if is_last || file.is_volatile(file_time_now_ns()) {
+            return poll_send_copy(socket, task, &file, offset, length, is_last);
+        }
+        let chunk = (length - COPY_CHUNK_BYTES).min(FILE_CHUNK_BYTES);
+        match ready!(socket.poll_send_file(task, file.fd.as_fd(), offset, chunk as usize))? {
+            0 => Poll::Ready(Err(changed())),
+            count => Poll::Ready(Ok(count)),
+        }
+    }
+
+    /// Waits until the next piece of the file can be sent without waiting for a disk: that is done by another thread.
+    fn poll_resident(&mut self, task: &mut Task<'_>, file: &Arc<OpenFile>, offset: u64, length: u64) -> Poll<()> {
+        loop {
+            if let Some(warming) = &mut self.warming {
+                // An error here (a panic, or the end of the process) is met again by whoever reads the file.
+                let _ = ready!(Pin::new(warming).poll(task));
+                self.warming = None;
+                return Poll::Ready(());
+            }
+            if offset < self.resident_until && offset + length.min(COPY_CHUNK_BYTES) <= self.resident_until {
+                return Poll::Ready(());
+            }
+            let chunk = length.min(FILE_CHUNK_BYTES);
+            self.resident_until = offset + chunk;
+            if file.is_resident(offset, chunk) {
+                return Poll::Ready(());
+            }
+            let file = Arc::clone(file);
+            self.warming = Some(tokio::task::spawn_blocking(move || file.warm(offset, chunk)));
+        }
+    }
+}
+
+fn poll_send_copy(
+    socket: &mut Socket,
+    task: &mut Task<'_>,
+    file: &OpenFile,
+    offset: u64,
+    length: u64,
+    is_last: bool,
+) -> Poll<io::Result<usize>> {
+    let mut buffer = vec![0; length.min(COPY_CHUNK_BYTES) as usize];
+    file.read_exact_at(&mut buffer, offset)?;
+    if is_last && !file.is_unchanged() {
+        return Poll::Ready(Err(changed()));
+    }
+    socket.poll_write(task, &buffer)
+}
+
+fn changed() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "file changed while it was sent")
+}
+
+/// Sends `bytes` and, if it is in memory, the segment behind them.
+fn poll_write_memory(
+    socket: &mut Socket,
+    task: &mut Task<'_>,
+    bytes: &[u8],
+    tail: &VecDeque<Segment>,
+) -> Poll<io::Result<usize>> {
+    match tail.front() {
+        Some(Segment::Bytes(content)) if bytes.is_empty() => socket.poll_write(task, content),
+        Some(Segment::Bytes(content)) => {
+            socket.poll_write_vectored(task, &[IoSlice::new(bytes), IoSlice::new(content)])
+        }
+        _ => socket.poll_write(task, bytes),
+    }
+}
+
+/// Drops `count` bytes from the front of the segments, and empty segments.
+fn advance(tail: &mut VecDeque<Segment>, mut count: usize) {
+    while let Some(segment) = tail.front_mut() {
+        let taken = (count as u64).min(segment.length());
+        count -= taken as usize;
+        match segment {
+            Segment::Bytes(bytes) => bytes.advance(taken as usize),
+            Segment::File { offset, length, .. } => {
+                *offset += taken;
+                *length -= taken;
+            }
+        }
+        if segment.length() > 0 {
+            return;
+        }
+        tail.pop_front();
+    }
+}

@@ -1,0 +1,160 @@
+//! From a request to its answer: host and path find the site, and the site's handlers have it in turn.
+
+mod site;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use hashbrown::HashMap;
+
+use self::site::Site;
+use crate::config::HostPattern;
+use crate::handler::{ErrorPages, Handler, OwnedRequest, Response, Routed};
+use crate::log::LogId;
+
+/// An answer that has to be waited for.
+pub type ResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
+
+/// What a site says to a request, and where the request is logged.
+pub enum Answer {
+    /// At once.
+    Ready(Response, Option<LogId>),
+    /// Later. The request is kept for as long.
+    Wait(ResponseFuture, Rc<OwnedRequest>, Option<LogId>),
+}
+
+/// A site, as it is given to a router.
+pub struct SiteSetup<'a> {
+    /// Its configuration.
+    pub config: &'a crate::config::Site,
+    /// Its routes' handlers, in the order of the configuration.
+    pub handlers: Vec<Handler>,
+    /// Its pages for errors.
+    pub error_pages: ErrorPages,
+    /// Where its requests are logged.
+    pub log: Option<LogId>,
+}
+
+/// All sites, by listener. Each worker has its own.
+pub struct Router {
+    listeners: Vec<Hosts>,
+}
+
+/// The sites of a listener.
+#[derive(Default)]
+struct Hosts {
+    exact: HashMap<Box<[u8]>, Rc<Site>>,
+    /// By the suffix with its leading dot.
+    suffixes: HashMap<Box<[u8]>, Rc<Site>>,
+    default: Option<Rc<Site>>,
+}
+
+impl Router {
+    /// A router for these sites. `listeners` has for each listener the indices of the sites that use it.
+    pub fn new(setups: Vec<SiteSetup<'_>>, listeners: &[Vec<usize>]) -> Self {
+        let configs: Vec<_> = setups.iter().map(|setup| setup.config).collect();
+        let sites: Vec<_> = setups.into_iter().map(|setup| Rc::new(Site::new(setup))).collect();
+        let listeners = listeners
+            .iter()
+            .map(|indices| {
+                let mut hosts = Hosts::default();
+                indices.iter().for_each(|&index| hosts.add(configs[index], &sites[index]));
+                hosts
+            })
+            .collect();
+        Self { listeners }
+    }
+
+    /// Answers a request that came to this listener.
+    pub fn answer(&self, listener: u16, routed: &Routed<'_>) -> Answer {
+        match self.listeners[usize::from(listener)].find(routed.host) {
+            Some(site) => site.answer(routed),
+            None => Answer::Ready(site::no_site(routed), None),
+        }
+    }
+
+    /// Where is logged what can't be read as a request.
+    pub fn default_log(&self, listener: u16) -> Option<LogId> {
+        self.listeners[usize::from(listener)].default.as_ref().and_then(|site| site.log)
+    }
+}
+
+impl Hosts {
+    fn add(&mut self, config: &crate::config::Site, site: &Rc<Site>) {
+        for name in &config.names {
+            let (map, key) = match name {
+                HostPattern::Exact(name) => (&mut self.exact, name),
+                HostPattern::Suffix(suffix) => (&mut self.suffixes, suffix),
+            };
+            map.entry(key.as_bytes().into()).or_insert_with(|| Rc::clone(site));
+        }
+        // The first site takes what nobody names, unless another is said to.
+        if config.default || self.default.is_none() {
+            self.default = Some(Rc::clone(site));
+        }
+    }
+
+    fn find(&self, host: &[u8]) -> Option<&Rc<Site>> {
+        if self.exact.is_empty() && self.suffixes.is_empty() {
+            return self.default.as_ref();
+        }
+        self.exact.get(host).or_else(|| self.find_suffix(host)).or(self.default.as_ref())
+    }
+
+    /// The site with the longest suffix of this host.
+    fn find_suffix(&self, host: &[u8]) -> Option<&Rc<Site>> {
+        if self.suffixes.is_empty() {
+            return None;
+        }
+        let dots = host.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'.');
+        dots.map(|(at, _)| &host[at..]).find_map(|suffix| self.suffixes.get(suffix))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    #[test]
+    fn hosts() {
+        let names: [(&[HostPattern], bool); 4] = [
+            (&[HostPattern::Exact("a.example".into())], false),
+            (&[HostPattern::Suffix(".example".into())], false),
+            (&[HostPattern::Suffix(".b.example".into())], false),
+            (&[HostPattern::Exact("fallback".into())], true),
+        ];
+        let configs: Vec<_> = names
+            .iter()
+            .map(|(names, default)| config::Site { names: names.to_vec(), default: *default, ..Default::default() })
+            .collect();
+        let sites: Vec<_> = configs
+            .iter()
+            .map(|config| {
+                Rc::new(Site::new(SiteSetup {
+                    config,
+                    handlers: Vec::new(),
+                    error_pages: ErrorPages::default(),
+                    log: None,
+                }))
+            })
+            .collect();
+        let mut hosts = Hosts::default();
+        configs.iter().zip(&sites).for_each(|(config, site)| hosts.add(config, site));
+        for (host, expect) in [
+            ("a.example", 0),
+            ("c.example", 1),
+            ("b.example", 1),
+            ("c.d.example", 1),
+            ("c.b.example", 2),
+            ("example", 3),
+            (".example", 3),
+            ("", 3),
+            ("other", 3),
+        ] {
+            let found = hosts.find(host.as_bytes()).unwrap();
+            assert!(Rc::ptr_eq(found, &sites[expect]), "{host}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+use std::rc::Rc;
+
+use wire::http::{Method, Status};
+
+use super::{Answer, SiteSetup};
+use crate::config::PathPattern;
+use crate::handler::{
+    BuiltResponse, ErrorPages, Handler, Outcome, OutcomeFuture, OwnedRequest, PageFormat, Response, Routed,
+    add_error_page, error_response,
+};
+use crate::log::LogId;
+
+/// A site's routes and error pages.
+pub(super) struct Site {
+    routes: Vec<Route>,
+    error_pages: ErrorPages,
+    pub(super) log: Option<LogId>,
+}
+
+struct Route {
+    path: PathPattern,
+    handler: Handler,
+}
+
+/// Methods of which a server as a whole speaks (`OPTIONS *`).
+const ALLOW: &str = "GET, HEAD, OPTIONS";
+
+impl Site {
+    pub(super) fn new(setup: SiteSetup<'_>) -> Self {
+        let patterns = setup.config.routes.iter().map(|route| route.path.clone());
+        Self {
+            routes: patterns.zip(setup.handlers).map(|(path, handler)| Route { path, handler }).collect(),
+            error_pages: setup.error_pages,
+            log: setup.log,
+        }
+    }
+
+    /// Asks the handlers in turn.
+    pub(super) fn answer(self: &Rc<Self>, routed: &Routed<'_>) -> Answer {
+        match self.ask(routed, 0) {
+            Asked::Answered(response) => self.finish(response, routed),
+            Asked::Wait(future, next) => {
+                let request = Rc::new(OwnedRequest::new(routed));
+                let response = Rc::clone(self).wait(future, Rc::clone(&request), next);
+                Answer::Wait(Box::pin(response), request, self.log)
+            }
+        }
+    }
+
+    /// Asks the handlers from this one on, until one does not decline.
+    fn ask(&self, routed: &Routed<'_>, mut from: usize) -> Asked {
+        while let Some(index) = self.next_route(routed.path, from) {
+            let has_next = self.next_route(routed.path, index + 1).is_some();
+            match self.routes[index].handler.handle(&Routed { has_next, ..*routed }) {
+                Outcome::Ready(response) => return Asked::Answered(response),
+                Outcome::Wait(future) => return Asked::Wait(future, index + 1),
+                Outcome::Decline => from = index + 1,
+            }
+        }
+        Asked::Answered(declined_by_all(routed))
+    }
+
+    fn next_route(&self, path: &[u8], from: usize) -> Option<usize> {
+        (from..self.routes.len()).find(|&index| self.routes[index].path.matches(path))
+    }
+
+    async fn wait(self: Rc<Self>, mut future: OutcomeFuture, request: Rc<OwnedRequest>, mut next: usize) -> Response {
+        loop {
+            let response = match future.await {
+                Outcome::Ready(response) => response,
+                Outcome::Wait(again) => {
+                    future = again;
+                    continue;
+                }
+                Outcome::Decline => match self.ask(&request.routed(false), next) {
+                    Asked::Answered(response) => response,
+                    Asked::Wait(another, after) => {
+                        (future, next) = (another, after);
+                        continue;
+                    }
+                },
+            };
+            return match self.finish(response, &request.routed(false)) {
+                Answer::Ready(response, _) => response,
+                Answer::Wait(page, ..) => page.await,
+            };
+        }
+    }
+
+    /// Gives errors without content their page: the operator's, or the server's.
+    fn finish(self: &Rc<Self>, response: Response, routed: &Routed<'_>) -> Answer {
+        let Response::Built(mut response) = response else { return Answer::Ready(response, self.log) };
+        if response.status == Status::METHOD_NOT_ALLOWED && routed.request.method() == Method::Other {
+            // A method that nobody here knows is not one that just this resource does not allow (RFC 9110, 15.6.2).
+            response.status = Status::NOT_IMPLEMENTED;
+        }
+        if response.status.code() < 400 || !response.body.segments.is_empty() {
+            return Answer::Ready(Response::Built(response), self.log);
+        }
+        let format = PageFormat::wanted_by(&routed.request);
+        let Some(page) = self.error_pages.find(response.status) else {
+            return Answer::Ready(Response::Built(with_page(response, format)), self.log);
+        };
+        match self.error_pages.get(page, routed.host, routed.now) {
+            Outcome::Wait(outcome) => {
+                let future = Rc::clone(self).wait_for_page(page, outcome, response, format);
+                Answer::Wait(Box::pin(future), Rc::new(OwnedRequest::new(routed)), self.log)
+            }
+            outcome => Answer::Ready(self.with_own_page(page, outcome, response, format), self.log),
+        }
+    }
+
+    async fn wait_for_page(
+        self: Rc<Self>,
+        page: usize,
+        outcome: OutcomeFuture,
+        response: Box<BuiltResponse>,
+        format: PageFormat,
+    ) -> Response {
+        let outcome = outcome.await;
+        self.with_own_page(page, outcome, response, format)
+    }
+
+    fn with_own_page(
+        &self,
+        page: usize,
+        outcome: Outcome,
+        mut response: Box<BuiltResponse>,
+        format: PageFormat,
+    ) -> Response {
+        if self.error_pages.fill(page, outcome, &mut response) {
+            return Response::Built(response);
+        }
+        Response::Built(with_page(response, format))
+    }
+}
+
+fn with_page(mut response: Box<BuiltResponse>, format: PageFormat) -> Box<BuiltResponse> {
+    add_error_page(&mut response, format);
+    response.fields.push("Vary", "Accept");
+    response
+}
+
+enum Asked {
+    Answered(Response),
+    Wait(OutcomeFuture, usize),
+}
+
+/// The answer when no handler wants the request.
+fn declined_by_all(routed: &Routed<'_>) -> Response {
+    let mut response = match (routed.path, routed.request.method()) {
+        (b"*", _) => BuiltResponse::new(Status::NO_CONTENT),
+        (_, Method::Connect) => BuiltResponse::new(Status::METHOD_NOT_ALLOWED),
+        (_, Method::Other) => BuiltResponse::new(Status::NOT_IMPLEMENTED),
+        _ => BuiltResponse::new(Status::NOT_FOUND),
+    };
+    if matches!(response.status, Status::NO_CONTENT | Status::METHOD_NOT_ALLOWED) {
+        response.fields.push("Allow", ALLOW);
+    }
+    Response::Built(response)
+}
+
+/// The answer when there is no site at all on the listener.
+pub(super) fn no_site(routed: &Routed<'_>) -> Response {
+    Response::Built(error_response(Status::NOT_FOUND, PageFormat::wanted_by(&routed.request)))
+}

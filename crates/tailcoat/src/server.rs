@@ -1,0 +1,233 @@
+//! The server from its start to its end: opens everything, starts the workers, and does what signals say.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
+
+use crate::config::{AccessLog, Config, Listen};
+use crate::control::{Command, Signals};
+use crate::handler::SharedSite;
+use crate::log::{LogHandle, LogId, ServerLog};
+use crate::object_cache::ObjectStore;
+use crate::worker::{self, Inherited, Listener, ListenerPlan, Phase, WorkerPlan};
+
+/// Descriptors that are kept for other things than connections and cached files: listeners, logs, runtimes.
+const DESCRIPTORS_RESERVED: usize = 64;
+
+/// How long the log is waited for at the end.
+const LOG_SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
+
+/// A server that listens and serves.
+pub struct Server {
+    config: Arc<Config>,
+    /// The addresses of TCP that it listens on, with the ports that the kernel chose.
+    pub addresses: Vec<SocketAddr>,
+    workers: Vec<JoinHandle<()>>,
+    /// Each worker's result, when it has ended.
+    ended: RefCell<UnboundedReceiver<io::Result<()>>>,
+    phase: watch::Sender<Phase>,
+    access_log: LogHandle,
+    server_log: ServerLog,
+}
+
+/// Why a server did not start: what failed, and how.
+#[derive(Debug)]
+pub struct StartError {
+    what: String,
+    error: io::Error,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.error)
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl StartError {
+    /// The kind of what failed: `AddrInUse`, for one.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.error.kind()
+    }
+
+    fn at<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
+        move |error| Self { what: what.into(), error: error.into() }
+    }
+}
+
+impl Server {
+    /// Opens logs and listeners and starts the workers. When it returns, connections are taken.
+    ///
+    /// # Errors
+    /// What could not be opened; then nothing is left running.
+    pub fn start(config: Config, server_log: ServerLog) -> Result<Self, StartError> {
+        crate::object_cache::check_kernel().map_err(StartError::at("cannot open files below a root (openat2)"))?;
+        let descriptors_max = raise_descriptor_limit();
+        let config = Arc::new(config);
+        let cores = cores().map_err(StartError::at("cannot tell which cores may be used"))?;
+        let worker_count = config.server.workers.unwrap_or(cores.len()).max(1);
+        let (listeners, addresses, plans) = bind_all(&config, worker_count)?;
+        let (access_log, site_logs) = start_logs(&config, &server_log)?;
+        let store = ObjectStore::new(config.cache.clone()).map_err(StartError::at("cannot set up the object cache"))?;
+        let sites = config.sites.iter().map(|site| SharedSite::new(site, &config, &store)).collect();
+        let sites: Arc<Vec<SharedSite>> = Arc::new(sites);
+        let (phase, phase_receiver) = watch::channel(Phase::Serving);
+        let (ended_sender, ended) = unbounded_channel();
+        let ended = RefCell::new(ended);
+        let mut server = Self { config, addresses, workers: Vec::new(), ended, phase, access_log, server_log };
+        let connections_max = server.connections_max(descriptors_max).div_ceil(worker_count);
+        for (index, listeners) in listeners.into_iter().enumerate() {
+            let plan = WorkerPlan {
+                index,
+                core: server.config.server.pin_workers.then(|| cores[index % cores.len()]),
+                config: Arc::clone(&server.config),
+                connections_max,
+                listeners,
+                listener_sites: plans.iter().map(|plan| plan.sites.clone()).collect(),
+                sites: Arc::clone(&sites),
+                store: Arc::clone(&store),
+                recorder: server.access_log.recorder(),
+                site_logs: site_logs.clone(),
+                phase: phase_receiver.clone(),
+                ended: ended_sender.clone(),
+            };
+            server.workers.push(worker::spawn(plan).map_err(StartError::at("cannot start a worker"))?);
+        }
+        Ok(server)
+    }
+
+    /// Serves until a signal ends it, and all is answered, sent and logged that is to be.
+    ///
+    /// # Errors
+    /// Signals can't be listened to, or a worker failed.
+    pub fn run(self) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let result = runtime.block_on(self.obey());
+        if !self.access_log.shutdown(LOG_SHUTDOWN_LIMIT) {
+            self.server_log.warn("the access log did not take all records in time", "look at the disk it is on");
+        }
+        result
+    }
+
+    /// Does what signals say, until all workers have ended.
+    async fn obey(&self) -> io::Result<()> {
+        let mut signals = Signals::new()?;
+        // Without systemd this does nothing; and that it can't be told changes nothing.
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+        let mut workers = pin!(self.workers_ended());
+        loop {
+            let command = tokio::select! {
+                result = &mut workers => return result,
+                command = signals.next() => command,
+            };
+            match command {
+                Command::ReopenLogs => self.access_log.reopen(),
+                Command::Drain => self.drain(Some(self.config.server.grace_time)),
+                Command::DrainWithoutLimit => self.drain(None),
+            }
+        }
+    }
+
+    /// Begins the end; the second time, ends at once.
+    fn drain(&self, limit: Option<Duration>) {
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        self.phase.send_modify(|phase| {
+            *phase = if *phase == Phase::Serving { Phase::Draining(limit) } else { Phase::Ended };
+        });
+        self.server_log.info(match *self.phase.borrow() {
+            Phase::Ended => "ending at once",
+            _ => "ending: no new connections are taken, open requests are answered; a second signal ends at once",
+        });
+    }
+
+    /// Waits for all workers; one that fails ends the others.
+    async fn workers_ended(&self) -> io::Result<()> {
+        let mut result = Ok(());
+        for _ in 0..self.workers.len() {
+            // Local invariant: each worker sends once, and `self` keeps the channel open.
+            let Some(ended) = self.ended.borrow_mut().recv().await else { break };
+            if let Err(error) = ended {
+                self.server_log.error(format_args!("a worker failed: {error}"), "the server ends");
+                self.phase.send_replace(Phase::Ended);
+                result = Err(error);
+            }
+        }
+        result
+    }
+
+    fn connections_max(&self, descriptors_max: usize) -> usize {
+        let possible = descriptors_max.saturating_sub(self.config.cache.files_max + DESCRIPTORS_RESERVED).max(16);
+        self.config.limits.connections_max.map_or(possible, |wanted| wanted.min(possible))
+    }
+}
+
+/// Opens all listeners; returns those of each worker, the addresses of TCP, and the plan.
+#[allow(clippy::type_complexity, reason = "three lists that belong together only here")]
+fn bind_all(
+    config: &Config,
+    worker_count: usize,
+) -> Result<(Vec<Vec<(u16, Listener)>>, Vec<SocketAddr>, Vec<ListenerPlan>), StartError> {
+    let plans = worker::plan(config);
+    let mut inherited = Inherited::from_environment();
+    let mut by_worker: Vec<Vec<(u16, Listener)>> = (0..worker_count).map(|_| Vec::new()).collect();
+    let mut addresses = Vec::new();
+    for (number, plan) in plans.iter().enumerate() {
+        let bound = worker::bind(&plan.listen, worker_count, &config.server, &mut inherited)
+            .map_err(StartError::at(format!("cannot listen on {}", plan.listen)))?;
+        addresses.extend(bound.first().and_then(Listener::tcp_address));
+        by_worker.iter_mut().zip(bound).for_each(|(worker, listener)| worker.push((number as u16, listener)));
+    }
+    Ok((by_worker, addresses, plans))
+}
+
+/// Opens the access logs; returns the log of each site.
+fn start_logs(config: &Config, server_log: &ServerLog) -> Result<(LogHandle, Vec<Option<LogId>>), StartError> {
+    let chosen: Vec<Option<&AccessLog>> = config
+        .sites
+        .iter()
+        .map(|site| site.access_log.as_ref().or(config.access_log.as_ref()).filter(|_| !site.access_log_off))
+        .collect();
+    let logs: Vec<AccessLog> = chosen.iter().flatten().copied().cloned().collect();
+    let (handle, ids) = crate::log::start(&logs, crate::log::Options::default(), server_log.clone())
+        .map_err(StartError::at("cannot open the access log"))?;
+    let mut ids = ids.into_iter();
+    Ok((handle, chosen.iter().map(|log| log.and_then(|_| ids.next())).collect()))
+}
+
+/// The cores that this process may run on.
+fn cores() -> rustix::io::Result<Vec<usize>> {
+    let set = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
+}
+
+/// Raises the limit of open descriptors as far as is allowed; returns it.
+fn raise_descriptor_limit() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    // If it can't be raised, the server makes do with what there is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path, _) => write!(f, "unix:{}", path.display()),
+            Self::Inherited(name) => write!(f, "systemd:{name}"),
+        }
+    }
+}

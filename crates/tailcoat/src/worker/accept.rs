@@ -1,0 +1,80 @@
+//! Accepting connections, and making room for them.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use tokio::sync::Notify;
+
+use super::listener::AsyncListener;
+use crate::connection::{Context, H1Connection};
+
+/// Idle connections that are closed at once when room is needed, so that finding them (a look at all) is done seldom.
+const EVICT_AT_ONCE: usize = 32;
+
+/// How long is waited before accepting again when no room could be made.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Accepts the connections of one listener.
+pub(super) struct Acceptor {
+    pub(super) context: Rc<Context>,
+    /// The listener's number in the plan.
+    pub(super) number: u16,
+    pub(super) connections_max: usize,
+    /// Told when the first connection comes.
+    pub(super) busy: Rc<Notify>,
+}
+
+impl Acceptor {
+    /// Accepts for ever. No error ends it, and none makes it spin.
+    pub(super) async fn run(self, listener: AsyncListener) {
+        loop {
+            if self.context.table.borrow().len() >= self.connections_max {
+                self.make_room().await;
+                continue;
+            }
+            match listener.accept().await {
+                Ok((socket, client)) => {
+                    self.busy.notify_one();
+                    let context = Rc::clone(&self.context);
+                    tokio::task::spawn_local(H1Connection::new(socket, client, self.number, context));
+                }
+                // The connection was gone before it was accepted, or the network says that it will not come about.
+                Err(error) if is_of_one_connection(&error) => {}
+                // Out of descriptors or memory, above all.
+                Err(_) => self.make_room().await,
+            }
+        }
+    }
+
+    /// Closes the connections that have been idle longest; if there are none, waits a little.
+    async fn make_room(&self) {
+        let evicted = self.context.table.borrow_mut().evict_idle(EVICT_AT_ONCE);
+        if evicted == 0 {
+            tokio::time::sleep(RETRY_INTERVAL).await;
+        } else {
+            // They close when they are polled next, which is before this goes on.
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// accept(2): errors that are pending on the new socket are returned by accept.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    let Some(errno) = Errno::from_io_error(error) else { return false };
+    [
+        Errno::CONNABORTED,
+        Errno::INTR,
+        Errno::PROTO,
+        Errno::NETDOWN,
+        Errno::NOPROTOOPT,
+        Errno::HOSTDOWN,
+        Errno::NONET,
+        Errno::HOSTUNREACH,
+        Errno::OPNOTSUPP,
+        Errno::NETUNREACH,
+        Errno::PERM,
+    ]
+    .contains(&errno)
+}

@@ -1,0 +1,227 @@
+//! Listeners: TCP, unix sockets, and sockets that were open when the process began.
+
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use listenfd::ListenFd;
+use nix::sys::socket::setsockopt;
+use nix::{setsockopt_impl, sockopt_impl};
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, Socket as RawSocket, Type};
+use tokio::net::{TcpListener, UnixListener};
+
+use crate::config::{Config, Listen, Server};
+use crate::connection::Socket;
+use crate::log::Client;
+
+/// How long the kernel keeps a connection without data to itself; it then counts as accepted all the same.
+const DEFER_ACCEPT_SECONDS: usize = 5;
+
+sockopt_impl!(
+    /// Wake the listener when data comes, not when the connection does (tcp(7)).
+    TcpDeferAccept, SetOnly, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, usize
+);
+
+sockopt_impl!(
+    /// Take data in the first segment, and how many such connections may wait (tcp(7)).
+    TcpFastOpen, SetOnly, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, usize
+);
+
+/// An address to listen on, and the sites that use it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListenerPlan {
+    /// The address.
+    pub listen: Listen,
+    /// Indices of its sites.
+    pub sites: Vec<usize>,
+}
+
+/// The listeners that a configuration needs, in the order in which its sites name them.
+pub fn plan(config: &Config) -> Vec<ListenerPlan> {
+    let mut plans: Vec<ListenerPlan> = Vec::new();
+    for (site, config) in config.sites.iter().enumerate() {
+        for listen in &config.listen {
+            match plans.iter_mut().find(|plan| plan.listen == *listen) {
+                Some(plan) => plan.sites.push(site),
+                None => plans.push(ListenerPlan { listen: listen.clone(), sites: vec![site] }),
+            }
+        }
+    }
+    plans
+}
+
+/// A listening socket, of no runtime yet.
+#[derive(Debug)]
+pub enum Listener {
+    /// TCP
+    Tcp(std::net::TcpListener),
+    /// A unix socket.
+    Unix(std::os::unix::net::UnixListener),
+}
+
+/// A listening socket of a worker's runtime.
+pub(super) enum AsyncListener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// Opens a listener for each of `workers` workers. TCP listeners have a socket each, among which the kernel shares out the
+/// connections; of others all workers have the same.
+///
+/// # Errors
+/// The address is taken, not of this machine or not allowed; `inherited` has no such socket.
+pub fn bind(listen: &Listen, workers: usize, server: &Server, inherited: &mut Inherited) -> io::Result<Vec<Listener>> {
+    match listen {
+        Listen::Tcp(address) => match bind_tcp(*address, workers, server) {
+            // All addresses of IPv6 on a machine without: none.
+            Err(error) if is_without_ipv6(&error) && address.ip() == Ipv6Addr::UNSPECIFIED => Ok(Vec::new()),
+            listeners => listeners,
+        },
+        Listen::Unix(path, mode) => share(Listener::Unix(bind_unix(path, *mode, server)?), workers),
+        Listen::Inherited(name) => share(inherited.take(name)?, workers),
+    }
+}
+
+fn bind_tcp(address: SocketAddr, workers: usize, server: &Server) -> io::Result<Vec<Listener>> {
+    if workers == 1 {
+        return Ok(vec![listen_tcp(address, server, false)?]);
+    }
+    // With SO_REUSEPORT the kernel would let a second server of the same user have the same address and share the
+    // connections with it. So it is tried without first; that also settles a port of 0.
+    let address = match listen_tcp(address, server, false)? {
+        Listener::Tcp(probe) => probe.local_addr()?,
+        Listener::Unix(_) => address,
+    };
+    (0..workers).map(|_| listen_tcp(address, server, true)).collect()
+}
+
+fn is_without_ipv6(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL))
+}
+
+fn listen_tcp(address: SocketAddr, server: &Server, shares_port: bool) -> io::Result<Listener> {
+    let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shares_port)?;
+    if address.is_ipv6() {
+        // An address of IPv6 is one of IPv6 only, whatever the system's setting, so that both can be given.
+        socket.set_only_v6(true)?;
+    }
+    // Options of the listener pass on to the connections, which saves a system call for each.
+    socket.set_tcp_nodelay(server.no_delay)?;
+    if server.defer_accept {
+        setsockopt(&socket, TcpDeferAccept, &DEFER_ACCEPT_SECONDS)?;
+    }
+    if server.fast_open_queue > 0 {
+        setsockopt(&socket, TcpFastOpen, &(server.fast_open_queue as usize))?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(server.listen_backlog.try_into().unwrap_or(i32::MAX))?;
+    Ok(Listener::Tcp(socket.into()))
+}
+
+/// Binds a unix socket. A socket file that nobody listens on any more, as a killed server leaves it, is replaced.
+fn bind_unix(path: &Path, mode: u32, server: &Server) -> io::Result<std::os::unix::net::UnixListener> {
+    let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
+    let address = socket2::SockAddr::unix(path)?;
+    if let Err(error) = socket.bind(&address) {
+        let is_abandoned = error.kind() == io::ErrorKind::AddrInUse
+            && std::os::unix::net::UnixStream::connect(path)
+                .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+        if !is_abandoned {
+            return Err(error);
+        }
+        std::fs::remove_file(path)?;
+        socket.bind(&address)?;
+    }
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    socket.listen(server.listen_backlog.try_into().unwrap_or(i32::MAX))?;
+    Ok(OwnedFd::from(socket).into())
+}
+
+fn share(listener: Listener, workers: usize) -> io::Result<Vec<Listener>> {
+    let mut listeners = (1..workers).map(|_| listener.try_clone()).collect::<io::Result<Vec<_>>>()?;
+    listeners.push(listener);
+    Ok(listeners)
+}
+
+impl Listener {
+    /// The address it is bound to, if it has one of TCP.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
+    fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Tcp(listener) => Self::Tcp(listener.try_clone()?),
+            Self::Unix(listener) => Self::Unix(listener.try_clone()?),
+        })
+    }
+
+    pub(super) fn into_async(self) -> io::Result<AsyncListener> {
+        Ok(match self {
+            Self::Tcp(listener) => {
+                listener.set_nonblocking(true)?;
+                AsyncListener::Tcp(TcpListener::from_std(listener)?)
+            }
+            Self::Unix(listener) => {
+                listener.set_nonblocking(true)?;
+                AsyncListener::Unix(UnixListener::from_std(listener)?)
+            }
+        })
+    }
+}
+
+impl AsyncListener {
+    pub(super) async fn accept(&self) -> io::Result<(Socket, Client)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                Ok((Socket::Tcp(stream), Client::Ip(address)))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Socket::Unix(stream), Client::Unix))
+            }
+        }
+    }
+}
+
+/// The sockets that the process was started with (systemd's socket activation).
+pub struct Inherited {
+    sockets: ListenFd,
+    names: Vec<String>,
+}
+
+impl Inherited {
+    /// Takes them over from the environment.
+    pub fn from_environment() -> Self {
+        let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+        let names = names.split(':').map(str::to_owned).collect();
+        Self { sockets: ListenFd::from_env(), names }
+    }
+
+    /// The socket with this name, or with this number if no name is like it.
+    fn take(&mut self, name: &str) -> io::Result<Listener> {
+        let index = self.names.iter().position(|other| other == name).or_else(|| name.parse().ok());
+        let index = index.filter(|&index| index < self.sockets.len()).ok_or_else(|| self.missing(name))?;
+        if let Ok(Some(listener)) = self.sockets.take_tcp_listener(index) {
+            return Ok(Listener::Tcp(listener));
+        }
+        let listener = self.sockets.take_unix_listener(index)?;
+        listener.map(Listener::Unix).ok_or_else(|| self.missing(name))
+    }
+
+    fn missing(&self, name: &str) -> io::Error {
+        let count = self.sockets.len();
+        let names = self.names.join(", ");
+        let message = format!("no inherited socket \"{name}\": the process was started with {count} ({names})");
+        io::Error::new(io::ErrorKind::NotFound, message)
+    }
+}

@@ -1,0 +1,183 @@
+//! Workers: one a core, each with its own runtime, listeners, connections, buffers and counters. They share nothing that
+//! is written on the way of a request.
+
+mod accept;
+mod listener;
+
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub use listener::{Inherited, Listener, ListenerPlan, bind, plan};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle as TaskHandle;
+
+use crate::config::Config;
+use crate::connection::{Context, SWEEPS_A_ROUND};
+use crate::handler::SharedSite;
+use crate::log::{LogId, Recorder};
+use crate::object_cache::{ObjectStore, WorkerCache};
+use crate::routing::{Router, SiteSetup};
+
+/// How often a tenth of the connections is looked at for passed deadlines.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(1_000 / SWEEPS_A_ROUND as u64);
+
+/// Events of a worker's runtime between two looks at the sockets. More than the default, for a look is a system call,
+/// and connections have little to do each.
+const EVENT_INTERVAL: u32 = 512;
+
+/// What a worker is started with.
+pub struct WorkerPlan {
+    /// Its number, from 0.
+    pub index: usize,
+    /// The core it is bound to, if any.
+    pub core: Option<usize>,
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// Open connections that it may have.
+    pub connections_max: usize,
+    /// Its listeners, each with its number in the plan.
+    pub listeners: Vec<(u16, Listener)>,
+    /// For each listener the indices of its sites.
+    pub listener_sites: Vec<Vec<usize>>,
+    /// What all workers share of the sites.
+    pub sites: Arc<Vec<SharedSite>>,
+    /// The object store of all workers.
+    pub store: Arc<ObjectStore>,
+    /// Its recorder of requests.
+    pub recorder: Recorder,
+    /// For each site the log of its requests.
+    pub site_logs: Vec<Option<LogId>>,
+    /// What it is told to do.
+    pub phase: watch::Receiver<Phase>,
+    /// Where it says that it has ended, and how.
+    pub ended: UnboundedSender<io::Result<()>>,
+}
+
+/// What workers are told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Serve.
+    Serving,
+    /// Take no connections, answer what has been asked, for at most this time if any, and end.
+    Draining(Option<Duration>),
+    /// End at once.
+    Ended,
+}
+
+/// Starts a worker in a thread of its own.
+///
+/// # Errors
+/// The thread could not be started.
+pub fn spawn(plan: WorkerPlan) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(format!("worker-{}", plan.index)).spawn(move || {
+        let ended = plan.ended.clone();
+        let result = std::panic::catch_unwind(AssertUnwindSafe(|| run(plan)));
+        // Fails only if nobody wants to know.
+        let _ = ended.send(result.unwrap_or_else(|_| Err(io::Error::other("panic"))));
+    })
+}
+
+fn run(plan: WorkerPlan) -> io::Result<()> {
+    if let Some(core) = plan.core {
+        let mut cores = rustix::thread::CpuSet::new();
+        cores.set(core);
+        // A worker that can't be bound (a container may forbid it) works as well, if a little slower.
+        let _ = rustix::thread::sched_setaffinity(None, &cores);
+    }
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .event_interval(EVENT_INTERVAL)
+        .max_blocking_threads(plan.config.server.blocking_threads_max)
+        .build_local(LocalOptions::default())?;
+    let result = runtime.block_on(serve(plan));
+    // Reads of a disk that hangs are not waited for.
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(plan: WorkerPlan) -> io::Result<()> {
+    let cache = Rc::new(WorkerCache::new(Arc::clone(&plan.store)));
+    let context = Rc::new(Context::new(
+        Rc::new(build_router(&plan, &cache)),
+        plan.config.limits.clone(),
+        plan.config.server.server_field,
+        plan.recorder,
+    ));
+    let busy = Rc::new(Notify::new());
+    let accepting = plan
+        .listeners
+        .into_iter()
+        .map(|(number, listener)| {
+            let acceptor = accept::Acceptor {
+                context: Rc::clone(&context),
+                number,
+                connections_max: plan.connections_max,
+                busy: Rc::clone(&busy),
+            };
+            Ok(tokio::task::spawn_local(acceptor.run(listener.into_async()?)))
+        })
+        .collect::<io::Result<Vec<_>>>()?;
+    tokio::task::spawn_local(keep_time(Rc::clone(&context), cache, busy));
+    await_end(&context, plan.phase, accepting).await;
+    Ok(())
+}
+
+fn build_router(plan: &WorkerPlan, cache: &Rc<WorkerCache>) -> Router {
+    let sites = plan.config.sites.iter().zip(&*plan.sites).zip(&plan.site_logs);
+    let setups = sites.map(|((config, shared), &log)| SiteSetup {
+        config,
+        handlers: shared.handlers(cache),
+        error_pages: shared.error_pages(cache),
+        log,
+    });
+    Router::new(setups.collect(), &plan.listener_sites)
+}
+
+/// Looks after deadlines, clock and cache as long as there are connections; without any, sleeps.
+async fn keep_time(context: Rc<Context>, cache: Rc<WorkerCache>, busy: Rc<Notify>) {
+    loop {
+        for _ in 0..SWEEPS_A_ROUND {
+            tokio::time::sleep(SWEEP_INTERVAL).await;
+            let now_ms = context.clock.now().monotonic_ms;
+            context.table.borrow_mut().sweep(now_ms);
+        }
+        context.clock.synchronise();
+        cache.tick();
+        if context.table.borrow().is_empty() {
+            busy.notified().await;
+            context.clock.synchronise();
+        }
+    }
+}
+
+/// Serves until told otherwise; then drains.
+async fn await_end(context: &Context, mut phase: watch::Receiver<Phase>, accepting: Vec<TaskHandle<()>>) {
+    // An error is the end of whoever would tell.
+    let told = phase.wait_for(|phase| *phase != Phase::Serving).await.map_or(Phase::Ended, |phase| *phase);
+    let Phase::Draining(limit) = told else { return };
+    context.is_draining.set(true);
+    accepting.iter().for_each(TaskHandle::abort);
+    let drained = async {
+        while !context.table.borrow().is_empty() {
+            context.table.borrow_mut().evict_all_idle();
+            tokio::time::sleep(DRAIN_LOOK_INTERVAL).await;
+        }
+    };
+    tokio::select! {
+        () = drained => {}
+        () = tokio::time::sleep(limit.unwrap_or(FOREVER)) => {}
+        _ = phase.wait_for(|phase| *phase == Phase::Ended) => {}
+    }
+}
+
+/// How often a draining worker looks for connections that have become idle.
+const DRAIN_LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+const FOREVER: Duration = Duration::from_secs(u64::MAX >> 32);
