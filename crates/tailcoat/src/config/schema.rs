@@ -1,0 +1,134 @@
+//! A JSON schema of the configuration as data.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::options::{OptionDefinition, Place, Set, Shape};
+use super::value::{Kind, LOG_FORMATS};
+
+/// How nodes map to JSON: the schema's own description.
+const MAPPING: &str = "The configuration of Tailcoat as data. A file and a block are objects; an option is a member of \
+    that name. An option that takes one value is that value, one that is on or off a boolean, one that takes several \
+    values of one kind an array. Any other option is an object with a member for each of its values, named as in the \
+    reference, and, if it has a block, for each option inside. An option that may be given several times is an array \
+    of these, in order.";
+
+/// The schema (JSON Schema, draft 2020-12) of the configuration as data; its `description` tells how KDL maps to it.
+pub fn schema() -> String {
+    let mut schema = block(Place::Top);
+    schema.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());
+    schema.insert("title".into(), "Configuration of Tailcoat".into());
+    schema.insert("description".into(), MAPPING.into());
+    format!("{:#}\n", Json::Object(schema))
+}
+
+fn block(place: Place) -> Map<String, Json> {
+    let options: Map<String, Json> =
+        place.options().map(|option| (option.name.to_owned(), Json::Object(option_schema(option)))).collect();
+    let mut schema = Map::new();
+    schema.insert("type".into(), "object".into());
+    schema.insert("properties".into(), options.into());
+    schema.insert("additionalProperties".into(), false.into());
+    schema
+}
+
+fn option_schema(option: &OptionDefinition) -> Map<String, Json> {
+    let one = node(option);
+    let mut schema = if option.repeatable {
+        json!({ "type": "array", "items": one }).as_object().cloned().unwrap_or_default()
+    } else {
+        one
+    };
+    schema.insert("description".into(), option.doc.into());
+    schema.insert("examples".into(), json!([option.example]));
+    schema
+}
+
+/// One node of this option.
+fn node(option: &OptionDefinition) -> Map<String, Json> {
+    match (option.set, option.parameters) {
+        (Set::Block(_), _) | (_, [] | [_, _, ..]) => {}
+        (_, [only]) if matches!(only.shape, Shape::Many | Shape::Any) => return list(only.kind, only.shape),
+        (_, [only]) => return value(only.kind),
+    }
+    let mut schema = match option.set {
+        Set::Block(place) => block(place),
+        _ => json!({ "type": "object", "properties": {}, "additionalProperties": false })
+            .as_object()
+            .cloned()
+            .unwrap_or_default(),
+    };
+    let mut required = Vec::new();
+    if let Some(Json::Object(properties)) = schema.get_mut("properties") {
+        for parameter in option.parameters {
+            let parameter_schema = match parameter.shape {
+                Shape::Many | Shape::Any => list(parameter.kind, parameter.shape),
+                Shape::One | Shape::Optional | Shape::Property => value(parameter.kind),
+            };
+            if matches!(parameter.shape, Shape::One | Shape::Many) {
+                required.push(parameter.name);
+            }
+            // The root of `files` may be a property or stand in the block.
+            properties.entry(parameter.name).or_insert(parameter_schema.into());
+        }
+    }
+    if !required.is_empty() {
+        schema.insert("required".into(), json!(required));
+    }
+    schema
+}
+
+fn list(kind: Kind, shape: Shape) -> Map<String, Json> {
+    let least = u8::from(shape == Shape::Many);
+    let mut schema = Map::new();
+    schema.insert("type".into(), "array".into());
+    schema.insert("items".into(), value(kind).into());
+    schema.insert("minItems".into(), least.into());
+    schema
+}
+
+fn value(kind: Kind) -> Map<String, Json> {
+    let schema = match kind {
+        Kind::Flag => json!({ "type": "boolean" }),
+        Kind::Count { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Kind::CountOrAuto { min, max } => {
+            json!({ "anyOf": [{ "const": "auto" }, { "type": "integer", "minimum": min, "maximum": max }] })
+        }
+        Kind::Size { min, max } => json!({ "anyOf": [
+            { "type": "integer", "minimum": min, "maximum": max },
+            { "type": "string", "pattern": "^[0-9]+ ?(B|KiB|MiB|GiB|TiB)$" },
+        ] }),
+        Kind::Duration { .. } => json!({ "type": "string", "pattern": "^[0-9]+ ?(ms|s|m|h|d)$" }),
+        Kind::Choice(words) => json!({ "enum": words }),
+        Kind::Status { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Kind::RedirectStatus => json!({ "enum": [301, 302, 303, 307, 308] }),
+        Kind::StatusRange => json!({ "anyOf": [
+            { "type": "integer", "minimum": 400, "maximum": 599 },
+            { "type": "string", "pattern": "^([45]xx|[45][0-9][0-9](-[45][0-9][0-9])?)$" },
+        ] }),
+        Kind::Listen => json!({ "anyOf": [
+            { "type": "integer", "minimum": 0, "maximum": u16::MAX },
+            { "type": "string" },
+        ] }),
+        Kind::Mode => json!({ "type": "string", "pattern": "^0?[0-7]{1,3}$" }),
+        Kind::LogFormat => json!({ "anyOf": [{ "enum": LOG_FORMATS }, { "type": "string", "pattern": "\\{" }] }),
+        Kind::SitePath | Kind::PathPrefix => json!({ "type": "string", "pattern": "^/" }),
+        Kind::HostSuffix => json!({ "type": "string", "pattern": "^\\." }),
+        Kind::PathPattern => json!({ "type": "string", "pattern": "^[/*]" }),
+        Kind::Text
+        | Kind::Host
+        | Kind::FieldMatch
+        | Kind::FieldName
+        | Kind::FieldValue
+        | Kind::Root
+        | Kind::ErrorPageFile
+        | Kind::FileName
+        | Kind::FileGlob
+        | Kind::Extension
+        | Kind::MediaType
+        | Kind::RedirectTarget
+        | Kind::LogTarget => json!({ "type": "string" }),
+    };
+    let mut schema = schema.as_object().cloned().unwrap_or_default();
+    schema.insert("description".into(), kind.describe().into());
+    schema
+}
