@@ -221,13 +221,3 @@ fn raise_descriptor_limit() -> usize {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
-
-impl fmt::Display for Listen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path, _) => write!(f, "unix:{}", path.display()),
-            Self::Inherited(name) => write!(f, "systemd:{name}"),
-        }
-    }
-}

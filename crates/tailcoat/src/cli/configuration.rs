@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::{EXIT_CONFIG, print, start};
-use crate::config::{self, Checked, Origin};
+use crate::config::{self, Checked, Diagnostics, Origin};
 
 #[derive(Debug, Args)]
 pub(super) struct ConfigFile {
@@ -23,7 +23,7 @@ pub(super) fn run(file: Option<PathBuf>) -> ExitCode {
         Ok(checked) => checked,
         Err(code) => return code,
     };
-    print_findings(&checked);
+    print_findings(&checked.diagnostics);
     match checked.config {
         Some(config) => start(config, Origin::File(file)),
         None => ExitCode::from(EXIT_CONFIG),
@@ -41,7 +41,7 @@ pub(super) fn check(file: Option<PathBuf>, json: bool) -> ExitCode {
         let printed = print(&format!("{}\n", checked.diagnostics.to_json()));
         return if checked.config.is_some() { printed } else { ExitCode::from(EXIT_CONFIG) };
     }
-    print_findings(&checked);
+    print_findings(&checked.diagnostics);
     eprintln!("tailcoat: {}", summary(&file, &checked));
     if checked.config.is_some() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CONFIG) }
 }
@@ -62,10 +62,11 @@ fn load(file: &Path) -> Result<Checked, ExitCode> {
     })
 }
 
-fn print_findings(checked: &Checked) {
+/// Tells a person what was found.
+pub(super) fn print_findings(diagnostics: &Diagnostics) {
     // Boxes and colours are for a person at a terminal who has not asked for none (https://no-color.org).
     let fancy = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    eprint!("{}", checked.diagnostics.to_text(fancy));
+    eprint!("{}", diagnostics.to_text(fancy));
 }
 
 fn summary(file: &Path, checked: &Checked) -> String {

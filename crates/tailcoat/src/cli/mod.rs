@@ -1,11 +1,14 @@
 //! The command line: what it may say, and who does it.
 
 mod configuration;
+mod format;
+mod pages;
 mod serve;
 
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -79,6 +82,25 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Format configuration files; comments stay
+    Fmt(format::Format),
+    /// Print a configuration of all options at their defaults, with what each does
+    DefaultConfig,
+    /// Print completions for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    Man {
+        /// Write all pages into this directory: of the program, of its commands and of the configuration
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+    /// Print the reference of the configuration, in Markdown
+    Reference,
+    /// Print a JSON schema of the configuration as data
+    Schema,
 }
 
 /// Does what the command line of this process says.
@@ -109,6 +131,12 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Serve(serve)) => serve.run(),
         Some(Command::Run { file }) => configuration::run(file.config.or(of_top)),
         Some(Command::Check { file, json }) => configuration::check(file.config.or(of_top), json),
+        Some(Command::Fmt(format)) => format.run(),
+        Some(Command::DefaultConfig) => print(&config::default_config()),
+        Some(Command::Completions { shell }) => pages::completions(shell),
+        Some(Command::Man { dir }) => pages::man(dir),
+        Some(Command::Reference) => print(&config::reference()),
+        Some(Command::Schema) => print(&config::schema()),
     }
 }
 
@@ -117,17 +145,59 @@ fn start(config: Config, origin: Origin) -> ExitCode {
     let server_log = ServerLog::stderr(config.server.log_level);
     let server = match Server::start(config, server_log.clone()) {
         Ok(server) => server,
-        Err(error) => return fail(error),
+        Err(error) => {
+            let code = fail(&error);
+            if let Some(help) = help_for(error.kind()) {
+                eprintln!("  {help}");
+            }
+            return code;
+        }
     };
-    for address in &server.addresses {
-        match origin {
-            Origin::CommandLine => eprintln!("Serving at http://{address}/"),
-            Origin::File(_) => server_log.info(format_args!("listening on {address}")),
+    match origin {
+        Origin::CommandLine => urls(&server.addresses).iter().for_each(|url| eprintln!("Serving at {url}")),
+        Origin::File(_) => {
+            server.addresses.iter().for_each(|address| server_log.info(format_args!("listening on {address}")));
         }
     }
     match server.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(error),
+    }
+}
+
+/// What a person can do if an address can't be listened on.
+fn help_for(kind: io::ErrorKind) -> Option<&'static str> {
+    match kind {
+        io::ErrorKind::AddrInUse => {
+            Some("another program listens there (`ss -ltnp` shows which); choose another address")
+        }
+        io::ErrorKind::AddrNotAvailable => Some("this machine has no such address (`ip address` shows those it has)"),
+        io::ErrorKind::PermissionDenied => {
+            Some("ports below 1024 need the capability CAP_NET_BIND_SERVICE, files and sockets their permissions")
+        }
+        _ => None,
+    }
+}
+
+/// Where a browser on this machine finds the server. All addresses of a family are `localhost`, which is shown once.
+fn urls(addresses: &[SocketAddr]) -> Vec<String> {
+    let mut urls: Vec<String> = Vec::new();
+    for address in addresses {
+        let host = if address.ip().is_unspecified() { "localhost".to_owned() } else { host(address) };
+        let port = if address.port() == 80 { String::new() } else { format!(":{}", address.port()) };
+        let url = format!("http://{host}{port}/");
+        if !urls.contains(&url) {
+            urls.push(url);
+        }
+    }
+    urls
+}
+
+/// The IP address as a URL has it (RFC 3986, section 3.2.2).
+fn host(address: &SocketAddr) -> String {
+    match address.ip() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
     }
 }
 

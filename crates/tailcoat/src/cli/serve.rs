@@ -81,9 +81,6 @@ impl Serve {
         }
         let mut given: Vec<Listen> = Vec::new();
         for listen in self.listen.iter().flat_map(|addresses| &addresses.0) {
-            if let Listen::Tcp(address) = listen {
-                is_free(*address).map_err(|error| explain(*address, &error))?;
-            }
             if !given.contains(listen) {
                 given.push(listen.clone());
             }
@@ -102,54 +99,20 @@ fn root(directory: &Path) -> Result<String, String> {
     full.into_os_string().into_string().map_err(|_| format!("{shown}: the name of this directory is not UTF-8"))
 }
 
+/// The first port that nobody listens on. The server itself finds out if another program takes it meanwhile.
 fn free_port() -> Result<SocketAddr, String> {
     for port in FIRST_PORT..FIRST_PORT + PORTS_TRIED {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        match is_free(address) {
-            Ok(()) => {
-                if port != FIRST_PORT {
-                    eprintln!("tailcoat: port {FIRST_PORT} is taken, so it is {port}");
-                }
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(format!("{address}: {error}")),
+            Ok(_) if port == FIRST_PORT => return Ok(address),
+            Ok(_) => {
+                eprintln!("Port {FIRST_PORT} is taken; the next free one is {port} (--listen chooses another).");
                 return Ok(address);
             }
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-            Err(error) => return Err(explain(address, &error)),
         }
     }
-    Err(format!(
-        "the ports {FIRST_PORT} to {} are all taken; give one with --listen 127.0.0.1:PORT",
-        FIRST_PORT + PORTS_TRIED - 1
-    ))
-}
-
-/// Whether nobody listens there. The workers share their port by SO_REUSEPORT, and so would a second server of the
-/// same user, unnoticed; this listener doesn't.
-fn is_free(address: SocketAddr) -> io::Result<()> {
-    match TcpListener::bind(address) {
-        // A machine without IPv6 is no reason to fail: the listeners pass over it.
-        Err(error) if address.ip().is_unspecified() && address.is_ipv6() && !is_taken_or_denied(&error) => Ok(()),
-        bound => bound.map(drop),
-    }
-}
-
-fn is_taken_or_denied(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
-}
-
-fn explain(address: SocketAddr, error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => format!(
-            "{address} is taken by another program (`ss -ltnp 'sport = :{}'` shows it); choose another --listen",
-            address.port()
-        ),
-        io::ErrorKind::PermissionDenied => {
-            format!(
-                "{address}: only root may use ports below 1024; choose another --listen, or grant CAP_NET_BIND_SERVICE"
-            )
-        }
-        io::ErrorKind::AddrNotAvailable => {
-            format!("{address}: this machine has no such address (`ip address` shows them)")
-        }
-        _ => format!("{address}: {error}"),
-    }
+    let last = FIRST_PORT + PORTS_TRIED - 1;
+    Err(format!("the ports {FIRST_PORT} to {last} are all taken; give one with --listen 127.0.0.1:PORT"))
 }

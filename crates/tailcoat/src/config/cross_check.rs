@@ -33,7 +33,7 @@ fn check_names(draft: &Draft, diagnostics: &mut Diagnostics) {
         for (index, name) in site.site.names.iter().enumerate() {
             // One finding a name, even if it conflicts on several addresses.
             if let Some((other, first)) = site.site.listen.iter().find_map(|listen| known.get(&(listen, name))) {
-                let message = format!("`{}` is named twice on the same address", display_host(name));
+                let message = format!("`{name}` is named twice on the same address");
                 let finding = Finding::new(site.name_spans[index].clone(), message, "again here").related(
                     other.source.clone(),
                     other.name_spans[*first].clone(),
@@ -56,7 +56,7 @@ fn check_defaults(draft: &Draft, diagnostics: &mut Diagnostics) {
         if let Some((listen, other)) =
             site.site.listen.iter().find_map(|listen| known.get(listen).map(|other| (listen, other)))
         {
-            let message = format!("two default sites on {}", display_listen(listen));
+            let message = format!("two default sites on {listen}");
             let finding = Finding::new(site.span.clone(), message, "the second")
                 .related(other.source.clone(), other.span.clone(), "the first")
                 .help("a site without names is a default; give one of them names, or another address".to_owned());
@@ -213,20 +213,5 @@ fn describe_io(error: &std::io::Error) -> String {
         std::io::ErrorKind::NotFound => "there is no such file or directory".into(),
         std::io::ErrorKind::PermissionDenied => "permission denied".into(),
         _ => error.to_string(),
-    }
-}
-
-fn display_host(host: &HostPattern) -> String {
-    match host {
-        HostPattern::Exact(name) => name.clone(),
-        HostPattern::Suffix(suffix) => format!("*{suffix}"),
-    }
-}
-
-fn display_listen(listen: &Listen) -> String {
-    match listen {
-        Listen::Tcp(address) => address.to_string(),
-        Listen::Unix(path, _) => path.display().to_string(),
-        Listen::Inherited(name) => format!("systemd:{name}"),
     }
 }

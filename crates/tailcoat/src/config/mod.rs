@@ -7,10 +7,13 @@
 mod build;
 mod cross_check;
 mod diagnostic;
+mod format;
 mod lex;
 mod model;
 mod options;
+mod pages;
 mod read;
+mod schema;
 mod suggest;
 #[cfg(test)]
 mod tests;
@@ -23,6 +26,8 @@ use std::sync::Arc;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
 pub use model::*;
+pub use pages::{default_config, manual, reference};
+pub use schema::schema;
 pub use text::{NESTING_MAX, TEXT_BYTES_MAX};
 
 use build::Draft;
@@ -89,6 +94,25 @@ pub fn listen_from_text(text: &str, directory: &Path) -> Result<Vec<Listen>, Str
         Some(help) => format!("{}; {help}", wrong.message),
         None => wrong.message,
     })
+}
+
+/// The canonical form of a configuration, with its comments. It need not be valid but as KDL.
+///
+/// # Errors
+///
+/// What keeps it from being read.
+pub fn format_bytes(name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
+    let mut diagnostics = Diagnostics::default();
+    let source = text::to_source(name, bytes, Path::new("/"), &mut diagnostics);
+    if !diagnostics.has_error() && text::parse_document(&source, &mut diagnostics).is_some() {
+        if let Some(formatted) = format::format(&source.text) {
+            return Ok(formatted);
+        }
+        let message = "this can't be formatted without changing what it says";
+        read::Reader { source, diagnostics: &mut diagnostics }.error(read::Finding::new(0..0, message, ""));
+    }
+    diagnostics.sort();
+    Err(diagnostics)
 }
 
 fn check_source(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<Config> {

@@ -1,6 +1,7 @@
 //! What a checked configuration says. Everything here is immutable and shared by all workers; a new configuration is a
 //! new [`Config`], swapped whole.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -420,6 +421,25 @@ impl PathPattern {
             Self::Exact(exact) => path == exact.as_bytes(),
             Self::Prefix(prefix) => path.starts_with(prefix.as_bytes()),
             Self::Suffix(suffix) => path.ends_with(suffix.as_bytes()),
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path, _) => write!(f, "unix:{}", path.display()),
+            Self::Inherited(name) => write!(f, "systemd:{name}"),
+        }
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(name) => f.write_str(name),
+            Self::Suffix(suffix) => write!(f, "*{suffix}"),
         }
     }
 }

@@ -19,10 +19,8 @@ pub(super) struct OptionDefinition {
     /// Whether it may stand several times in a block.
     pub(super) repeatable: bool,
     /// What holds without it, as a node; empty if there is no such node.
-    #[cfg_attr(not(test), expect(dead_code))] // The pages read it.
     pub(super) default: &'static str,
     /// What it does: Markdown, the first sentence for lists.
-    #[cfg_attr(not(test), expect(dead_code))] // The pages read it.
     pub(super) doc: &'static str,
     /// A node that differs from the default.
     pub(super) example: &'static str,
@@ -111,6 +109,55 @@ pub(super) enum Set {
     Include,
 }
 
+/// Options that belong together.
+pub(super) struct Section {
+    pub(super) title: &'static str,
+    /// What they are for: Markdown.
+    pub(super) doc: &'static str,
+    /// Where they may stand.
+    pub(super) places: &'static [Place],
+    pub(super) options: &'static [OptionDefinition],
+}
+
+/// All options, in the order of the reference.
+pub(super) static SECTIONS: [Section; 9] = [
+    Section {
+        title: "Blocks",
+        doc: "What a file consists of, besides settings for all sites.",
+        places: &[Place::Top],
+        options: site::TOP,
+    },
+    Section {
+        title: "Sites",
+        doc: "What a site listens on, and how it answers. They stand in `site`.",
+        places: &[Place::Site],
+        options: site::SITE,
+    },
+    Section {
+        title: "Where files are",
+        doc: "Stands in `site` and in `files`.",
+        places: &[Place::Site, Place::Files],
+        options: files::ROOT,
+    },
+    Section { title: "Parts of a site", doc: "Stands in `files`.", places: &[Place::Files], options: files::BLOCK },
+    Section {
+        title: "How files are served",
+        doc: "They stand outside all blocks, for all sites; in `site`; or in `files`. What is said in the narrower \
+              place holds; rules of `type`, `header` and `cache-control` are added to those of the wider one.",
+        places: &[Place::Top, Place::Site, Place::Files],
+        options: files::OPTIONS,
+    },
+    Section {
+        title: "Error pages and access logs",
+        doc: "They stand outside all blocks, for all sites, or in `site`.",
+        places: &[Place::Top, Place::Site],
+        options: site::SHARED,
+    },
+    Section { title: "Server", doc: "They stand in `server`.", places: &[Place::Server], options: server::SERVER },
+    Section { title: "Limits", doc: "They stand in `limits`.", places: &[Place::Limits], options: server::LIMITS },
+    Section { title: "Cache", doc: "They stand in `cache`.", places: &[Place::Cache], options: server::CACHE },
+];
+
 /// Where options may stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -129,15 +176,7 @@ impl Place {
 
     /// The options that may stand here.
     pub(super) fn options(self) -> impl Iterator<Item = &'static OptionDefinition> {
-        let tables: [&'static [OptionDefinition]; 4] = match self {
-            Self::Top => [site::TOP, site::SHARED, files::OPTIONS, &[]],
-            Self::Site => [site::SITE, files::ROOT, files::OPTIONS, site::SHARED],
-            Self::Files => [files::ROOT, files::BLOCK, files::OPTIONS, &[]],
-            Self::Server => [server::SERVER, &[], &[], &[]],
-            Self::Limits => [server::LIMITS, &[], &[], &[]],
-            Self::Cache => [server::CACHE, &[], &[], &[]],
-        };
-        tables.into_iter().flatten()
+        SECTIONS.iter().filter(move |section| section.places.contains(&self)).flat_map(|section| section.options)
     }
 
     /// The option of this name that may stand here.

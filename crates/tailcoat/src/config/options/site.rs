@@ -11,7 +11,7 @@ pub(super) static TOP: &[OptionDefinition] = &[
         repeatable: true,
         doc: "A site, and the hosts it answers to: `\"example.com\"`, or `\"*.example.com\"` for all names below it. A \
               request goes to the site that names its host, else to the one with the longest wildcard that fits, else \
-              to the default site of the listener. A site without names is the default of its listeners.",
+              to the default site of the listener: one without names or with `default`, or the first that listens there.",
         example: r#"site "example.com" "*.example.com" { root "/srv/www" }"#,
         known_as: &["server_name", "VirtualHost", "vhost", "host", "hosts", "ServerName"],
         set: Set::Block(Place::Site),
@@ -105,8 +105,8 @@ pub(super) static SITE: &[OptionDefinition] = &[
             property("status", Kind::RedirectStatus),
         ],
         repeatable: true,
-        doc: "Sends clients elsewhere. In the target, `{host}`, `{path}` and `{query}` are those of the request, and \
-              `{rest}` is what the `*` of the pattern stands for. The status is by default 302.",
+        doc: "Sends clients elsewhere. In the target, `{host}` and `{path}` are those of the request, `{query}` is its \
+              query with the `?`, and `{rest}` what the `*` of the pattern stands for. The status is by default 302.",
         example: r#"redirect "/old/*" "/new/{rest}" status=301"#,
         known_as: &["rewrite", "return", "redir", "Redirect", "RedirectMatch", "url.redirect"],
         set: Set::Site(|site, values| {

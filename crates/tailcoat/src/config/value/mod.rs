@@ -1,6 +1,8 @@
 //! Kinds of values: how each is read from KDL, told to a person, and checked.
 
+mod network;
 mod parse;
+mod web;
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -8,7 +10,8 @@ use std::time::Duration;
 
 use wire::http::Status;
 
-pub(super) use parse::{all_addresses, parse, parse_listen_text as parse_listen};
+pub(super) use network::{all_addresses, parse_listen_text as parse_listen};
+pub(super) use parse::parse;
 
 use super::model::*;
 

@@ -1,10 +1,12 @@
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+//! Reading a value of each kind.
+
 use std::path::Path;
 use std::time::Duration;
 
 use kdl::KdlValue;
-use wire::http::Status;
 
+use super::network::{parse_host, parse_host_suffix, parse_listen, parse_mode};
+use super::web::*;
 use super::{Kind, LOG_FORMATS, SYSLOG_FACILITIES, Value, format_duration, format_size, one_of};
 use crate::config::model::*;
 use crate::config::suggest::{did_you_mean, nearest};
@@ -17,22 +19,6 @@ pub(super) const SIZE_UNITS: &[(&str, u64)] =
 pub(super) const DURATION_UNITS: &[(&str, u64)] =
     &[("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-/// Longest path of a unix socket, in bytes (unix(7): `sun_path` has 108 with the final NUL).
-const UNIX_PATH_BYTES_MAX: usize = 107;
-
-/// Fields of a response that only the server itself may set.
-const OWN_FIELDS: &[&str] = &[
-    "connection",
-    "content-length",
-    "content-range",
-    "date",
-    "keep-alive",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
-
 /// What is wrong with a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::config) struct Wrong {
@@ -41,11 +27,11 @@ pub(in crate::config) struct Wrong {
 }
 
 impl Wrong {
-    fn new(message: impl Into<String>) -> Self {
+    pub(super) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), help: None }
     }
 
-    fn help(message: impl Into<String>, help: impl Into<String>) -> Self {
+    pub(super) fn help(message: impl Into<String>, help: impl Into<String>) -> Self {
         Self { message: message.into(), help: Some(help.into()) }
     }
 }
@@ -104,7 +90,7 @@ fn parse_text(kind: Kind, text: &str, directory: &Path) -> Result<Value, Wrong> 
     })
 }
 
-fn wrong_type(kind: Kind, value: &KdlValue) -> Wrong {
+pub(super) fn wrong_type(kind: Kind, value: &KdlValue) -> Wrong {
     let found = match value {
         KdlValue::String(_) => "a text",
         KdlValue::Integer(_) => "a number",
@@ -195,239 +181,6 @@ fn parse_choice(text: &str, words: &[&str]) -> Result<String, Wrong> {
     Err(Wrong::help(format!("`{text}` is not known here"), did_you_mean(text, words)))
 }
 
-/// Checks a host name or address, and writes it as requests are compared: in lower case, without a trailing dot.
-fn parse_host(text: &str) -> Result<HostPattern, Wrong> {
-    let host = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
-    if host == "*" {
-        return Err(Wrong::help("`*` alone is not a host name", "a site without names takes any host"));
-    }
-    if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-        return match address.parse::<Ipv6Addr>() {
-            Ok(address) => Ok(HostPattern::Exact(format!("[{address}]"))),
-            Err(_) => Err(Wrong::new(format!("`{text}` is not an IPv6 address"))),
-        };
-    }
-    if host.parse::<Ipv6Addr>().is_ok() {
-        return Err(Wrong::help(format!("`{text}` lacks brackets"), format!("write `\"[{host}]\"`")));
-    }
-    if host.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit())) {
-        return Err(Wrong::help("a site's name has no port", "ports belong in `listen`"));
-    }
-    match host.strip_prefix("*.") {
-        Some(rest) => check_host_name(text, rest).map(|()| HostPattern::Suffix(format!(".{rest}"))),
-        None => check_host_name(text, &host).map(|()| HostPattern::Exact(host)),
-    }
-}
-
-/// RFC 1123, section 2.1, and the underscore that names in use have.
-fn check_host_name(text: &str, host: &str) -> Result<(), Wrong> {
-    if !host.is_ascii() {
-        return Err(Wrong::help(
-            format!("`{text}` has letters beyond ASCII"),
-            "write the name as browsers send it, with `xn--` (`idn NAME` shows it)",
-        ));
-    }
-    if host.contains('*') {
-        return Err(Wrong::help(format!("`{text}` has a `*` in the wrong place"), "write `\"*.example.com\"`"));
-    }
-    let is_label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
-    };
-    if host.len() > 253 || !host.split('.').all(is_label) {
-        return Err(Wrong::help(
-            format!("`{text}` is not a host name"),
-            "a name has letters, digits and `-`, in parts of at most 63 joined by dots",
-        ));
-    }
-    Ok(())
-}
-
-fn parse_host_suffix(text: &str) -> Result<String, Wrong> {
-    match text.strip_prefix('.') {
-        Some(rest) => {
-            let rest = rest.to_ascii_lowercase();
-            check_host_name(text, &rest).map(|()| format!(".{rest}"))
-        }
-        None => Err(Wrong::help("the end of a host name begins with a dot", format!("write `\".{text}\"`"))),
-    }
-}
-
-fn parse_listen(value: &KdlValue, directory: &Path) -> Result<Vec<Listen>, Wrong> {
-    match value {
-        KdlValue::Integer(port) => match u16::try_from(*port) {
-            Ok(port) => Ok(all_addresses(port)),
-            Err(_) => Err(Wrong::new(format!("{port} is not a port, which is from 0 to 65535"))),
-        },
-        KdlValue::String(text) => parse_listen_text(text, directory),
-        _ => Err(wrong_type(Kind::Listen, value)),
-    }
-}
-
-/// Reads an address to listen on. One without an IP address means all of IPv4 and of IPv6.
-pub(in crate::config) fn parse_listen_text(text: &str, directory: &Path) -> Result<Vec<Listen>, Wrong> {
-    if let Some(path) = text.strip_prefix("unix:") {
-        let path = directory.join(not_empty(path)?);
-        if path.as_os_str().len() > UNIX_PATH_BYTES_MAX {
-            return Err(Wrong::new(format!("the path of a unix socket has at most {UNIX_PATH_BYTES_MAX} bytes")));
-        }
-        return Ok(vec![Listen::Unix(path, DEFAULT_UNIX_MODE)]);
-    }
-    if let Some(name) = text.strip_prefix("systemd:") {
-        return Ok(vec![Listen::Inherited(not_empty(name)?.to_owned())]);
-    }
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return Ok(vec![Listen::Tcp(address)]);
-    }
-    if let Ok(address) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
-        let example = SocketAddr::new(address, 80);
-        return Err(Wrong::help(format!("`{text}` lacks a port"), format!("write `\"{example}\"`")));
-    }
-    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
-    let port = port.parse::<u16>().map_err(|_| {
-        Wrong::help(
-            format!("`{text}` is not an address to listen on"),
-            "write a port, `\"ADDRESS:PORT\"`, `\"[ADDRESS]:PORT\"`, `\"unix:PATH\"` or `\"systemd:NAME\"`",
-        )
-    })?;
-    match host {
-        "" | "*" => Ok(all_addresses(port)),
-        "localhost" => Ok(vec![Listen::Tcp((Ipv4Addr::LOCALHOST, port).into())]),
-        _ => Err(Wrong::help(
-            format!("`{host}` is not an IP address"),
-            "names belong in `site`; listen on an address such as `\"0.0.0.0:80\"` or `\"[::]:80\"`",
-        )),
-    }
-}
-
-/// All addresses of IPv4 and of IPv6.
-pub(in crate::config) fn all_addresses(port: u16) -> Vec<Listen> {
-    vec![Listen::Tcp((Ipv4Addr::UNSPECIFIED, port).into()), Listen::Tcp((Ipv6Addr::UNSPECIFIED, port).into())]
-}
-
-/// Permissions of a unix socket whose option gives none.
-const DEFAULT_UNIX_MODE: u32 = 0o660;
-
-fn parse_mode(text: &str) -> Result<u64, Wrong> {
-    match u32::from_str_radix(text, 8) {
-        Ok(mode) if mode <= 0o777 && !text.starts_with('+') => Ok(mode.into()),
-        _ => Err(Wrong::help(format!("`{text}` are not permissions"), "write three octal digits: `\"660\"`")),
-    }
-}
-
-fn parse_path_pattern(text: &str) -> Result<PathPattern, Wrong> {
-    if matches!(text, "*" | "/*") {
-        return Ok(PathPattern::Any);
-    }
-    let (stars, fixed) = (text.matches('*').count(), text.trim_matches('*'));
-    if stars > 1 || fixed.contains('*') {
-        return Err(Wrong::help(
-            format!("`{text}` has a `*` where none can be"),
-            "write one `*`, at the end (`\"/a/*\"`) or at the start (`\"*.css\"`)",
-        ));
-    }
-    if text.starts_with('*') {
-        return Ok(PathPattern::Suffix(fixed.to_owned()));
-    }
-    check_request_path(fixed)?;
-    Ok(if stars == 1 { PathPattern::Prefix(fixed.to_owned()) } else { PathPattern::Exact(fixed.to_owned()) })
-}
-
-/// Paths are compared after percent-decoding and without dot segments and empty segments: others would never match.
-fn check_request_path(path: &str) -> Result<(), Wrong> {
-    if !path.starts_with('/') {
-        return Err(Wrong::help(format!("`{path}` is not a path"), "a path begins with a slash"));
-    }
-    if path.contains("//") || path.split('/').any(|segment| segment == "." || segment == "..") {
-        return Err(Wrong::new(format!("`{path}` matches no request: paths are compared without `//`, `.` and `..`")));
-    }
-    let is_hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
-    let bytes = path.as_bytes();
-    if (0..bytes.len()).any(|at| bytes[at] == b'%' && is_hex(bytes.get(at + 1)) && is_hex(bytes.get(at + 2))) {
-        return Err(Wrong::help(
-            format!("`{path}` matches no request: paths are compared decoded"),
-            "write the character itself instead of `%` and its code",
-        ));
-    }
-    if path.contains('?') || path.contains('#') {
-        return Err(Wrong::new(format!("`{path}` matches no request: a path has no query and no fragment")));
-    }
-    Ok(())
-}
-
-fn parse_field_match(text: &str) -> Result<FieldMatch, Wrong> {
-    if text.starts_with('/') || text.starts_with('*') && text != "*/*" {
-        return parse_path_pattern(text).map(FieldMatch::Path);
-    }
-    if let Some(prefix) = text.strip_suffix("/*")
-        && is_token(prefix)
-    {
-        return Ok(FieldMatch::Type(format!("{}/", prefix.to_ascii_lowercase())));
-    }
-    match text.split_once('/') {
-        Some((main, sub)) if is_token(main) && is_token(sub) => Ok(FieldMatch::Type(text.to_ascii_lowercase())),
-        _ => Err(Wrong::help(
-            format!("`{text}` is neither a path nor a content type"),
-            "write `\"/a/*\"`, `\"*.css\"`, `\"text/css\"` or `\"image/*\"`",
-        )),
-    }
-}
-
-fn parse_field_name(text: &str) -> Result<String, Wrong> {
-    if !is_token(text) {
-        return Err(Wrong::new(format!("`{text}` is not the name of a field (RFC 9110, section 5.1)")));
-    }
-    if OWN_FIELDS.contains(&text.to_ascii_lowercase().as_str()) {
-        return Err(Wrong::new(format!("`{text}` is set by the server itself")));
-    }
-    Ok(text.to_owned())
-}
-
-/// RFC 9110, section 5.5: visible characters, and spaces between them.
-fn parse_field_value(text: &str) -> Result<String, Wrong> {
-    if text.bytes().any(|byte| byte == 0x7f || byte < b' ' && byte != b'\t') {
-        return Err(Wrong::new("the value of a field has no control characters"));
-    }
-    Ok(text.trim_matches([' ', '\t']).to_owned())
-}
-
-/// RFC 9110, section 5.6.2.
-fn is_token(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
-}
-
-fn parse_status(kind: Kind, value: &KdlValue, is_fit: impl Fn(u16) -> bool) -> Result<Value, Wrong> {
-    let KdlValue::Integer(code) = value else { return Err(wrong_type(kind, value)) };
-    u16::try_from(*code)
-        .ok()
-        .filter(|code| is_fit(*code))
-        .and_then(Status::new)
-        .map(Value::Status)
-        .ok_or_else(|| Wrong::help(format!("{code} can't be used here"), format!("expected {}", kind.describe())))
-}
-
-fn parse_status_range(kind: Kind, value: &KdlValue) -> Result<Value, Wrong> {
-    let (from, to) = match value {
-        KdlValue::Integer(code) => {
-            let code = u16::try_from(*code).unwrap_or(0);
-            (code, code)
-        }
-        KdlValue::String(text) => match text.as_str() {
-            "4xx" => (400, 499),
-            "5xx" => (500, 599),
-            text => {
-                let (from, to) = text.split_once('-').unwrap_or((text, text));
-                (from.parse().unwrap_or(0), to.parse().unwrap_or(0))
-            }
-        },
-        _ => return Err(wrong_type(kind, value)),
-    };
-    if (400..=599).contains(&from) && (from..=599).contains(&to) {
-        return Ok(Value::StatusRange(from, to));
-    }
-    Err(Wrong::help("this is no error status", format!("expected {}", kind.describe())))
-}
-
 /// Reads a directory with placeholders.
 fn parse_root(text: &str, directory: &Path) -> Result<Vec<RootPiece>, Wrong> {
     let full = directory.join(not_empty(text)?);
@@ -484,7 +237,7 @@ fn join_literals(pieces: Vec<RootPiece>) -> Vec<RootPiece> {
 }
 
 /// Splits `a{b}c` into its pieces, each with whether it stood in braces.
-fn split_placeholders(text: &str) -> Result<Vec<(bool, &str)>, Wrong> {
+pub(super) fn split_placeholders(text: &str) -> Result<Vec<(bool, &str)>, Wrong> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some(open) = rest.find(['{', '}']) {
@@ -500,72 +253,6 @@ fn split_placeholders(text: &str) -> Result<Vec<(bool, &str)>, Wrong> {
     }
     pieces.push((false, rest));
     Ok(pieces)
-}
-
-fn parse_site_path(text: &str) -> Result<String, Wrong> {
-    check_request_path(text)?;
-    Ok(text.to_owned())
-}
-
-fn parse_error_page_file(text: &str, directory: &Path) -> Result<ErrorPageFile, Wrong> {
-    match text.strip_prefix("file:") {
-        Some(file) => Ok(ErrorPageFile::File(directory.join(not_empty(file)?))),
-        None if text.starts_with('/') => parse_site_path(text).map(ErrorPageFile::BelowRoot),
-        None => Err(Wrong::help(
-            format!("`{text}` is neither below the root nor a file elsewhere"),
-            format!("write `\"/{text}\"` or `\"file:{text}\"`"),
-        )),
-    }
-}
-
-fn parse_file_name(text: &str) -> Result<String, Wrong> {
-    if text.contains('/') || matches!(text, "" | "." | "..") {
-        return Err(Wrong::help(format!("`{text}` is not the name of a file"), "leave the directory out"));
-    }
-    Ok(text.to_owned())
-}
-
-fn parse_extension(text: &str) -> Result<String, Wrong> {
-    let extension = text.strip_prefix("*.").or(text.strip_prefix('.')).unwrap_or(text);
-    if extension != text || extension.is_empty() || extension.contains(['/', '.']) {
-        return Err(Wrong::help(
-            format!("`{text}` is not an extension"),
-            "write what follows the last dot of the names: `\"md\"`",
-        ));
-    }
-    Ok(extension.to_ascii_lowercase())
-}
-
-fn parse_media_type(text: &str) -> Result<String, Wrong> {
-    let value = parse_field_value(text)?;
-    let essence = value.split(';').next().unwrap_or_default().trim_end();
-    match essence.split_once('/') {
-        Some((main, sub)) if is_token(main) && is_token(sub) && value.is_ascii() => Ok(value),
-        _ => Err(Wrong::help(format!("`{text}` is not a content type"), "write such as `\"text/markdown\"`")),
-    }
-}
-
-/// Placeholders of a redirect's target.
-const REDIRECT_PLACEHOLDERS: &[&str] = &["host", "path", "rest", "query"];
-
-fn parse_redirect_target(text: &str) -> Result<String, Wrong> {
-    let target = parse_field_value(text)?;
-    for (is_placeholder, piece) in split_placeholders(&target)? {
-        if is_placeholder && !REDIRECT_PLACEHOLDERS.contains(&piece) {
-            return Err(Wrong::help(
-                format!("`{{{piece}}}` is not known here"),
-                did_you_mean(piece, REDIRECT_PLACEHOLDERS),
-            ));
-        }
-    }
-    let starts = ["/", "http://", "https://", "{path}"];
-    if !starts.iter().any(|start| target.starts_with(start)) || target.contains(' ') || !target.is_ascii() {
-        return Err(Wrong::help(
-            format!("`{text}` is not a path or URL"),
-            "write `\"/new/{rest}\"` or `\"https://{host}{path}\"`, with percent-encoding where it is needed",
-        ));
-    }
-    Ok(target)
 }
 
 fn parse_log_target(text: &str, directory: &Path) -> Result<Option<AccessLogTarget>, Wrong> {
@@ -601,6 +288,6 @@ fn parse_log_format(text: &str) -> Result<AccessLogFormat, Wrong> {
     })
 }
 
-fn not_empty(text: &str) -> Result<&str, Wrong> {
+pub(super) fn not_empty(text: &str) -> Result<&str, Wrong> {
     if text.is_empty() { Err(Wrong::new("a path or name is missing")) } else { Ok(text) }
 }
