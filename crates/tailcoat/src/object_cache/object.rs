@@ -54,7 +54,7 @@ pub struct Codings {
 /// What an object was made of: what has to be still so for it to be served.
 #[derive(Debug)]
 pub struct Origin {
-    /// The files it was made of, and those that would have been used if they had been there.
+    /// The files it was made of, the file itself first, and those that would have been used if they had been there.
     pub sources: Vec<Source>,
     /// The directory that all of them are in.
     pub directory: Arc<Directory>,
@@ -123,6 +123,11 @@ impl Object {
     /// The path it is cached for.
     pub fn path(&self) -> &[u8] {
         &self.key.path
+    }
+
+    /// The name, below the root, of the file it was made of.
+    pub fn file_name(&self) -> &[u8] {
+        self.origin.sources.first().map_or(&[], |source| &source.name)
     }
 
     /// The representation without coding.

@@ -13,6 +13,10 @@ use super::{Access, OpenError};
 /// time stamp: file systems before Linux 6.13 stamp with the clock of the last timer tick, at most 10 ms old.
 const SETTLE_TIME: Duration = Duration::from_millis(20);
 
+/// A file that changed less than this ago may still be under the write that changed it, if the writer had to wait: for a
+/// disk, or for the processor.
+const QUIET_TIME: Duration = Duration::from_secs(2);
+
 /// A file that changed less than this ago is sent by copying, because pages that sendfile has queued still change with
 /// the file.
 const VOLATILE_TIME: Duration = Duration::from_secs(10);
@@ -37,10 +41,15 @@ pub struct FileIdentity {
 }
 
 impl FileIdentity {
-    /// Whether no write that could be still running, or share its time stamp with the next, began before `now_ns`
-    /// (nanoseconds since 1970). Reading an unsettled file may give a mixture of two versions that looks like one.
+    /// Whether the last change was long enough before `now_ns` (nanoseconds since 1970) for the next to have another time
+    /// stamp, and for whoever writes to have come to an end most likely.
     pub fn is_settled(&self, now_ns: i64) -> bool {
         self.age_ns_at_least(now_ns, SETTLE_TIME)
+    }
+
+    /// Whether no write is under way that began with the last change before `now_ns`.
+    pub fn is_quiet(&self, now_ns: i64) -> bool {
+        self.age_ns_at_least(now_ns, QUIET_TIME)
     }
 
     /// A time in the future (a clock that was set back) can't be that of a running write.

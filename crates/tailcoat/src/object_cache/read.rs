@@ -1,11 +1,13 @@
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use rustix::fs::SeekFrom;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::open_file::file_time_now_ns;
-use super::{Access, FileIdentity, FileStatus, OpenError, OpenFile, Root};
+use super::{Access, FileStatus, OpenError, OpenFile, Root};
 
 /// A file as it was read: one version of it, whole.
 #[derive(Clone, Debug)]
@@ -24,7 +26,7 @@ pub enum Content {
     /// In memory: small files.
     Memory(Bytes),
     /// In a file: large ones.
-    File(std::sync::Arc<OpenFile>),
+    File(Arc<OpenFile>),
 }
 
 impl Content {
@@ -59,23 +61,26 @@ impl From<Errno> for ReadError {
     }
 }
 
-/// How long to wait, in milliseconds, before an unsettled file is tried again: longer than any one write takes to copy
-/// its bytes, as long as a writer may be kept waiting for the processor in the midst of it.
+/// How long to wait, in milliseconds, before an unsettled file is tried again: longer than it takes to truncate a file
+/// and write it anew.
 pub const RETRY_AFTER_MS: u64 = 5;
 
-/// What was read of an unsettled file, to be compared with the next attempt.
+/// What was read of an unsettled file, to be compared with what it is some time later.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// What the file was both before and after it was read; `None` if it changed meanwhile.
-    identity: Option<FileIdentity>,
-    /// What was read of a small file.
+    name: Box<[u8]>,
+    status: FileStatus,
+    /// Kept open: should another file take its name meanwhile, this one is still a version of its own.
+    file: Arc<OpenFile>,
+    /// The content of a small file.
     bytes: Option<Bytes>,
 }
 
 /// Reads a file: into memory up to `memory_bytes_max`, larger ones as an open descriptor.
 ///
-/// A file that was just written is only believed once two attempts, some time apart, found the same: a read beside a
-/// write may get some pages from before it and some from after it, and the time stamps don't show it.
+/// What was just written may be half written: some pages of a read are then from before a write and some from after it,
+/// or the file is truncated and not yet filled again. So a file that changed lately is read when no write is under way,
+/// and one that changed just now is only believed once it is found the same some time later.
 pub fn read_file(
     root: &Root,
     name: &[u8],
@@ -83,29 +88,53 @@ pub fn read_file(
     access: Access,
     earlier: Option<&Snapshot>,
 ) -> Result<ReadFile, ReadError> {
-    let (fd, status) = root.open_file(name, access)?;
-    let settled = status.identity.is_settled(file_time_now_ns());
-    if status.identity.size > memory_bytes_max {
-        let snapshot = Snapshot { identity: Some(status.identity), bytes: None };
-        if !settled && !earlier.is_some_and(|earlier| earlier.identity == snapshot.identity) {
-            return Err(ReadError::Unsettled(snapshot));
-        }
-        let file = OpenFile { fd, identity: status.identity, links: status.links };
-        return Ok(ReadFile { status, content: Content::File(file.into()), unsettled: !settled });
+    if let Some(confirmed) = earlier.filter(|earlier| *earlier.name == *name).and_then(Snapshot::confirm) {
+        return Ok(confirmed);
     }
-    let bytes = read_bytes(&fd, status.identity.size, access)?;
-    let unchanged = FileStatus::of(&fd)?.identity == status.identity;
-    let snapshot = Snapshot { identity: unchanged.then_some(status.identity), bytes: Some(bytes.clone()) };
-    if unchanged && settled || earlier.is_some_and(|earlier| snapshot.confirms(earlier)) {
-        return Ok(ReadFile { status, content: Content::Memory(bytes), unsettled: !settled });
+    let (fd, status) = root.open_file(name, access)?;
+    let now_ns = file_time_now_ns();
+    if !status.identity.is_quiet(now_ns) {
+        if access == Access::Cached {
+            return Err(OpenError::WouldBlock.into());
+        }
+        wait_for_writers(&fd);
+    }
+    let file = OpenFile { fd, identity: status.identity, links: status.links };
+    let bytes = match status.identity.size <= memory_bytes_max {
+        true => Some(read_bytes(&file.fd, status.identity.size, access)?),
+        false => None,
+    };
+    let snapshot = Snapshot { name: name.into(), status, file: file.into(), bytes };
+    if status.identity.is_settled(now_ns) && snapshot.file.is_unchanged() {
+        return Ok(snapshot.into_file(false));
     }
     Err(ReadError::Unsettled(snapshot))
 }
 
 impl Snapshot {
-    fn confirms(&self, earlier: &Self) -> bool {
-        self.identity.is_some() && self.identity == earlier.identity && self.bytes == earlier.bytes
+    /// The file, if it is still what it was.
+    fn confirm(&self) -> Option<ReadFile> {
+        let is_same = match &self.bytes {
+            None => true,
+            Some(bytes) => {
+                read_bytes(&self.file.fd, self.status.identity.size, Access::Blocking).is_ok_and(|now| now == *bytes)
+            }
+        };
+        (is_same && self.file.is_unchanged()).then(|| self.clone().into_file(true))
     }
+
+    fn into_file(self, unsettled: bool) -> ReadFile {
+        let content = self.bytes.map_or(Content::File(self.file), Content::Memory);
+        ReadFile { status: self.status, content, unsettled }
+    }
+}
+
+/// Waits until a write that is under way has ended. Seeking for data takes the lock that writing holds in ext4, btrfs and
+/// tmpfs; XFS has no need of it, for there reading takes it. (Where writes come without a new time stamp, or the file
+/// system knows no such lock, it is only the later look at the file that helps.)
+fn wait_for_writers(fd: &OwnedFd) {
+    // An empty file has no data, which is an error.
+    let _ = rustix::fs::seek(fd, SeekFrom::Data(0));
 }
 
 /// Reads the first `size` bytes. A file that is shorter by now has a new identity, which the caller will see.

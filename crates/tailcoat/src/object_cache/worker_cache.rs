@@ -45,6 +45,16 @@ impl WorkerCache {
         &self.store
     }
 
+    /// Number of objects in the table, those included that died since the last [`Self::tick`].
+    pub fn len(&self) -> usize {
+        self.table.borrow().len()
+    }
+
+    /// Whether the table is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Looks an object up.
     #[inline]
     pub fn get(&self, root: RootId, path: &[u8], now_ms: u64) -> Lookup {

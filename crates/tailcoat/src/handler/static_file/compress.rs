@@ -49,12 +49,11 @@ impl FileTree {
         if compressed.len() >= plain.len() {
             return Ok(None);
         }
-        let name = object.origin().sources.first().map_or(&[][..], |source| &source.name);
         let path = [self.files.strip_prefix.as_bytes(), object.path()].concat();
         let description = Description {
             tree: self,
             path: &path,
-            content_type: &content_type(&self.files, name),
+            content_type: &content_type(&self.files, object.file_name()),
             varies: true,
             last_modified_unix_seconds: object.last_modified_unix_seconds,
         };

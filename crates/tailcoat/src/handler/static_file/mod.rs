@@ -10,6 +10,7 @@ mod compress;
 mod content_type;
 mod heads;
 mod load;
+mod page;
 mod respond;
 mod roots;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use wire::http::{Method, Status, path};
 
 use self::load::{Found, LoadError, Refusal};
+pub use self::page::{FilePage, PageOutcome};
 use self::respond::Choice;
 use self::roots::{OpenedRoot, WorkerRoot, WorkerRoots};
 pub use self::tree::FileTree;
@@ -132,7 +134,7 @@ impl Inner {
     async fn answer(self: Rc<Self>, request: OwnedRequest, has_next: bool) -> Outcome {
         let routed = Routed { now: Now::read(), ..request.routed(has_next) };
         let Some(mut path) = self.path_in_tree(routed.path) else { return refuse(&routed, Refusal::NotFound) };
-        let root = match self.open_root(&routed).await {
+        let root = match self.open_root(routed.host, routed.now).await {
             Ok(root) => root,
             Err(error) => return refuse(&routed, error.into()),
         };
@@ -162,9 +164,9 @@ impl Inner {
         }
     }
 
-    async fn open_root(&self, routed: &Routed<'_>) -> Result<Arc<OpenedRoot>, OpenError> {
-        let root = self.roots.get(routed.host)?;
-        let now_ms = routed.now.monotonic_ms;
+    async fn open_root(&self, host: &[u8], now: Now) -> Result<Arc<OpenedRoot>, OpenError> {
+        let root = self.roots.get(host)?;
+        let now_ms = now.monotonic_ms;
         match root.current(now_ms) {
             Some(Ok(_)) => root.opened(),
             Some(Err(error)) => Err(error),

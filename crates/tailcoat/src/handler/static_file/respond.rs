@@ -91,11 +91,10 @@ impl FileTree {
         representation: &Representation,
         ranges: &[Range<u64>],
     ) -> Response {
-        let name = object.origin().sources.first().map_or(&[][..], |source| &source.name);
         let description = Description {
             tree: self,
             path: routed.path,
-            content_type: &content_type(&self.files, name),
+            content_type: &content_type(&self.files, object.file_name()),
             varies: object.codings().is_some(),
             last_modified_unix_seconds: object.last_modified_unix_seconds,
         };

@@ -1,0 +1,251 @@
+//! Files that change, and limits.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Site;
+use crate::config::RootPiece;
+use crate::handler::Now;
+use crate::handler::static_file::load::Found;
+
+#[test]
+fn a_better_index_is_seen() {
+    let mut site = Site::new(|files, limits| {
+        files.index = vec!["index.html".into(), "index.htm".into()];
+        limits.watch = false;
+    });
+    site.write("a/index.htm", "second");
+    site.settle();
+    site.get("/a/").expect(200, "second");
+    site.write("a/index.html", "first");
+    site.settle();
+    site.later_ms += 1000;
+    site.get("/a/").expect(200, "first");
+    fs::remove_file(site.path("a/index.html")).unwrap();
+    site.settle();
+    site.later_ms += 1000;
+    site.get("/a/").expect(200, "second");
+}
+
+#[test]
+fn a_release_is_switched() {
+    let mut site = Site::new(|files, _| files.root.pieces = vec![RootPiece::Literal("current".into())]);
+    site.write("releases/1/index.html", "one");
+    site.write("releases/2/index.html", "two");
+    symlink("releases/1", site.path("current")).unwrap();
+    site.settle();
+    site.get("/").expect(200, "one");
+    symlink("releases/2", site.path("next")).unwrap();
+    fs::rename(site.path("next"), site.path("current")).unwrap();
+    site.later_ms += 1000;
+    site.get("/").expect(200, "two");
+    assert_eq!(site.cache.store().usage().objects, 1, "the old release's objects are gone");
+    fs::remove_file(site.path("current")).unwrap();
+    site.later_ms += 1000;
+    site.get("/").expect(404, "");
+    symlink("releases/1", site.path("current")).unwrap();
+    site.later_ms += 1000;
+    site.get("/").expect(200, "one");
+}
+
+#[test]
+fn changes_are_seen() {
+    for watch in [false, true] {
+        for object_bytes_max in [3, 1000] {
+            let mut site = Site::new(|_, limits| {
+                limits.watch = watch;
+                limits.object_bytes_max = object_bytes_max;
+            });
+            site.write("d/file", "first");
+            site.write("e/file", "other");
+            site.settle();
+            site.get("/d/file").expect(200, "first");
+            let path = site.path("d/file");
+            type Change<'a> = (&'a str, &'a dyn Fn(), u16, &'a str);
+            let changes: [Change<'_>; 8] = [
+                ("rewritten in place", &|| fs::write(&path, "again").unwrap(), 200, "again"),
+                (
+                    "truncated",
+                    &|| fs::File::options().write(true).open(&path).unwrap().set_len(4).unwrap(),
+                    200,
+                    "agai",
+                ),
+                (
+                    "appended",
+                    &|| {
+                        use std::io::Write;
+                        fs::File::options().append(true).open(&path).unwrap().write_all(b"nst").unwrap();
+                    },
+                    200,
+                    "agai\
+                     nst",
+                ),
+                (
+                    "replaced",
+                    &|| {
+                        fs::write(path.with_extension("new"), "replaced").unwrap();
+                        fs::rename(path.with_extension("new"), &path).unwrap();
+                    },
+                    200,
+                    "replaced",
+                ),
+                ("deleted", &|| fs::remove_file(&path).unwrap(), 404, ""),
+                ("back", &|| fs::write(&path, "back").unwrap(), 200, "back"),
+                (
+                    "the directory swapped",
+                    &|| {
+                        let directory = path.parent().unwrap();
+                        fs::rename(directory, directory.with_file_name("old")).unwrap();
+                        fs::rename(directory.with_file_name("e"), directory).unwrap();
+                    },
+                    200,
+                    "other",
+                ),
+                (
+                    "a link elsewhere",
+                    &|| {
+                        fs::remove_file(&path).unwrap();
+                        symlink("../old/file", &path).unwrap();
+                    },
+                    200,
+                    "back",
+                ),
+            ];
+            for (what, change, status, body) in changes {
+                change();
+                if watch && what != "the directory swapped" {
+                    // By inotify, not by the time.
+                    std::thread::sleep(std::time::Duration::from_millis(30));
+                } else {
+                    site.later_ms += 1000;
+                }
+                let got = site.get("/d/file");
+                assert_eq!((got.status, String::from_utf8_lossy(&got.body).as_ref()), (status, body), "{what}");
+                site.settle();
+            }
+        }
+    }
+}
+
+#[test]
+fn limits_are_kept_and_memory_given_back() {
+    let site = Site::new(|_, limits| {
+        limits.memory_bytes_max = 100_000;
+        limits.object_bytes_max = 2000;
+        limits.files_max = 5;
+    });
+    for index in 0..200 {
+        site.write(&format!("small-{index}"), vec![b'a'; 1000]);
+        site.write(&format!("large-{index}"), vec![b'b'; 3000]);
+    }
+    site.settle();
+    for round in 0..3 {
+        for index in 0..200 {
+            site.get(&format!("/small-{index}")).expect(200, vec![b'a'; 1000]);
+            site.get(&format!("/large-{index}")).expect(200, vec![b'b'; 3000]);
+            site.get("/small-0").expect(200, vec![b'a'; 1000]);
+            let usage = site.cache.store().usage();
+            assert!(usage.memory_bytes <= 100_000 && usage.files <= 5, "{usage:?}");
+        }
+        site.cache.tick();
+        assert_eq!(site.cache.len(), site.cache.store().usage().objects, "round {round}");
+    }
+    assert!(site.cache.store().usage().evictions > 300);
+}
+
+#[test]
+fn one_load_for_many_requests() {
+    let site = Site::new(|_, _| ());
+    site.write("file", "content");
+    // Not settled: each request has to wait, and all for the same load.
+    let tree = &site.handler.inner.tree;
+    let root = site.runtime.block_on(site.handler.inner.open_root(b"", Now::read())).unwrap();
+    site.runtime.block_on(async {
+        let load = || {
+            let (tree, root) = (Arc::clone(tree), Arc::clone(&root));
+            tokio::spawn(async move { tree.obtain(&root, b"/file").await })
+        };
+        let loads: Vec<_> = (0..50).map(|_| load()).collect();
+        let mut found = Vec::new();
+        for load in loads {
+            match load.await.unwrap().unwrap() {
+                Found::Object(object) => found.push(object),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(found.iter().all(|object| Arc::ptr_eq(object, &found[0])));
+    });
+}
+
+/// A file is changed all the time, and read all the time: nobody ever gets a mixture of two versions, or one that was
+/// gone for more than a second. `write` puts a version in; each is one letter many times.
+#[track_caller]
+fn check_storm(pause: Duration, least_successes: usize, write: impl Fn(&Path, u8) + Sync) {
+    for object_bytes_max in [1000, 1_000_000] {
+        let site = Site::new(|_, limits| limits.object_bytes_max = object_bytes_max);
+        let path = site.path("file.png");
+        write(&path, 0);
+        let (ended, began) = (AtomicBool::new(false), Instant::now());
+        let mut successes = 0;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for version in (0..=255).cycle().take_while(|_| !ended.load(Ordering::Relaxed)) {
+                    write(&path, version);
+                    thread::sleep(pause);
+                }
+            });
+            while began.elapsed() < Duration::from_millis(1500) {
+                let got = site.get("/file.png");
+                if got.broken_off || got.status == 503 {
+                    continue;
+                }
+                assert_eq!(got.status, 200);
+                let whole = got.body.iter().all(|byte| *byte == got.body[0]);
+                let lengths = |version: u8| [FIXED_LENGTH, version_bytes(version).len()];
+                // A file that is rewritten is really empty for a moment.
+                let complete = got.body.first().is_none_or(|version| lengths(*version).contains(&got.body.len()));
+                assert!(whole && complete, "a mixture of {} bytes", got.body.len());
+                successes += 1;
+            }
+            ended.store(true, Ordering::Relaxed);
+        });
+        assert!(successes >= least_successes, "{successes} of {object_bytes_max}");
+    }
+}
+
+const FIXED_LENGTH: usize = 50_000;
+
+fn version_bytes(version: u8) -> Vec<u8> {
+    vec![version; 40_000 + usize::from(version) * 7]
+}
+
+#[test]
+fn rewrite_storm() {
+    check_storm(Duration::from_millis(15), 10, |path, version| fs::write(path, version_bytes(version)).unwrap());
+}
+
+#[test]
+fn rewrite_storm_without_pause() {
+    check_storm(Duration::ZERO, 0, |path, version| fs::write(path, version_bytes(version)).unwrap());
+}
+
+#[test]
+fn overwrite_storm() {
+    check_storm(Duration::from_millis(15), 10, |path, version| {
+        let file = fs::File::options().write(true).create(true).truncate(false).open(path).unwrap();
+        file.write_all_at(&[version; FIXED_LENGTH], 0).unwrap();
+    });
+}
+
+#[test]
+fn rename_storm() {
+    check_storm(Duration::from_millis(1), 10, |path, version| {
+        fs::write(path.with_extension("new"), version_bytes(version)).unwrap();
+        fs::rename(path.with_extension("new"), path).unwrap();
+    });
+}

@@ -1,0 +1,237 @@
+//! Which file a path is, and what is no file.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use wire::http::{KnownField, Method};
+
+use super::Site;
+use crate::config::RootPiece;
+
+#[test]
+fn files_of_both_kinds() {
+    let site = Site::new(|_, limits| limits.object_bytes_max = 10);
+    site.write("small.txt", "small");
+    site.write("large.txt", "larger than ten bytes");
+    site.settle();
+    for (path, body) in [("/small.txt", "small"), ("/large.txt", "larger than ten bytes")] {
+        for attempt in 0..3 {
+            let got = site.get(path).expect(200, body);
+            assert_eq!(got.field("Content-Type"), Some("text/plain; charset=utf-8"));
+            assert_eq!(got.field("Content-Length"), Some(body.len().to_string().as_str()));
+            assert_eq!(got.field("Last-Modified"), Some("Sun, 09 Sep 2001 01:46:40 GMT"));
+            assert_eq!(got.field("Accept-Ranges"), Some("bytes"));
+            assert_eq!(got.field("Vary"), Some("Accept-Encoding"));
+            assert!(attempt == 0 || !got.waited, "{path} is cached");
+        }
+    }
+    site.get("/missing").expect(404, "");
+}
+
+#[test]
+fn names_of_all_kinds() {
+    let site = Site::new(|_, _| ());
+    for name in
+        ["plain", "with space", "ünï", "a%20b", "semi;colon", "quo\"te", "new\nline", "\u{1}", ".well-known/x", "a.b/c"]
+    {
+        site.write(name, name);
+        site.get(&format!("/{name}")).expect(200, name);
+    }
+    let long = "n".repeat(255);
+    site.write(&long, "long");
+    site.get(&format!("/{long}")).expect(200, "long");
+    site.get(&format!("/{long}n")).expect(404, "");
+    site.get(&"/n".repeat(3000)).expect(404, "");
+    site.get("/plain/").expect(404, "");
+    site.get("/plain/x").expect(404, "");
+    site.get("/nul\0").expect(404, "");
+}
+
+#[test]
+fn hidden_files() {
+    let names = ["/.env", "/.git/config", "/a/.b", "/a/.c/d", "/.well-known/.a", "/.well-known-not/a"];
+    for hidden in [false, true] {
+        let site = Site::new(|files, _| files.hidden = hidden);
+        for name in names {
+            site.write(&name[1..], "x");
+            site.get(name).expect(if hidden { 200 } else { 404 }, if hidden { "x" } else { "" });
+        }
+        site.write(".well-known/acme-challenge/a", "x");
+        site.get("/.well-known/acme-challenge/a").expect(200, "x");
+    }
+}
+
+#[test]
+fn what_is_no_file_and_what_leads_out() {
+    let site = Site::new(|files, _| files.root.pieces = vec![RootPiece::Literal("root".into())]);
+    site.write("outside/secret", "secret");
+    site.write("root/inside/file", "file");
+    symlink("../outside/secret", site.path("root/link")).unwrap();
+    symlink(site.path("outside"), site.path("root/absolute")).unwrap();
+    symlink("inside/file", site.path("root/good")).unwrap();
+    symlink(site.path("root/inside"), site.path("root/good-absolute")).unwrap();
+    symlink("nowhere", site.path("root/dangling")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, site.path("root/fifo"), 0o644.into()).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(site.path("root/socket")).unwrap();
+    for path in ["/link", "/absolute/secret", "/absolute/", "/fifo", "/socket"] {
+        for _ in 0..2 {
+            site.get(path).expect(403, "");
+        }
+    }
+    site.get("/dangling").expect(404, "");
+    for _ in 0..2 {
+        site.get("/good").expect(200, "file");
+        site.get("/good-absolute/file").expect(200, "file");
+    }
+    if !rustix::process::getuid().is_root() {
+        fs::set_permissions(site.path("root/inside/file"), fs::Permissions::from_mode(0)).unwrap();
+        site.get("/good").expect(403, "");
+    }
+}
+
+#[test]
+fn methods() {
+    let site = Site::new(|_, _| ());
+    site.write("file", "file");
+    let check = |method: Method, has_next: bool, expect: u16| {
+        let got = site.request(method, "", "/file", &[], has_next);
+        assert_eq!(got.status, expect, "{method:?}");
+        if matches!(expect, 204 | 405) {
+            assert_eq!(got.field("Allow"), Some("GET, HEAD, OPTIONS"));
+        }
+    };
+    check(Method::Get, false, 200);
+    check(Method::Head, false, 200);
+    check(Method::Options, false, 204);
+    for method in [Method::Post, Method::Put, Method::Delete, Method::Patch, Method::Trace, Method::Other] {
+        check(method, false, 405);
+        check(method, true, 0);
+    }
+    check(Method::Options, true, 0);
+}
+
+#[test]
+fn what_is_declined() {
+    let site = Site::new(|files, _| {
+        files.permission_rule = true;
+        files.ignore_query = false;
+        files.strip_prefix = "/files".into();
+    });
+    site.write("file", "file");
+    let check = |target: &str, has_next: bool, expect: u16| {
+        let got = site.request(Method::Get, "", target, &[], has_next);
+        assert_eq!(got.status, expect, "{target}");
+    };
+    for (mode, served) in
+        [(0o644, true), (0o444, true), (0o640, false), (0o755, false), (0o654, false), (0o1644, false)]
+    {
+        fs::set_permissions(site.path("file"), fs::Permissions::from_mode(mode)).unwrap();
+        site.settle();
+        site.cache.store().remove_root(site.root_id());
+        check("/files/file", true, if served { 200 } else { 0 });
+        check("/files/file", false, if served { 200 } else { 403 });
+    }
+    fs::set_permissions(site.path("file"), fs::Permissions::from_mode(0o644)).unwrap();
+    site.settle();
+    check("/files/file?q", true, 0);
+    check("/files/file?q", false, 200);
+    check("/files/missing", true, 0);
+    check("/files/missing", false, 404);
+    check("/files/", true, 0);
+    check("/files/", false, 403);
+    check("/file", true, 0);
+    check("/file", false, 404);
+    check("/filesfile", false, 404);
+}
+
+#[test]
+fn directories() {
+    let site = Site::new(|files, _| files.index = vec!["index.html".into(), "index.htm".into()]);
+    site.write("index.html", "home");
+    site.write("a/index.htm", "second");
+    site.write("b/index.html/file", "a directory of that name");
+    site.write("b/index.htm", "not the directory");
+    site.write("empty/file", "");
+    site.write("odd %?#\\name/index.html", "odd");
+    site.settle();
+    site.get("/").expect(200, "home");
+    site.get("/index.html").expect(200, "home");
+    let got = site.get("/a/").expect(200, "second");
+    assert_eq!(got.field("Content-Type"), Some("text/html; charset=utf-8"));
+    site.get("/b/").expect(200, "not the directory");
+    site.get("/empty/").expect(403, "");
+    site.get("/missing/").expect(404, "");
+    site.get("/empty/file").expect(200, "");
+    for (target, location) in
+        [("/a", "/a/"), ("/a?q=1&r=%2f", "/a/?q=1&r=%2f"), ("/empty", "/empty/"), ("/b/index.html", "/b/index.html/")]
+    {
+        let got = site.get(target).expect(301, "");
+        assert_eq!(got.field("Location"), Some(location));
+    }
+    let got = site.request(Method::Get, "", "/odd %", &[], false);
+    assert_eq!(got.status, 404);
+}
+
+#[test]
+fn fallback() {
+    let site = Site::new(|files, _| files.fallback = Some("/app.html".into()));
+    site.write("app.html", "app");
+    site.write("file", "file");
+    site.settle();
+    for path in ["/", "/user/7", "/missing.js", "/user/", "/.env"] {
+        let got = site.get(path).expect(200, "app");
+        assert_eq!(got.field("Content-Type"), Some("text/html; charset=utf-8"), "{path}");
+    }
+    site.get("/file").expect(200, "file");
+    assert_eq!(site.cache.store().usage().objects, 2, "one object for all paths");
+    fs::remove_file(site.path("app.html")).unwrap();
+    site.settle();
+    site.get("/other").expect(404, "");
+}
+
+#[test]
+fn listing() {
+    let site = Site::new(|files, _| files.browse = true);
+    site.write("a/file <1>.txt", "12345");
+    site.write("a/.hidden", "");
+    site.write("a/b/file", "");
+    site.write("c/index.html", "index");
+    symlink("/etc/passwd", site.path("a/outside")).unwrap();
+    symlink("b", site.path("a/link")).unwrap();
+    let got = site.get("/a/");
+    let page = String::from_utf8(got.body.clone()).unwrap();
+    assert_eq!((got.status, got.field("Content-Type")), (200, Some("text/html; charset=utf-8")));
+    assert_eq!(got.field("Vary"), Some("Accept"));
+    assert!(page.contains("file &lt;1&gt;.txt") && page.contains("./b/") && page.contains("./link/"), "{page}");
+    assert!(!page.contains("hidden\"") && !page.contains("outside"), "{page}");
+    let got = site.get_with("/a/?sort=name", &[(KnownField::Accept, "application/json")]);
+    let names: Vec<serde_json::Value> = serde_json::from_slice(&got.body).unwrap();
+    let names: Vec<_> = names.iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["b", "link", "file <1>.txt"]);
+    site.get("/c/").expect(200, "index");
+    site.get("/missing/").expect(404, "");
+    assert_eq!(site.get("/a").field("Location"), Some("/a/"));
+}
+
+#[test]
+fn mass_hosting() {
+    let site = Site::new(|files, _| {
+        files.root.pieces.push(RootPiece::Literal("/".into()));
+        files.root.pieces.push(RootPiece::HostPrefix(1));
+        files.root.pieces.push(RootPiece::Literal("/".into()));
+        files.root.pieces.push(RootPiece::Host);
+        files.root.strip_www = true;
+    });
+    site.write("a/a.example/index.html", "a");
+    site.write("b/b.example/index.html", "b");
+    site.write("secret/index.html", "secret");
+    let get = |host: &str| site.request(Method::Get, host, "/", &[], false);
+    for _ in 0..2 {
+        get("a.example").expect(200, "a");
+        get("b.example").expect(200, "b");
+        get("www.b.example").expect(200, "b");
+        for host in ["c.example", "", "..", "../secret", "a.example/../../secret", ".example", "secret"] {
+            get(host).expect(404, "");
+        }
+    }
+}
