@@ -262,7 +262,7 @@ mod tests {
             check(refused.as_bytes(), Err(OpenError::Forbidden));
         }
         if !rustix::process::getuid().is_root() {
-            fs::set_permissions(path.join("file"), fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(path.join("file"), fs::Permissions::from_mode(0o000)).unwrap();
             check(b"file", Err(OpenError::Forbidden));
         }
     }

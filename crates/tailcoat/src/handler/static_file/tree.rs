@@ -30,8 +30,11 @@ pub struct FileTree {
     /// Compressions that may run at a time. While all do, clients get what is there.
     pub(super) compressions: Semaphore,
     /// Loads under way, so that many requests for one path at the same time cause one.
-    loads: Mutex<HashMap<(RootId, Box<[u8]>), watch::Receiver<Option<LoadResult>>>>,
+    loads: Mutex<HashMap<(RootId, Box<[u8]>), LoadReceiver>>,
 }
+
+/// Gets the result of a load when there is one.
+type LoadReceiver = watch::Receiver<Option<LoadResult>>;
 
 impl FileTree {
     /// A tree with this configuration. `server_field` and `ranges_max` are those of the whole server.
@@ -64,7 +67,7 @@ impl FileTree {
     }
 
     /// The result of the load of this path, which is begun if it isn't under way.
-    fn join_load(self: &Arc<Self>, root: &Arc<OpenedRoot>, path: &[u8]) -> watch::Receiver<Option<LoadResult>> {
+    fn join_load(self: &Arc<Self>, root: &Arc<OpenedRoot>, path: &[u8]) -> LoadReceiver {
         let key = (root.id, Box::from(path));
         let mut loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(receiver) = loads.get(&key) {

@@ -84,7 +84,7 @@ fn what_is_no_file_and_what_leads_out() {
         site.get("/good-absolute/file").expect(200, "file");
     }
     if !rustix::process::getuid().is_root() {
-        fs::set_permissions(site.path("root/inside/file"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(site.path("root/inside/file"), fs::Permissions::from_mode(0o000)).unwrap();
         site.get("/good").expect(403, "");
     }
 }
