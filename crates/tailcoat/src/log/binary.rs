@@ -101,7 +101,7 @@ pub(super) fn is_intact(block: &[u8]) -> bool {
     block[CHECKSUM] == checksum(block).to_le_bytes()
 }
 
-fn checksum(block: &[u8]) -> u32 {
+pub(super) fn checksum(block: &[u8]) -> u32 {
     let mut crc = Crc::new();
     crc.update(&block[MAGIC.len()..CHECKSUM.start]);
     crc.update(&block[CHECKSUM.end..]);

@@ -249,3 +249,207 @@ impl<R: Read> Input<R> {
         self.offset += bytes as u64;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::format::Formatter;
+    use super::super::record::{self, LogId, StoredRecord};
+    use super::super::tests::{TestRequest, record_of};
+    use super::*;
+
+    /// A log of this many records in this many blocks each; the records' targets are their numbers.
+    fn binary_log(blocks: usize, records: usize) -> Vec<u8> {
+        let mut formatter = Formatter::new(&AccessLogFormat::Binary).unwrap();
+        let mut log = Vec::new();
+        for block in 0..blocks {
+            for record in 0..records {
+                let request = TestRequest::new(format!("/{block}/{record}").as_bytes(), &[("User-Agent", b"a\xffb")]);
+                let mut bytes = Vec::new();
+                record::encode(&record_of(LogId(7), request.subject()), &formatter.capture(), 100, &mut bytes);
+                formatter.append(&StoredRecord::decode(&bytes).unwrap(), &mut log);
+            }
+            formatter.seal(&mut log);
+        }
+        log
+    }
+
+    fn targets(log: &[u8]) -> (String, ConvertReport) {
+        let mut out = Vec::new();
+        let report = convert(log, &mut out, &AccessLogFormat::Template("{target}".into())).unwrap();
+        (String::from_utf8(out).unwrap().replace('\n', " "), report)
+    }
+
+    #[test]
+    fn every_text_format() {
+        let check = |format: AccessLogFormat, expect: &str| {
+            let mut out = Vec::new();
+            let report = convert(&binary_log(1, 1)[..], &mut out, &format).unwrap();
+            assert_eq!(report, ConvertReport { records: 1, ..ConvertReport::default() });
+            assert_eq!(String::from_utf8(out).unwrap(), expect);
+        };
+        let common = "192.0.2.7 - - [06/Nov/1994:08:49:37 +0000] \"GET /0/0 HTTP/1.1\" 200 1024";
+        check(AccessLogFormat::Common, &format!("{common}\n"));
+        check(AccessLogFormat::Combined, &format!("{common} \"-\" \"a\\xFFb\"\n"));
+        check(AccessLogFormat::Template("{host} {request.header.x}".into()), "example.com -\n");
+        check(
+            AccessLogFormat::Json,
+            "{\"time\":\"1994-11-06T08:49:37.123456Z\",\"client\":\"192.0.2.7\",\"client_port\":50000,\
+             \"host\":\"example.com\",\"method\":\"GET\",\"target\":\"/0/0\",\"version\":\"HTTP/1.1\",\"status\":200,\
+             \"bytes\":1024,\"duration_us\":1234,\"user_agent\":\"a\\\\xFFb\"}\n",
+        );
+        check(
+            AccessLogFormat::W3c,
+            concat!(
+                "#Version: 1.0\n#Software: tailcoat ",
+                env!("CARGO_PKG_VERSION"),
+                "\n#Date: 1994-11-06 08:49:37\n#Fields: date time c-ip cs-username cs-method cs-uri-stem cs-uri-query ",
+                "cs-version cs-host sc-status sc-bytes time-taken cs(User-Agent) cs(Referer)\n1994-11-06 08:49:37 ",
+                "192.0.2.7 - GET /0/0 - HTTP/1.1 example.com 200 1024 0.001234 \"a\\xFFb\" -\n",
+            ),
+        );
+    }
+
+    #[test]
+    fn errors() {
+        let convert = |format| convert(&b""[..], Vec::new(), &format);
+        assert!(matches!(convert(AccessLogFormat::Binary), Err(ConvertError::NotText)));
+        assert!(matches!(convert(AccessLogFormat::Template("{x".into())), Err(ConvertError::Template(_))));
+        assert_eq!(convert(AccessLogFormat::Common).unwrap(), ConvertReport::default());
+    }
+
+    #[test]
+    fn damaged_places_are_skipped_and_reported() {
+        let intact = binary_log(3, 2);
+        let block = intact.len() / 3;
+        let check = |log: Vec<u8>, expect: &str, damage: &[(usize, usize, DamageKind)]| {
+            let (text, report) = targets(&log);
+            assert_eq!(text, expect);
+            let found: Vec<_> =
+                report.damage.iter().map(|place| (place.offset as usize, place.bytes as usize, place.kind)).collect();
+            assert_eq!(found, damage, "{expect}");
+            assert_eq!(report.skipped_bytes as usize, damage.iter().map(|place| place.1).sum::<usize>());
+        };
+        let changed = |at: usize, to: u8| {
+            let mut log = intact.clone();
+            log[at] = to;
+            log
+        };
+        let all = "/0/0 /0/1 /1/0 /1/1 /2/0 /2/1 ";
+        check(intact.clone(), all, &[]);
+        check([&intact[..], &intact[..]].concat(), &format!("{all}{all}"), &[]);
+        let torn = intact.len() - 5;
+        check(intact[..torn].to_vec(), &all[..20], &[(2 * block, block - 5, DamageKind::Truncated)]);
+        check(intact[..10].to_vec(), "", &[(0, 10, DamageKind::Truncated)]);
+        check(intact[..3].to_vec(), "", &[(0, 3, DamageKind::Truncated)]);
+        // A block torn by a crash, and a server that was started again after it.
+        let appended = [&intact[..torn], &intact[..]].concat();
+        check(appended, &format!("{}{all}", &all[..20]), &[(2 * block, block - 5, DamageKind::Changed)]);
+        // A record of the second block; its length, so that more is wanted than there is; its magic; its version.
+        let without_second = "/0/0 /0/1 /2/0 /2/1 ";
+        check(changed(block + 90, b'!'), without_second, &[(block, block, DamageKind::Changed)]);
+        check(changed(block + 18, 1), without_second, &[(block, block, DamageKind::Truncated)]);
+        check(changed(block + 19, 255), without_second, &[(block, block, DamageKind::Changed)]);
+        check(changed(block + 3, 0), without_second, &[(block, block, DamageKind::NoBlock)]);
+        check(changed(block + 8, 2), without_second, &[(block, block, DamageKind::Changed)]);
+        check(b"127.0.0.1 - - text".to_vec(), "", &[(0, 18, DamageKind::NoBlock)]);
+        let behind_text = [&vec![b'x'; 500_000][..], &intact[..]].concat();
+        check(behind_text, all, &[(0, 500_000, DamageKind::NoBlock)]);
+    }
+
+    #[test]
+    fn blocks_and_records_of_a_later_version() {
+        let mut log = binary_log(2, 1);
+        let block = log.len() / 2;
+        let mark = |log: &mut Vec<u8>, at: usize, to: u8| {
+            log[at] = to;
+            let checksum = super::super::binary::checksum(&log[..block]);
+            log[20..24].copy_from_slice(&checksum.to_le_bytes());
+        };
+        mark(&mut log, 8, 2);
+        assert_eq!(targets(&log).1.damage[0].kind, DamageKind::UnknownVersion(2));
+        assert_eq!(targets(&log).0, "/1/0 ");
+        mark(&mut log, 8, 1);
+        // The record's method.
+        mark(&mut log, BLOCK_HEAD_BYTES + 52, 77);
+        assert_eq!(targets(&log).1.damage[0].kind, DamageKind::UnknownRecord);
+        assert_eq!(targets(&log).0, "/1/0 ");
+    }
+
+    /// A reader that gives few bytes at a time.
+    struct Trickle<'a>(&'a [u8]);
+
+    impl Read for Trickle<'_> {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            let length = self.0.len().min(out.len()).min(7);
+            let (now, later) = self.0.split_at(length);
+            out[..length].copy_from_slice(now);
+            self.0 = later;
+            Ok(length)
+        }
+    }
+
+    #[test]
+    fn the_same_however_it_is_read() {
+        let log = [&binary_log(3, 200)[..], b"rubbish", &binary_log(1, 900)].concat();
+        let mut out = Vec::new();
+        let report = convert(Trickle(&log), &mut out, &AccessLogFormat::Template("{target}".into())).unwrap();
+        let (expect, expect_report) = targets(&log);
+        assert_eq!((String::from_utf8(out).unwrap().replace('\n', " "), report), (expect, expect_report));
+    }
+
+    proptest! {
+        /// Any bytes at all, with and without something that looks like a block: no panic, and all bytes accounted for.
+        #[test]
+        fn any_bytes(start in proptest::collection::vec(any::<u8>(), 0..200), rest in proptest::collection::vec(any::<u8>(), 0..200)) {
+            for log in [[&start[..], &rest[..]].concat(), [&start[..], MAGIC, &rest[..]].concat()] {
+                let (_, report) = targets(&log);
+                prop_assert_eq!((report.records, report.skipped_bytes), (0, log.len() as u64));
+            }
+        }
+
+        /// A log with any bytes changed: what is converted was in the log, in its order.
+        #[test]
+        fn changed_bytes(changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6)) {
+            let mut log = binary_log(4, 3);
+            for (at, to) in changes {
+                let at = at.index(log.len());
+                log[at] = to;
+            }
+            let (text, _) = targets(&log);
+            let mut all = targets(&binary_log(4, 3)).0.split(' ').map(str::to_owned).collect::<Vec<_>>().into_iter();
+            for target in text.split(' ') {
+                prop_assert!(all.any(|expect| expect == target));
+            }
+        }
+
+        /// Records of the right length, with values that are anything: no panic, and nothing but text comes of them.
+        #[test]
+        fn any_record(
+            kinds in (prop::sample::select(vec![0_u8, 4, 6]), prop::sample::select(vec![0_u8, 10, 11, 20, 30]), 0_u8..=10),
+            tag in prop_oneof![0_u8..9, 126_u8..130],
+            value in proptest::collection::vec(any::<u8>(), 0..60),
+            rest in proptest::collection::vec(any::<u8>(), 0..10),
+        ) {
+            let mut record = vec![0xff; 56];
+            (record[50], record[51], record[52]) = kinds;
+            record.extend_from_slice(&[tag, 1, value.len() as u8, 0]);
+            record.extend_from_slice(&value);
+            let whole = record.len();
+            record.extend_from_slice(&rest);
+            for length in [whole, record.len()] {
+                record[..4].copy_from_slice(&(length as u32).to_le_bytes());
+                let Some(stored) = StoredRecord::decode(&record[..length]) else {
+                    prop_assert!(length > whole || kinds.2 == 10, "a whole record is understood");
+                    continue;
+                };
+                for format in [AccessLogFormat::Combined, AccessLogFormat::Json, AccessLogFormat::W3c] {
+                    let mut out = Vec::new();
+                    Formatter::new(&format).unwrap().append(&stored, &mut out);
+                    prop_assert!(out.iter().all(|byte| *byte == b'\n' || (b' '..=b'~').contains(byte)));
+                }
+            }
+        }
+    }
+}

@@ -92,6 +92,7 @@ impl Output {
             }
             Sink::Stream(stream) => {
                 self.formatter.append(record, &mut stream.pending);
+                stream.pending_records += 1;
                 // While the target takes nothing, one attempt for each flush is enough.
                 if stream.pending.len() >= WRITE_BYTES && self.trouble.is_none() {
                     self.flush(counters);

@@ -214,3 +214,94 @@ impl fmt::Write for Escaping<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Messages;
+    use super::*;
+
+    fn logged(level: LogLevel, style: Style, log: impl FnOnce(&ServerLog)) -> String {
+        let messages = Messages::default();
+        log(&ServerLog::new(level, style, Box::new(messages.clone())));
+        messages.text()
+    }
+
+    #[test]
+    fn styles() {
+        let log = |log: &ServerLog| {
+            log.error("cannot listen", "choose another port");
+            log.warn("slow", "");
+            log.info("started");
+            log.debug("detail");
+        };
+        assert_eq!(
+            logged(LogLevel::Debug, Style::Journal, log),
+            "<3>cannot listen; choose another port\n<4>slow\n<6>started\n<7>detail\n"
+        );
+        let plain = logged(LogLevel::Info, Style::Plain, log);
+        let lines: Vec<&str> = plain.lines().collect();
+        assert_eq!(lines.len(), 3, "debug is not shown");
+        for (line, expect) in
+            lines.iter().zip(["Z error: cannot listen; choose another port", "Z warning: slow", "Z info: started"])
+        {
+            let (time, rest) = line.split_at("2026-11-21T07:41:51".len());
+            assert_eq!(rest, expect);
+            assert!(time.starts_with("20") && time.as_bytes()[10] == b'T');
+        }
+        let coloured = logged(LogLevel::Error, Style::Coloured, log);
+        assert!(coloured.ends_with("Z \x1b[1;31merror\x1b[0m: cannot listen; choose another port\n"));
+    }
+
+    #[test]
+    fn hostile_text() {
+        let check = |message: &dyn Display, expect: &str| {
+            assert_eq!(logged(LogLevel::Error, Style::Journal, |log| log.error(message, "")), format!("<3>{expect}\n"));
+        };
+        check(&"a\n<0>b\r\x1b[2J\x7f\0", r"a\x0A<0>b\x0D\x1B[2J\x7F\x00");
+        check(&"c1 \u{9b}2J bidi \u{202e}x\u{2066}y", r"c1 \u{9B}2J bidi \u{202E}x\u{2066}y");
+        check(&"naïve → ok", "naïve → ok");
+        check(&escaped(b"/\xff\n\xc3\xa9\x1b"), r"/\xFF\x0Aé\x1B");
+    }
+
+    #[test]
+    fn repeated_messages_are_counted() {
+        let text = logged(LogLevel::Error, Style::Journal, |log| {
+            for number in 0..LINES_PER_INTERVAL_MAX + 5 {
+                log.error(format_args!("no {number}"), "");
+            }
+            log.error("another place", "");
+            for place in log.inner.state.lock().unwrap().places.values_mut() {
+                place.since -= REPEAT_INTERVAL;
+            }
+            for _ in 0..2 {
+                log.error("the other place again", "");
+            }
+        });
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), LINES_PER_INTERVAL_MAX as usize + 3);
+        assert_eq!(lines[LINES_PER_INTERVAL_MAX as usize - 1], "<3>no 9");
+        assert_eq!(lines[LINES_PER_INTERVAL_MAX as usize], "<3>another place");
+
+        let text = logged(LogLevel::Error, Style::Journal, |log| {
+            for number in 0..LINES_PER_INTERVAL_MAX + 5 {
+                if number == LINES_PER_INTERVAL_MAX + 4 {
+                    for place in log.inner.state.lock().unwrap().places.values_mut() {
+                        place.since -= REPEAT_INTERVAL;
+                    }
+                }
+                log.error("again", "");
+            }
+        });
+        assert!(text.ends_with("<3>again (4 more like this were not shown)\n"), "{text}");
+    }
+
+    #[test]
+    fn the_journal_is_known_by_its_file() {
+        assert!(!is_journal(None));
+        for stream in ["", "1", "1:x", "0:0"] {
+            assert!(!is_journal(Some(stream)), "{stream}");
+        }
+        let stderr = rustix::fs::fstat(io::stderr()).unwrap();
+        assert!(is_journal(Some(&format!("{}:{}", stderr.st_dev, stderr.st_ino))));
+    }
+}

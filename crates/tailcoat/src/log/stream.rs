@@ -29,6 +29,8 @@ pub(super) struct Stream {
     unit: Unit,
     /// What is not written yet; begins with a whole unit.
     pub(super) pending: Vec<u8>,
+    /// Records in `pending`.
+    pub(super) pending_records: u64,
     /// Bytes of the first unit in `pending` that are written already.
     torn_bytes: usize,
 }
@@ -51,7 +53,7 @@ impl Stream {
     }
 
     fn new(path: Option<PathBuf>, file: File, unit: Unit) -> Self {
-        Self { path, file, unit, pending: Vec::new(), torn_bytes: 0 }
+        Self { path, file, unit, pending: Vec::new(), pending_records: 0, torn_bytes: 0 }
     }
 
     /// Writes all that is pending. Returns how many records the target took, and why it did not take the rest.
@@ -85,26 +87,30 @@ impl Stream {
         }
         self.torn_bytes = 0;
         let first = self.unit_bytes(&self.pending).unwrap_or(self.pending.len());
-        let records = self.records_in(&self.pending[..first]);
-        self.pending.drain(..first);
-        Ok(records)
+        Ok(self.take_units(first))
     }
 
     /// Gives up what is pending. Returns how many records it held.
     pub(super) fn discard(&mut self) -> u64 {
-        let records = self.records_in(&self.pending);
-        self.pending.clear();
+        self.mend();
         self.torn_bytes = 0;
-        records
+        self.take_units(self.pending.len())
     }
 
     /// Takes away what was just written, but for the beginning of a unit whose end was not. Returns the whole records.
     fn take_written(&mut self, bytes: usize) -> u64 {
         let written = self.torn_bytes + bytes;
         let whole = if written == self.pending.len() { written } else { self.whole_units_bytes(written) };
-        let records = self.records_in(&self.pending[..whole]);
-        self.pending.drain(..whole);
         self.torn_bytes = written - whole;
+        self.take_units(whole)
+    }
+
+    /// Takes away the first units. Returns how many records they held.
+    fn take_units(&mut self, bytes: usize) -> u64 {
+        let is_all = bytes == self.pending.len();
+        let records = if is_all { self.pending_records } else { self.records_in(&self.pending[..bytes]) };
+        self.pending.drain(..bytes);
+        self.pending_records -= records;
         records
     }
 
@@ -178,4 +184,104 @@ fn open_to_append(path: &Path) -> io::Result<File> {
     // Open for reading, too, a pipe can be opened before its reader has come, and outlives it (fifo(7)).
     let access = if is_pipe { OFlags::RDWR } else { OFlags::WRONLY };
     Ok(File::from(rustix::fs::open(path, flags | access, mode)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::binary::{BLOCK_HEAD_BYTES, MAGIC, VERSION};
+    use super::*;
+
+    fn block(records: u32, content: &[u8]) -> Vec<u8> {
+        let mut block = MAGIC.to_vec();
+        block.extend_from_slice(&VERSION.to_le_bytes());
+        block.extend_from_slice(&[0; 2]);
+        block.extend_from_slice(&records.to_le_bytes());
+        block.extend_from_slice(&(content.len() as u32).to_le_bytes());
+        block.resize(BLOCK_HEAD_BYTES, 0);
+        block.extend_from_slice(content);
+        block
+    }
+
+    /// A stream to a file, of whose pending bytes the target has taken just the first ones.
+    fn half_written(path: &Path, unit: Unit, pending: &[u8], records: u64, taken: usize) -> (Stream, u64) {
+        let mut stream = Stream::open(path, unit).unwrap();
+        stream.pending = pending.to_vec();
+        stream.pending_records = records;
+        stream.file.write_all(&pending[..taken]).unwrap();
+        let records = stream.take_written(taken);
+        (stream, records)
+    }
+
+    #[test]
+    fn a_unit_that_did_not_fit_is_taken_out_of_the_file_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let blocks = [block(2, b"first"), block(3, b"second")].concat();
+        let first_block = BLOCK_HEAD_BYTES + 5;
+        let check = |unit, pending: &[u8], records, taken, expect_in_file: usize, expect_records| {
+            let path = directory.path().join("log");
+            let _ = fs::remove_file(&path);
+            fs::write(&path, "before\n").unwrap();
+            let (mut stream, written) = half_written(&path, unit, pending, records, taken);
+            stream.mend();
+            assert_eq!(fs::read(&path).unwrap(), [b"before\n", &pending[..expect_in_file]].concat());
+            assert_eq!((written, stream.pending_records), (expect_records, records - expect_records));
+            assert_eq!(stream.pending, &pending[expect_in_file..]);
+            let (rest, result) = stream.flush();
+            result.unwrap();
+            assert_eq!(rest + written, records);
+            assert_eq!(fs::read(&path).unwrap(), [b"before\n", pending].concat());
+        };
+        check(Unit::Line, b"one\ntwo\nthree\n", 3, 0, 0, 0);
+        check(Unit::Line, b"one\ntwo\nthree\n", 3, 2, 0, 0);
+        check(Unit::Line, b"one\ntwo\nthree\n", 3, 4, 4, 1);
+        check(Unit::Line, b"one\ntwo\nthree\n", 3, 9, 8, 2);
+        check(Unit::Line, b"one\ntwo\nthree\n", 3, 14, 14, 3);
+        check(Unit::LineOrDirective, b"#one\ntwo\n#three\nfour\n", 2, 12, 9, 1);
+        check(Unit::Block, &blocks, 5, 10, 0, 0);
+        check(Unit::Block, &blocks, 5, first_block, first_block, 2);
+        check(Unit::Block, &blocks, 5, first_block + 29, first_block, 2);
+        check(Unit::Block, &blocks, 5, blocks.len(), blocks.len(), 5);
+    }
+
+    #[test]
+    fn where_others_have_written_the_rest_follows() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let (mut stream, _) = half_written(&path, Unit::Line, b"one\ntwo\n", 2, 5);
+        fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"OTHER").unwrap();
+        stream.mend();
+        stream.flush().1.unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntOTHERwo\n");
+    }
+
+    #[test]
+    fn reopening_leaves_a_torn_unit_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let (mut stream, _) = half_written(&path, Unit::Line, b"one\ntwo\nthree\n", 3, 5);
+        fs::rename(&path, directory.path().join("log.1")).unwrap();
+        assert_eq!(stream.reopen().unwrap(), 1);
+        assert_eq!(stream.flush().0, 1);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
+    }
+
+    #[test]
+    fn files_are_created_for_owner_and_group_and_appended_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        for _ in 0..2 {
+            let mut stream = Stream::open(&path, Unit::Line).unwrap();
+            stream.pending = b"line\n".to_vec();
+            stream.flush().1.unwrap();
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), "line\nline\n");
+        // The process' umask may take away more, but nothing gives others access.
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777 & !0o640, 0);
+        let error = Stream::open(&directory.path().join("none/log"), Unit::Line).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
 }

@@ -108,3 +108,61 @@ fn wait_for_room(socket: &UnixDatagram) {
     // Whatever comes of it, the next attempt to send tells.
     let _ = poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&timeout));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn receive(socket: &UnixDatagram) -> String {
+        let mut bytes = vec![0; 2 * DATAGRAM_BYTES_MAX];
+        let length = socket.recv(&mut bytes).unwrap();
+        String::from_utf8(bytes[..length].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn datagrams() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let server = UnixDatagram::bind(&path).unwrap();
+        let tag = format!("tailcoat[{}]: ", std::process::id());
+        for (facility, priority) in [("kern", 6), ("daemon", 30), ("local0", 134), ("local7", 190)] {
+            let mut syslog = Syslog::new(&path, facility).unwrap();
+            syslog.send(|out| out.extend_from_slice(b"a line\n")).unwrap();
+            assert_eq!(receive(&server), format!("<{priority}>{tag}a line"));
+        }
+        assert!(Syslog::new(&path, "local8").is_none());
+        let mut syslog = Syslog::new(&path, "user").unwrap();
+        syslog.send(|out| out.resize(1 << 20, b'x')).unwrap();
+        assert_eq!(receive(&server).len(), DATAGRAM_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_full_queue_is_waited_for_once_between_flushes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let server = UnixDatagram::bind(&path).unwrap();
+        let mut syslog = Syslog::new(&path, "user").unwrap();
+        let mut fill = || (0..100_000).find_map(|_| syslog.send(|out| out.push(b'x')).err()).unwrap();
+        for _ in 0..2 {
+            assert_eq!(fill().kind(), io::ErrorKind::WouldBlock);
+        }
+        let began = Instant::now();
+        assert_eq!(fill().kind(), io::ErrorKind::WouldBlock);
+        assert!(began.elapsed() < WAIT_MAX);
+        receive(&server);
+        syslog.send(|out| out.push(b'y')).unwrap();
+    }
+
+    #[test]
+    fn a_syslog_that_comes_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let mut syslog = Syslog::new(&path, "user").unwrap();
+        assert_eq!(syslog.send(|out| out.push(b'1')).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let server = UnixDatagram::bind(&path).unwrap();
+        assert_eq!(syslog.send(|out| out.push(b'2')).unwrap_err().kind(), io::ErrorKind::NotConnected);
+        syslog.connect_after = Instant::now();
+        syslog.send(|out| out.push(b'3')).unwrap();
+        assert!(receive(&server).ends_with(": 3"));
+    }
+}

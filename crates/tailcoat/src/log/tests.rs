@@ -1,16 +1,17 @@
 //! The access log as a whole: recorders, rings, writer and targets.
 
 use std::collections::HashSet;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FileType, Mode, OFlags};
 use wire::http::{KnownField, Method, Request, RequestHead, Span, Status, Version};
 
-use super::{Client, LogHandle, LogId, Options, Record, Recorder, ServerLog, Style, Subject, start};
+use super::{Client, LogHandle, LogId, Options, Record, Recorder, ServerLog, Style, Subject, convert, start};
 use crate::config::{AccessLog, AccessLogFormat, AccessLogTarget, LogLevel};
 
 /// A request that needs no parser.
@@ -162,4 +163,231 @@ fn every_record_is_written_once_or_counted() {
             assert!(worker.parse::<usize>().unwrap() < WORKERS && number.parse::<usize>().unwrap() < RECORDS, "{line}");
         }
     }
+}
+
+#[test]
+fn a_reopened_log_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, old_path) = (directory.path().join("access.log"), directory.path().join("access.log.1"));
+    let messages = Messages::default();
+    let (handle, log, mut recorder) = start_one(file_log(&path, AccessLogFormat::W3c), Options::default(), &messages);
+    let mut record = |target: &[u8]| recorder.record(&record_of(log, TestRequest::new(target, &[]).subject()));
+
+    record(b"/before");
+    std::fs::rename(&path, &old_path).unwrap();
+    handle.reopen();
+    wait_until("the new file", || path.exists());
+    record(b"/after");
+    // A directory in its place: the old file stays in use, and a person is told.
+    wait_until("the line", || std::fs::read_to_string(&path).unwrap().contains("/after"));
+    std::fs::rename(&path, directory.path().join("access.log.0")).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    handle.reopen();
+    wait_until("the message", || messages.text().contains("cannot reopen access log"));
+    record(b"/still");
+    assert!(handle.shutdown(Duration::from_secs(5)));
+
+    let lines = |path: &Path| -> Vec<String> {
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(text.starts_with("#Version: 1.0\n"), "each file begins with the directives");
+        let entries = text.lines().filter(|line| !line.starts_with('#'));
+        entries.map(|line| line.split(' ').nth(5).unwrap().to_owned()).collect()
+    };
+    assert_eq!(lines(&old_path), ["/before"]);
+    assert_eq!(lines(&directory.path().join("access.log.0")), ["/after", "/still"]);
+}
+
+#[test]
+fn several_logs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let target = || AccessLogFormat::Template("{target}".into());
+    let logs = [file_log(&path("a"), target()), file_log(&path("b"), target()), file_log(&path("a"), target())];
+    let (handle, ids) = start(&logs, Options::default(), Messages::default().log()).unwrap();
+    assert_eq!(ids[0], ids[2], "equal logs are opened once");
+    let mut recorder = handle.recorder();
+    for (log, target) in ids.iter().zip(["/0", "/1", "/2"]) {
+        recorder.record(&record_of(*log, TestRequest::new(target.as_bytes(), &[]).subject()));
+    }
+    assert!(handle.shutdown(Duration::from_secs(5)));
+    assert_eq!(std::fs::read_to_string(path("a")).unwrap(), "/0\n/2\n");
+    assert_eq!(std::fs::read_to_string(path("b")).unwrap(), "/1\n");
+}
+
+#[test]
+fn logs_that_cannot_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, missing) = (directory.path().join("a"), directory.path().join("none/a"));
+    let check = |logs: &[AccessLog], expect: String| {
+        let error = start(logs, Options::default(), Messages::default().log()).unwrap_err();
+        assert_eq!(error.to_string(), expect);
+    };
+    let syslog = |facility: &str, format| AccessLog { target: AccessLogTarget::Syslog(facility.into()), format };
+    check(
+        &[file_log(&missing, AccessLogFormat::Common)],
+        format!("cannot open access log {}: No such file or directory (os error 2)", missing.display()),
+    );
+    check(
+        &[file_log(&path, AccessLogFormat::Common), file_log(&path, AccessLogFormat::Json)],
+        format!("access log {} is wanted in two formats", path.display()),
+    );
+    check(
+        &[file_log(&path, AccessLogFormat::Template("{sttus}".into()))],
+        format!("cannot open access log {}: no log field is called `sttus`; did you mean `status`?", path.display()),
+    );
+    check(
+        &[syslog("daemon", AccessLogFormat::Binary)],
+        "cannot open access log to syslog facility daemon: the binary format needs a file or standard output".into(),
+    );
+    let facilities = super::FACILITIES.join(", ");
+    check(
+        &[syslog("damon", AccessLogFormat::Common)],
+        format!("cannot open access log to syslog facility damon: no such facility; there are {facilities}"),
+    );
+}
+
+/// A pipe that nobody reads takes some lines; the rest waits and is dropped at last, while another log goes on. When a
+/// reader comes, it gets whole lines only.
+#[test]
+fn a_pipe_that_nobody_reads() {
+    let directory = tempfile::tempdir().unwrap();
+    let (pipe, file) = (directory.path().join("pipe"), directory.path().join("file"));
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let messages = Messages::default();
+    let options = Options { pending_bytes_max: 100_000, ..Options::default() };
+    let template = || AccessLogFormat::Template("{target} {request.header.x} end".into());
+    let logs = [file_log(&pipe, template()), file_log(&file, template())];
+    let (handle, ids) = start(&logs, options, messages.log()).unwrap();
+    let mut recorder = handle.recorder();
+    let filler = [b'x'; 100];
+    let recorded = 5000;
+    for number in 0..recorded {
+        let request = TestRequest::new(format!("/{number}").as_bytes(), &[("X", &filler)]);
+        for log in &ids {
+            recorder.record(&record_of(*log, request.subject()));
+        }
+        if number % 100 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    wait_until("the other log", || handle.counts(ids[1]).written == recorded);
+    wait_until("the report", || messages.text().contains("takes no records"));
+    let is_dropping = handle.counts(ids[0]).dropped > 0;
+    assert!(is_dropping && handle.counts(ids[1]).dropped == 0);
+
+    // Open without blocking: the writer still writes what waits, and then the pipe is empty.
+    let mut reader =
+        std::fs::File::from(rustix::fs::open(&pipe, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap());
+    let mut text = Vec::new();
+    wait_until("the rest", || {
+        let _ = reader.read_to_end(&mut text);
+        let counts = handle.counts(ids[0]);
+        counts.written + counts.dropped == recorded
+    });
+    let _ = reader.read_to_end(&mut text);
+    let text = String::from_utf8(text).unwrap();
+    let lines: HashSet<&str> = text.lines().collect();
+    assert_eq!(lines.len() as u64, handle.counts(ids[0]).written);
+    assert!(text.ends_with('\n') && lines.iter().all(|line| line.starts_with('/') && line.ends_with("x end")));
+    assert!(handle.shutdown(Duration::from_secs(5)));
+}
+
+#[test]
+fn a_target_that_takes_nothing_delays_the_end_no_longer_than_allowed() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let messages = Messages::default();
+    let (handle, log, mut recorder) =
+        start_one(file_log(&pipe, AccessLogFormat::Combined), Options::default(), &messages);
+    for _ in 0..3000 {
+        recorder.record(&record_of(log, TestRequest::new(b"/", &[]).subject()));
+    }
+    let shared = Arc::clone(&handle.shared);
+    let began = Instant::now();
+    handle.shutdown(Duration::from_millis(200));
+    assert!(began.elapsed() < Duration::from_secs(2));
+    let counts = || {
+        let counters = &shared.counters[0];
+        counters.written.load(Ordering::Relaxed) + counters.dropped.load(Ordering::Relaxed)
+    };
+    wait_until("the count", || counts() == 3000);
+}
+
+/// A disk that fills up, and has room again later: lines are whole at any time, and all that are missing are counted.
+///
+/// The disk is a small tmpfs in a mount namespace of its own; where the system does not allow that, nothing is tested.
+#[test]
+fn a_full_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let test = std::env::current_exe().unwrap();
+    let script = "mount -t tmpfs -o size=64k none \"$DISK\" || exit 77\n\
+                  exec \"$0\" --exact log::tests::a_full_disk_inside --ignored --nocapture";
+    let output = std::process::Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
+        .arg(test)
+        .env("DISK", directory.path())
+        .output();
+    match output {
+        Ok(output) if String::from_utf8_lossy(&output.stdout).contains("a_full_disk_inside") => {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        other => eprintln!("not tested, as a tmpfs cannot be mounted: {other:?}"),
+    }
+}
+
+#[test]
+#[ignore = "a_full_disk runs it"]
+fn a_full_disk_inside() {
+    for format in [AccessLogFormat::Combined, AccessLogFormat::Binary] {
+        full_disk(&std::path::PathBuf::from(std::env::var_os("DISK").unwrap()), format);
+    }
+}
+
+fn full_disk(disk: &Path, format: AccessLogFormat) {
+    let (path, filler) = (disk.join("access.log"), disk.join("filler"));
+    std::fs::write(&filler, [0; 20_000]).unwrap();
+    let messages = Messages::default();
+    let options = Options {
+        pending_bytes_max: 10_000,
+        flush_interval: Duration::from_millis(10),
+        report_interval: Duration::from_millis(10),
+        ..Options::default()
+    };
+    let (handle, log, mut recorder) = start_one(file_log(&path, format.clone()), options, &messages);
+    let mut recorded = 0;
+    let mut record = |records: u64| {
+        for _ in 0..records {
+            let request = TestRequest::new(format!("/{recorded}").as_bytes(), &[("User-Agent", b"agent")]);
+            recorder.record(&record_of(log, request.subject()));
+            recorded += 1;
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    };
+    let lines = || -> Vec<u64> {
+        let mut text = std::fs::read(&path).unwrap();
+        if format == AccessLogFormat::Binary {
+            let log = std::mem::take(&mut text);
+            let report = convert(&log[..], &mut text, &AccessLogFormat::Combined).unwrap();
+            assert_eq!(report.damage, [], "blocks are whole at any time");
+        }
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.is_empty() || text.ends_with("\"agent\"\n"), "lines are whole at any time: {text}");
+        text.lines().map(|line| line.split(' ').nth(6).unwrap()[1..].parse().unwrap()).collect()
+    };
+    record(2000);
+    wait_until("the report", || messages.text().contains("No space left on device"));
+    wait_until("dropped records", || handle.counts(log).dropped > 0);
+    lines();
+    std::fs::remove_file(&filler).unwrap();
+    wait_until("the end of the trouble", || messages.text().contains("takes records again"));
+    record(5);
+    let shared = Arc::clone(&handle.shared);
+    assert!(handle.shutdown(Duration::from_secs(5)));
+    let written = lines();
+    assert!(written.is_sorted_by(|left, right| left < right), "each once, in order");
+    assert_eq!(written.last(), Some(&2004));
+    assert_eq!(shared.counters[0].written.load(Ordering::Relaxed), written.len() as u64);
+    assert_eq!(shared.counters[0].dropped.load(Ordering::Relaxed), 2005 - written.len() as u64);
+    std::fs::remove_file(&path).unwrap();
 }

@@ -155,6 +155,8 @@ impl Writer {
             self.report();
             if let Some((limit, done)) = ending {
                 self.end(limit);
+                // Closed before anybody hears of it.
+                self.outputs.clear();
                 // Nobody waits if the handle was dropped.
                 let _ = done.map(|done| done.send(()));
                 return;

@@ -7,6 +7,8 @@ mod escape;
 mod json;
 mod number;
 mod template;
+#[cfg(test)]
+mod tests;
 mod w3c;
 
 use std::time::{SystemTime, UNIX_EPOCH};
