@@ -187,7 +187,9 @@ fn read_values(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use std::path::Path;
+
+    use super::{load, parse};
 
     #[test]
     fn a_family_is_expanded() {
@@ -201,6 +203,21 @@ mod tests {
         assert_eq!(cases[7].input, b"Aaby\r\n\r\nab!3");
         assert_eq!(cases[8].input, b"x");
         assert!(cases[8].tailcoat.is_some());
+    }
+
+    #[test]
+    fn the_collection_is_well_formed() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("http1");
+        let cases = load(&folder).expect("well-formed files");
+        assert!(cases.len() > 1_600);
+        let mut names: Vec<_> = cases.iter().map(|case| &case.name).collect();
+        names.sort();
+        for pair in names.windows(2) {
+            assert_ne!(pair[0], pair[1], "two cases of one name");
+        }
+        for case in &cases {
+            assert!(case.rfc.starts_with(|digit: char| digit.is_ascii_digit()), "{}: {}", case.name, case.rfc);
+        }
     }
 
     #[test]
