@@ -371,11 +371,15 @@ impl H1Connection {
         let now = context.clock.now();
         self.is_closing = true;
         self.lingers = true;
-        self.deferred = None;
+        // A response to HEAD has no content, also if it is an error (RFC 9110, section 9.3.2).
+        let is_head = match self.deferred.take() {
+            Some(deferred) => deferred.request.routed(false).request.method() == Method::Head,
+            None => input.starts_with(b"HEAD "),
+        };
         let manner = Manner {
             date: &context.clock.date(now),
             persistence: Persistence::Close,
-            is_head: false,
+            is_head,
             server_field: context.server_field,
         };
         let response = error_response(refusal.status, PageFormat::Html);
