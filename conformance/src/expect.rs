@@ -65,7 +65,7 @@ impl Outcome {
 /// Alternatives are separated by ` or `. Each is a list of answers, then `close` (the server must close the connection),
 /// `keep` (it must not), `awaits` (it must not, but the input is incomplete) or nothing (close or keep). If a complete input
 /// leaves the connection open, the next request must get its own answer.
-/// An answer is `400`, `400|501`, `2xx`, `error` (any 4xx or 5xx), with `HEAD` before it if it answers a HEAD request, `?`
+/// An answer is `400`, `400|501`, `2xx`, `error` (any 4xx or 5xx), with `HEAD` before it if it answers a HEAD request (`HEAD?` if it may), `?`
 /// behind it if it may be missing, `with Name` if it must have that field. `none`: no answer, the server waits for
 /// more. `raw`: bytes that are no HTTP/1 response (HTTP/0.9, HTTP/2).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +85,10 @@ enum Alternative {
 struct Answer {
     /// First and last status of each range.
     statuses: Vec<(u16, u16)>,
+    /// It may answer HEAD, so that its head may be all there is.
     head: bool,
+    /// It does answer HEAD, so that it has no content (RFC 9110, section 9.3.2).
+    is_without_content: bool,
     optional: bool,
     field: Option<String>,
 }
@@ -132,6 +135,14 @@ impl Expect {
             Alternative::Answers(answers, _) => {
                 answers.iter().filter(|answer| !answer.is_interim()).nth(index).is_some_and(|answer| answer.head)
             }
+            _ => false,
+        })
+    }
+
+    /// Whether the answers depend on how fast the input comes: 100 is for clients that wait.
+    pub(crate) fn depends_on_time(&self) -> bool {
+        self.alternatives.iter().any(|alternative| match alternative {
+            Alternative::Answers(answers, _) => answers.iter().any(Answer::is_interim),
             _ => false,
         })
     }
@@ -204,6 +215,7 @@ impl Alternative {
 impl Answer {
     fn allows(&self, response: &Response) -> bool {
         self.statuses.iter().any(|(first, last)| (*first..=*last).contains(&response.status))
+            && !(self.is_without_content && !response.body.is_empty())
             && self.field.as_ref().is_none_or(|name| response.field(name).is_some())
     }
 
@@ -244,7 +256,8 @@ fn parse_alternative(text: &str) -> Result<Alternative, String> {
 }
 
 fn parse_answer(text: &str) -> Result<Answer, String> {
-    let (text, head) = text.strip_prefix("HEAD ").map_or((text, false), |rest| (rest, true));
+    let (text, is_without_content) = text.strip_prefix("HEAD ").map_or((text, false), |rest| (rest, true));
+    let (text, head) = text.strip_prefix("HEAD? ").map_or((text, is_without_content), |rest| (rest, true));
     let (text, field) = text.split_once(" with ").map_or((text, None), |(rest, name)| (rest, Some(name.to_owned())));
     let (text, optional) = text.strip_suffix('?').map_or((text, false), |rest| (rest, true));
     let mut statuses = Vec::new();
@@ -262,7 +275,7 @@ fn parse_answer(text: &str) -> Result<Answer, String> {
             },
         });
     }
-    Ok(Answer { statuses, head, optional, field })
+    Ok(Answer { statuses, head, is_without_content, optional, field })
 }
 
 #[cfg(test)]

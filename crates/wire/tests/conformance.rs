@@ -1,0 +1,101 @@
+//! The cases of `conformance/http1` against the server's side of a connection, without a socket: whole, byte by byte and
+//! in longer pieces. What is tested is what becomes of the connection; the answers to well-formed requests are
+//! only as far those of a server of files as the cases need it.
+
+use std::path::Path;
+
+use conformance::{Case, End, Outcome, Response};
+use wire::h1::{Event, InputLimits, ServerConnection};
+use wire::http::{Method, Request, RequestHead, path};
+
+#[test]
+fn cases_in_pieces_of_any_size() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/http1");
+    let cases = conformance::load(&folder).expect("the cases are well-formed");
+    let failures: Vec<String> = cases.iter().filter_map(|case| check(case).err()).collect();
+    assert!(failures.is_empty(), "{} of {} cases failed:\n{}", failures.len(), cases.len(), failures.join("\n"));
+}
+
+fn check(case: &Case) -> Result<(), String> {
+    let whole = run(&case.input, case.input.len().max(1));
+    let expect = case.tailcoat.as_ref().unwrap_or(&case.expect);
+    expect.check(&whole, false).map_err(|message| format!("{}: {message}", case.name))?;
+    // A head is parsed again for each piece of it: long ones in longer pieces.
+    let steps = if case.input.len() < 4096 { [1, 7] } else { [700, 4001] };
+    for step in steps {
+        let pieces = run(&case.input, step);
+        if !pieces.is_same_as(&whole) {
+            return Err(format!("{}: {whole}, in pieces of {step}: {pieces}", case.name));
+        }
+    }
+    Ok(())
+}
+
+/// What a connection makes of `input`, fed in pieces of `step` bytes.
+fn run(input: &[u8], step: usize) -> Outcome {
+    let limits = InputLimits::default();
+    let (mut connection, mut head) = (ServerConnection::default(), RequestHead::default());
+    let mut responses = Vec::new();
+    let mut awaited: Option<(u16, bool)> = None;
+    let (mut start, mut end) = (0, 0);
+    loop {
+        match connection.handle_input(&input[start..end], &mut head, &limits) {
+            Ok(Event::Request(incoming)) => {
+                let request = Request { head: &head, bytes: &input[start..end] };
+                let mut buffer = Vec::new();
+                let status = status(request.method(), incoming.target.path, &mut buffer);
+                let closes = !incoming.framing.is_persistent || request.method() == Method::Connect;
+                // As the server does: who waits for 100 is not asked for content that nobody reads.
+                let is_answered_early = incoming.framing.expects_continue && start + incoming.head_bytes == input.len();
+                start += incoming.head_bytes;
+                awaited = Some((status, closes || is_answered_early));
+                if is_answered_early {
+                    return outcome(vec![response(status)], End::Closed);
+                }
+            }
+            Ok(Event::Content(decoded)) => start += decoded.consumed_bytes,
+            Ok(Event::NeedInput) if end == input.len() => {
+                let is_over = !responses.is_empty() && start == end && awaited.is_none();
+                return outcome(responses, if is_over { End::InSync } else { End::Waiting(Vec::new()) });
+            }
+            Ok(Event::NeedInput) => end = (end + step).min(input.len()),
+            Err(refusal) => {
+                responses.push(response(refusal.status.code()));
+                return outcome(responses, End::Closed);
+            }
+        }
+        // A request is answered when its content has turned out sound.
+        if !connection.awaits_content()
+            && let Some((status, closes)) = awaited.take()
+        {
+            responses.push(response(status));
+            if closes {
+                return outcome(responses, End::Closed);
+            }
+        }
+    }
+}
+
+fn status(method: Method, target_path: &[u8], buffer: &mut Vec<u8>) -> u16 {
+    let files: [&[u8]; 3] = [b"/", b"/index.html", b"/probe.txt"];
+    match method {
+        Method::Other => 501,
+        Method::Options => 204,
+        Method::Get | Method::Head => match path::normalise(target_path, buffer) {
+            Err(_) => 400,
+            Ok(path) if files.contains(&path) => 200,
+            Ok(_) => 404,
+        },
+        _ => 405,
+    }
+}
+
+/// A response with all fields that cases ask for.
+fn response(status: u16) -> Response {
+    let fields = ["Allow", "Connection", "Content-Length", "Date"].map(|name| (name.to_owned(), String::new()));
+    Response { status, fields: fields.into(), body: Vec::new() }
+}
+
+fn outcome(responses: Vec<Response>, end: End) -> Outcome {
+    Outcome { responses, garbage: Vec::new(), end }
+}
