@@ -5,7 +5,9 @@ mod encode;
 mod framing;
 mod limits;
 mod refusal;
+mod request_encode;
 mod request_head;
+mod response_head;
 mod server;
 
 pub use body::{BodyDecoder, BodyLimits, ChunkedDecoder, Decoded};
@@ -13,5 +15,7 @@ pub use encode::{DATE_BYTES, PreparedHead, write_head};
 pub use framing::{BodyFraming, Framing, parse_content_length, request_framing};
 pub use limits::HeadLimits;
 pub use refusal::Refusal;
+pub use request_encode::write_request_head;
 pub use request_head::parse_request_head;
+pub use response_head::{MalformedResponse, ResponseField, ResponseFraming, ResponseHead, parse_response_head};
 pub use server::{Event, IncomingRequest, InputLimits, ServerConnection};
