@@ -1,0 +1,117 @@
+//! Reading access logs in the common and combined formats, to send again what they recorded.
+
+/// A request as a log recorded it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Seconds since 1970.
+    pub(crate) time: i64,
+    pub(crate) method: String,
+    pub(crate) target: String,
+}
+
+/// The requests of a log in the order of their times, and how many lines were not understood.
+pub(crate) fn parse(text: &str) -> (Vec<Entry>, usize) {
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let (mut entries, mut skipped) = (Vec::new(), 0);
+    for line in lines {
+        match parse_line(line) {
+            Some(entry) => entries.push(entry),
+            None => skipped += 1,
+        }
+    }
+    // Servers log at the end of a request, so that lines are not quite in order.
+    entries.sort_by_key(|entry| entry.time);
+    (entries, skipped)
+}
+
+/// Nanoseconds after the first request; those of one second are spread evenly over it, as the log has whole seconds.
+pub(crate) fn due_times(entries: &[Entry], speed: f64) -> Vec<u64> {
+    let mut times = Vec::with_capacity(entries.len());
+    let first = entries.first().map_or(0, |entry| entry.time);
+    for second in entries.chunk_by(|a, b| a.time == b.time) {
+        for index in 0..second.len() {
+            let seconds = (second[0].time - first) as f64 + index as f64 / second.len() as f64;
+            times.push((seconds / speed * 1e9) as u64);
+        }
+    }
+    times
+}
+
+/// `host ident user [10/Oct/2000:13:55:36 -0700] "GET /x HTTP/1.0" 200 2326 …`
+fn parse_line(line: &str) -> Option<Entry> {
+    let (_, rest) = line.split_once('[')?;
+    let (time, rest) = rest.split_once(']')?;
+    let mut request = rest.trim_start().strip_prefix('"')?.split('"').next()?.split(' ');
+    let (method, target) = (request.next()?, request.next()?);
+    request.next()?.strip_prefix("HTTP/")?;
+    let is_token = !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase());
+    if !is_token || !target.starts_with('/') || target.bytes().any(|byte| byte <= b' ' || byte >= 0x7f) {
+        return None;
+    }
+    Some(Entry { time: parse_time(time)?, method: method.to_owned(), target: target.to_owned() })
+}
+
+/// `10/Oct/2000:13:55:36 -0700` as seconds since 1970.
+fn parse_time(text: &str) -> Option<i64> {
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (date, offset) = text.split_once(' ')?;
+    let mut parts = date.split(['/', ':']);
+    let day: i64 = parts.next()?.parse().ok()?;
+    let month = parts.next()?;
+    let month = MONTHS.iter().position(|name| *name == month)? as i64 + 1;
+    let mut number = || parts.next()?.parse::<i64>().ok();
+    let (year, hour, minute, second) = (number()?, number()?, number()?, number()?);
+    let (sign, digits) = match offset.split_at_checked(1)? {
+        ("+", digits) => (1, digits),
+        ("-", digits) => (-1, digits),
+        _ => return None,
+    };
+    let offset: i64 = digits.parse().ok()?;
+    let offset_seconds = sign * (offset / 100 * 3600 + offset % 100 * 60);
+    Some(days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset_seconds)
+}
+
+/// Days of the Gregorian calendar (Howard Hinnant's `days_from_civil`).
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines() {
+        let entry =
+            |time, method: &str, target: &str| Some(Entry { time, method: method.into(), target: target.into() });
+        for (line, expect) in [
+            (
+                r#"127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /a?b HTTP/1.0" 200 2326"#,
+                entry(971_211_336, "GET", "/a?b"),
+            ),
+            (
+                r#"::1 - - [29/Feb/2024:00:00:01 +0000] "HEAD / HTTP/1.1" 200 - "-" "x""#,
+                entry(1_709_164_801, "HEAD", "/"),
+            ),
+            (r#"h - - [01/Jan/1970:01:00:00 +0100] "POST /x HTTP/2.0" 201 0"#, entry(0, "POST", "/x")),
+            (r#"h - - [01/Jan/1970:01:00:00 +0100] "-" 400 0"#, None),
+            (r#"h - - [01/Jan/1970:01:00:00 +0100] "GET http://x/ HTTP/1.1" 400 0"#, None),
+            (r#"h - - [01/Foo/1970:01:00:00 +0100] "GET / HTTP/1.1" 400 0"#, None),
+            ("", None),
+        ] {
+            assert_eq!(parse_line(line), expect, "{line}");
+        }
+    }
+
+    #[test]
+    fn times_of_a_second_are_spread() {
+        let entries: Vec<_> =
+            [5, 5, 7].map(|time| Entry { time, method: "GET".into(), target: "/".into() }).into_iter().collect();
+        assert_eq!(due_times(&entries, 1.0), [0, 500_000_000, 2_000_000_000]);
+        assert_eq!(due_times(&entries, 2.0), [0, 250_000_000, 1_000_000_000]);
+    }
+}

@@ -1,0 +1,75 @@
+//! `tailor bench`: loads a server and reports what it did.
+
+mod access_log;
+mod limits;
+mod options;
+mod plan;
+mod progress;
+mod require;
+mod target;
+mod tls;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use options::Options;
+pub use require::Requirement;
+
+use crate::cli::End;
+use crate::engine;
+use crate::report::{self, BenchReport};
+use progress::Progress;
+
+/// Loads a server as the options say, and writes the reports they ask for.
+///
+/// # Errors
+/// What makes a run impossible, as a message.
+pub fn run(options: &Options) -> Result<End, String> {
+    let plan = plan::make(options)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| format!("signals: {error}"))?;
+    }
+    let report = measure(options, plan, &stop)?;
+    let end = match (stop.load(Ordering::Relaxed), report.passed) {
+        (true, _) => End::Interrupted,
+        (false, true) => End::Passed,
+        (false, false) => End::Failed,
+    };
+    write_reports(options, &report)?;
+    Ok(end)
+}
+
+/// Runs a plan to its end.
+fn measure(options: &Options, plan: engine::Plan, stop: &Arc<AtomicBool>) -> Result<BenchReport, String> {
+    let limits = limits::Before::read(&plan);
+    let watched = options.watch.map(report::observe::Observed::Process);
+    let mut builder = report::Builder::new(options, &plan, watched);
+    let mut progress = Progress::new(options);
+    let mut outputs = report::Streams::open(options)?;
+    let mut running =
+        engine::start(plan.clone(), Arc::clone(stop)).map_err(|error| format!("can't start the load: {error}"))?;
+    while let Some(interval) = running.next_interval() {
+        let interval = builder.add(&interval, &mut outputs)?;
+        progress.show(&interval);
+    }
+    progress.clear();
+    let outcome = running.finish();
+    outputs.finish()?;
+    let limits = limits.compare(&plan, &outcome);
+    Ok(builder.finish(&outcome, limits, stop.load(Ordering::Relaxed)))
+}
+
+fn write_reports(options: &Options, report: &BenchReport) -> Result<(), String> {
+    if let Some(path) = &options.json {
+        report::write_to(path, &report::json::to_string(report))?;
+    }
+    if let Some(path) = &options.html {
+        report::write_to(path, &report::html::page(report))?;
+    }
+    // JSON to the standard output is for a program to read: nothing else goes there then.
+    if options.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {
+        print!("{}", report::text::page(report));
+    }
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! The options of `tailor bench`, named as in wrk, ab and curl where they mean the same.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::engine::Line;
+use crate::units::{parse_count, parse_duration};
+
+/// Options of `tailor bench`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_line_help = false)]
+pub struct Options {
+    /// What to request: one or several URLs of the same server.
+    #[arg(value_name = "URL", required_unless_present_any = ["urls", "replay"])]
+    pub url: Vec<String>,
+
+    /// Connections at a time.
+    #[arg(short = 'c', long, value_name = "N", default_value = "64", value_parser = parse_positive, help_heading = "Load")]
+    pub connections: u64,
+    /// Threads, each with its part of the connections.
+    #[arg(short = 't', long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Load")]
+    pub threads: u64,
+    /// How long to measure [default: 10s, without -n].
+    #[arg(short = 'd', long, value_name = "TIME", value_parser = parse_duration, help_heading = "Load")]
+    pub duration: Option<Duration>,
+    /// How many requests to send.
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse_positive, help_heading = "Load")]
+    pub requests: Option<u64>,
+    /// Open loop: requests a second, sent when they are due whether or not earlier ones were answered.
+    #[arg(short = 'R', long, value_name = "N", value_parser = parse_positive, help_heading = "Load")]
+    pub rate: Option<u64>,
+    /// Open loop: how the requests are spaced.
+    #[arg(long, value_enum, default_value = "constant", help_heading = "Load")]
+    pub arrivals: Arrivals,
+    /// Load before the measurement begins, not counted.
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration, help_heading = "Load")]
+    pub warm_up: Duration,
+    /// Start the connections spread over this time.
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration, help_heading = "Load")]
+    pub ramp_up: Duration,
+    /// How long connecting, and then a response, may take.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration, help_heading = "Load")]
+    pub timeout: Duration,
+    /// Processors to bind the threads to, as in `1` or `1,3`.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Load")]
+    pub cpus: Vec<usize>,
+
+    /// A field of the request.
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", help_heading = "Request")]
+    pub headers: Vec<String>,
+    /// The method [default: GET, or POST with content].
+    #[arg(short = 'm', long, value_name = "NAME", help_heading = "Request")]
+    pub method: Option<String>,
+    /// Cookies.
+    #[arg(short = 'b', long, value_name = "NAME=VALUE", help_heading = "Request")]
+    pub cookie: Vec<String>,
+    /// Content of the request, or @FILE.
+    #[arg(long, value_name = "TEXT", help_heading = "Request")]
+    pub body: Option<String>,
+    /// A file of URLs or paths, one a line, each after an optional weight and a blank.
+    #[arg(long, value_name = "FILE", help_heading = "Request")]
+    pub urls: Option<PathBuf>,
+    /// Choose among the URLs after Zipf's law: the first most often.
+    #[arg(long, value_name = "ALPHA", conflicts_with = "replay", help_heading = "Request")]
+    pub zipf: Option<f64>,
+    /// Send what an access log (common or combined format) recorded, when it was sent then; URL gives the server.
+    #[arg(long, value_name = "LOG", requires = "url", conflicts_with_all = ["rate", "urls"], help_heading = "Request")]
+    pub replay: Option<PathBuf>,
+    /// Replay so many times faster.
+    #[arg(long, value_name = "FACTOR", default_value = "1", requires = "replay", help_heading = "Request")]
+    pub replay_speed: f64,
+
+    /// Connect to this address: `HOST:PORT:ADDRESS`.
+    #[arg(long, value_name = "HOST:PORT:ADDRESS", help_heading = "Connection")]
+    pub resolve: Vec<String>,
+    /// Connect to a Unix domain socket.
+    #[arg(long, value_name = "PATH", conflicts_with = "resolve", help_heading = "Connection")]
+    pub unix_socket: Option<PathBuf>,
+    /// Source addresses, in turn.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Connection")]
+    pub source: Vec<IpAddr>,
+    /// Share of connections that speak HTTP/1.0.
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse_share, help_heading = "Connection")]
+    pub http10: f64,
+    /// Share of connections kept alive after the first request.
+    #[arg(long, value_name = "SHARE", default_value = "1", value_parser = parse_share, help_heading = "Connection")]
+    pub keep_alive: f64,
+    /// Requests on a connection that is kept alive: a number, or a range as in `5-15` [default: no limit].
+    #[arg(long, value_name = "N", value_parser = parse_range, help_heading = "Connection")]
+    pub requests_per_connection: Option<(u32, u32)>,
+    /// Requests sent on a connection before the first is answered.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Connection")]
+    pub pipeline: u64,
+    /// Don't verify the server's certificate.
+    #[arg(short = 'k', long, help_heading = "Connection")]
+    pub insecure: bool,
+    /// Verify the server's certificate by this file instead of the system's.
+    #[arg(long, value_name = "FILE", help_heading = "Connection")]
+    pub cacert: Option<PathBuf>,
+
+    /// Put each connection behind a line: `56k`, `2M/100k` (receiving/sending), `-` for no limit, `,latency=100ms`.
+    #[arg(long, value_name = "RATE", value_parser = crate::engine::parse_line, allow_hyphen_values = true, help_heading = "Users")]
+    pub line: Option<Line>,
+    /// Share of requests to break off.
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse_share, help_heading = "Users")]
+    pub abort: f64,
+    /// Break off once so many bytes have come and the response is not whole.
+    #[arg(long, value_name = "BYTES", default_value = "1", value_parser = parse_positive, help_heading = "Users")]
+    pub abort_after: u64,
+
+    /// A status that passes [default: 200 to 399].
+    #[arg(long, value_name = "CODE", value_delimiter = ',', help_heading = "Checks")]
+    pub expect_status: Vec<u16>,
+    /// Content length.
+    #[arg(long, value_name = "BYTES", help_heading = "Checks")]
+    pub expect_length: Option<u64>,
+    /// A field that must be there: `NAME` or `NAME: VALUE`.
+    #[arg(long, value_name = "FIELD", help_heading = "Checks")]
+    pub expect_header: Vec<String>,
+    /// A file that the content must be.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["expect_sha256", "expect_same"], help_heading = "Checks")]
+    pub expect_body: Option<PathBuf>,
+    /// The content's SHA-256.
+    #[arg(long, value_name = "HEX", conflicts_with = "expect_same", help_heading = "Checks")]
+    pub expect_sha256: Option<String>,
+    /// All contents of a URL must be the same as its first.
+    #[arg(long, help_heading = "Checks")]
+    pub expect_same: bool,
+    /// The run passes only if this holds: `p99<5ms`, `rate>10k`, `failures=0`, `failures<0.1%`; can be given again.
+    #[arg(long, value_name = "CONDITION", value_parser = super::require::parse, help_heading = "Checks")]
+    pub require: Vec<super::Requirement>,
+
+    /// Write the report as JSON (`tailor schema bench`); `-` or nothing for the standard output.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", help_heading = "Output")]
+    pub json: Option<PathBuf>,
+    /// Write an HTML page with plots.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub html: Option<PathBuf>,
+    /// Write an HDR histogram log of the latencies, a line an interval.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub hdr_log: Option<PathBuf>,
+    /// Write a line of JSON at the end of each interval; `-` for the standard error.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub intervals: Option<PathBuf>,
+    /// Length of an interval.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval, help_heading = "Output")]
+    pub interval: Duration,
+    /// Show no progress.
+    #[arg(short = 'q', long, help_heading = "Output")]
+    pub quiet: bool,
+    /// Record processor time and memory of this process and its children: the server's, if it runs here.
+    #[arg(long, value_name = "PID", help_heading = "Output")]
+    pub watch: Option<u32>,
+}
+
+/// How the requests of an open loop are spaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Arrivals {
+    /// At equal distances.
+    Constant,
+    /// At random, as independent users do.
+    Poisson,
+}
+
+fn parse_positive(text: &str) -> Result<u64, String> {
+    match parse_count(text)? {
+        0 => Err("must be more than 0".into()),
+        count => Ok(count),
+    }
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        interval if interval < Duration::from_millis(10) => Err("must be at least 10ms".into()),
+        interval => Ok(interval),
+    }
+}
+
+/// Reads `0.3` or `30%`.
+fn parse_share(text: &str) -> Result<f64, String> {
+    let (number, factor) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
+    match number.parse::<f64>() {
+        Ok(number) if (0.0..=1.0).contains(&(number * factor)) => Ok(number * factor),
+        _ => Err(format!("`{text}` is not a share from 0 to 1, or 0% to 100%")),
+    }
+}
+
+/// Reads `10` or `5-15`.
+fn parse_range(text: &str) -> Result<(u32, u32), String> {
+    let (low, high) = text.split_once('-').unwrap_or((text, text));
+    match (low.parse(), high.parse()) {
+        (Ok(low), Ok(high)) if 0 < low && low <= high => Ok((low, high)),
+        _ => Err(format!("`{text}` is not a number or a range like 5-15")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values() {
+        for (text, expect) in [("0.3", Some(0.3)), ("30%", Some(0.3)), ("1", Some(1.0)), ("1.1", None), ("-1%", None)] {
+            assert_eq!(parse_share(text).ok(), expect, "{text}");
+        }
+        for (text, expect) in [("10", Some((10, 10))), ("5-15", Some((5, 15))), ("0", None), ("5-4", None), ("-", None)]
+        {
+            assert_eq!(parse_range(text).ok(), expect, "{text}");
+        }
+    }
+}

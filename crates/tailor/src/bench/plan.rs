@@ -1,0 +1,229 @@
+//! From options to a plan.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use wire::http::Fields;
+
+use super::target::{Url, address};
+use super::{Options, access_log, options, tls};
+use crate::engine::{Abort, BodyCheck, Check, Order, Pace, Persistence, Plan, Request, Workload, parse_sha256};
+
+/// How long to measure if nothing else is said.
+const DURATION_DEFAULT: Duration = Duration::from_secs(10);
+
+/// Makes the plan that the options ask for.
+pub(super) fn make(options: &Options) -> Result<Plan, String> {
+    let entries = entries(options)?;
+    let Some(first) = entries.urls.first().map(|(url, _)| url.clone()) else {
+        return Err("there is nothing to request".into());
+    };
+    if let Some((other, _)) = entries.urls.iter().find(|(url, _)| !url.is_same_server(&first)) {
+        return Err(format!(
+            "{} and {}: all URLs of a run must be of one server",
+            first.authority(),
+            other.authority()
+        ));
+    }
+    let requests = entries.urls.iter().map(|(url, method)| request(url, method.as_deref(), options));
+    let requests: Arc<[Request]> = requests.collect::<Result<Vec<_>, _>>()?.into();
+    let tls = if first.is_tls {
+        let name =
+            ServerName::try_from(first.host_name().to_owned()).map_err(|error| format!("{}: {error}", first.host))?;
+        Some((tls::config(options.insecure, options.cacert.as_deref())?, name))
+    } else {
+        None
+    };
+    check_processors(options)?;
+    let has_end = options.requests.is_some() || entries.pace.is_some();
+    Ok(Plan {
+        address: address(&first, options)?,
+        tls,
+        workload: Workload::new(requests, entries.order),
+        pace: entries.pace.unwrap_or(match (options.rate, options.arrivals) {
+            (None, _) => Pace::Closed,
+            (Some(rate), options::Arrivals::Constant) => Pace::Constant(rate as f64),
+            (Some(rate), options::Arrivals::Poisson) => Pace::Poisson(rate as f64),
+        }),
+        connections: options.connections as usize,
+        // No thread without a connection.
+        threads: options.threads.min(options.connections) as usize,
+        processors: options.cpus.clone(),
+        duration: options.duration.or((!has_end).then_some(DURATION_DEFAULT)),
+        requests_max: options.requests,
+        warm_up: options.warm_up,
+        ramp_up: options.ramp_up,
+        interval: options.interval,
+        time_out: options.timeout,
+        persistence: persistence(options),
+        pipeline: options.pipeline as usize,
+        line: options.line,
+        abort: (options.abort > 0.0).then_some(Abort { share: options.abort, after_bytes: options.abort_after }),
+        sources: options.source.clone(),
+    })
+}
+
+/// What to request, in which order, and when if a log says so.
+struct Entries {
+    /// URLs, with their method if a log gave one.
+    urls: Vec<(Url, Option<String>)>,
+    order: Order,
+    pace: Option<Pace>,
+}
+
+fn entries(options: &Options) -> Result<Entries, String> {
+    if let Some(path) = &options.replay {
+        return replay(path, options);
+    }
+    let mut urls = Vec::new();
+    let mut weights = Vec::new();
+    for text in &options.url {
+        urls.push((Url::parse(text)?, None));
+        weights.push(1.0);
+    }
+    if let Some(path) = &options.urls {
+        let base = urls.first().map(|(url, _)| url.clone());
+        if base.is_some() {
+            // URL gives the server for the file's paths; it is no request itself.
+            (urls, weights) = (Vec::new(), Vec::new());
+        }
+        for line in read(path)?.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let (weight, text) = split_weight(line);
+            urls.push((resolve_url(text, base.as_ref())?, None));
+            weights.push(weight);
+        }
+    }
+    let order = match options.zipf {
+        Some(alpha) => Order::zipf(urls.len(), alpha),
+        None if weights.iter().all(|&weight| weight == 1.0) => Order::InTurn,
+        None if weights.iter().sum::<f64>() > 0.0 => Order::weighted(weights),
+        None => return Err("the weights add up to nothing".into()),
+    };
+    Ok(Entries { urls, order, pace: None })
+}
+
+/// A line of a list: `WEIGHT URL` or `URL`.
+fn split_weight(line: &str) -> (f64, &str) {
+    match line.split_once(char::is_whitespace) {
+        Some((weight, url)) => match weight.parse::<f64>() {
+            Ok(weight) if weight >= 0.0 && weight.is_finite() => (weight, url.trim()),
+            _ => (1.0, line),
+        },
+        None => (1.0, line),
+    }
+}
+
+fn resolve_url(text: &str, base: Option<&Url>) -> Result<Url, String> {
+    match base {
+        Some(base) if text.starts_with('/') => {
+            Url::parse(&format!("http://x{text}")).map(|url| Url { target: url.target, ..base.clone() })
+        }
+        _ => Url::parse(text),
+    }
+}
+
+fn replay(path: &Path, options: &Options) -> Result<Entries, String> {
+    if options.replay_speed.is_nan() || options.replay_speed <= 0.0 {
+        return Err("--replay-speed must be more than 0".into());
+    }
+    let base = Url::parse(options.url.first().map_or("", String::as_str))?;
+    let (log, skipped) = access_log::parse(&read(path)?);
+    if skipped > 0 {
+        eprintln!("tailor: {}: {skipped} lines are no requests in the common or combined format", path.display());
+    }
+    let times = access_log::due_times(&log, options.replay_speed);
+    let mut urls = Vec::new();
+    let mut known = std::collections::HashMap::new();
+    let mut sequence = Vec::with_capacity(log.len());
+    for entry in log {
+        let url = Url { target: entry.target, ..base.clone() };
+        let key = (entry.method.clone(), url.target.clone());
+        let index = *known.entry(key).or_insert_with(|| {
+            urls.push((url, Some(entry.method)));
+            urls.len() as u32 - 1
+        });
+        sequence.push(index);
+    }
+    Ok(Entries { urls, order: Order::Sequence(sequence.into()), pace: Some(Pace::Recorded(times.into())) })
+}
+
+fn request(url: &Url, method: Option<&str>, options: &Options) -> Result<Request, String> {
+    let content = match options.body.as_deref() {
+        Some(text) => match text.strip_prefix('@') {
+            Some(path) => std::fs::read(path).map_err(|error| format!("{path}: {error}"))?,
+            None => text.as_bytes().to_vec(),
+        },
+        None => Vec::new(),
+    };
+    let default_method = if options.body.is_some() { "POST" } else { "GET" };
+    let method = method.or(options.method.as_deref()).unwrap_or(default_method);
+    if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        return Err(format!("`{method}` is not a method"));
+    }
+    let mut fields = Fields::new();
+    fields.push("Host", url.authority());
+    fields.push("User-Agent", concat!("tailor/", env!("CARGO_PKG_VERSION")));
+    fields.push("Accept", "*/*");
+    if !options.cookie.is_empty() {
+        fields.push("Cookie", options.cookie.join("; "));
+    }
+    for line in &options.headers {
+        let (name, value) = parse_field(line).ok_or_else(|| format!("`{line}` is not a field like `Name: value`"))?;
+        // As with curl: one of ours is replaced, an empty one goes.
+        let is_ours = ["host", "user-agent", "accept"].contains(&name.to_ascii_lowercase().as_str());
+        if is_ours || value.is_empty() {
+            fields.set(name, value);
+        } else {
+            fields.push(name, value);
+        }
+    }
+    Ok(Request::new(method, &url.target, &fields, &content, check(options)?))
+}
+
+fn parse_field(line: &str) -> Option<(String, String)> {
+    let (name, value) = line.split_once(':')?;
+    let is_token =
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
+    let is_clean = !value.bytes().any(|byte| byte < b' ' && byte != b'\t');
+    (is_token && is_clean).then(|| (name.to_owned(), value.trim().to_owned()))
+}
+
+fn check(options: &Options) -> Result<Check, String> {
+    let body = if let Some(path) = &options.expect_body {
+        Some(BodyCheck::file(path).map_err(|error| format!("{}: {error}", path.display()))?)
+    } else if let Some(text) = &options.expect_sha256 {
+        Some(BodyCheck::hash(parse_sha256(text).ok_or_else(|| format!("`{text}` is not a SHA-256 in hexadecimal"))?))
+    } else {
+        options.expect_same.then(BodyCheck::same)
+    };
+    let fields = options.expect_header.iter().map(|line| match line.split_once(':') {
+        Some((name, value)) => (name.as_bytes().to_vec(), Some(value.trim().as_bytes().to_vec())),
+        None => (line.as_bytes().to_vec(), None),
+    });
+    Ok(Check {
+        statuses: options.expect_status.clone(),
+        length_bytes: options.expect_length,
+        fields: fields.collect(),
+        body,
+    })
+}
+
+fn persistence(options: &Options) -> Persistence {
+    let (low, high) = options.requests_per_connection.unwrap_or((u32::MAX, u32::MAX));
+    Persistence { keep_alive_share: options.keep_alive, http10_share: options.http10, requests: low..=high }
+}
+
+fn check_processors(options: &Options) -> Result<(), String> {
+    let allowed = rustix::thread::sched_getaffinity(None).map_err(|error| format!("processors: {error}"))?;
+    match options.cpus.iter().find(|&&cpu| cpu >= rustix::thread::CpuSet::MAX_CPU || !allowed.is_set(cpu)) {
+        Some(cpu) => Err(format!("processor {cpu} is not ours to use")),
+        None => Ok(()),
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

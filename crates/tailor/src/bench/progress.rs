@@ -1,0 +1,47 @@
+//! Progress while a run lasts: one line that is written over on a terminal, a line an interval elsewhere.
+
+use std::io::{IsTerminal, Write};
+
+use super::Options;
+use crate::report::IntervalReport;
+use crate::units::{format_count, format_nanos};
+
+/// Shows progress on the standard error.
+#[derive(Debug)]
+pub(super) struct Progress {
+    is_shown: bool,
+    is_terminal: bool,
+}
+
+impl Progress {
+    pub(super) fn new(options: &Options) -> Self {
+        Self { is_shown: !options.quiet, is_terminal: std::io::stderr().is_terminal() }
+    }
+
+    /// An interval is over.
+    pub(super) fn show(&mut self, interval: &IntervalReport) {
+        if !self.is_shown {
+            return;
+        }
+        let line = format!(
+            "{:7.1} s  {:>10}/s  p50 {:>8}  p99 {:>8}  max {:>8}  failed {}",
+            interval.end_seconds,
+            format_count(interval.served_per_second.round() as u64),
+            format_nanos(interval.p50_nanos),
+            format_nanos(interval.p99_nanos),
+            format_nanos(interval.max_nanos),
+            format_count(interval.failures.total()),
+        );
+        let mut out = std::io::stderr().lock();
+        // Progress that can't be shown is no reason to end the run.
+        let _ = if self.is_terminal { write!(out, "\r\x1b[K{line}") } else { writeln!(out, "{line}") };
+        let _ = out.flush();
+    }
+
+    /// Makes room for the report.
+    pub(super) fn clear(&mut self) {
+        if self.is_shown && self.is_terminal {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

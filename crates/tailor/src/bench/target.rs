@@ -1,0 +1,113 @@
+//! Which server, and what of it.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use crate::engine::Address;
+
+use super::Options;
+
+/// A URL taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Url {
+    pub(crate) is_tls: bool,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// Path and query.
+    pub(crate) target: String,
+}
+
+impl Url {
+    /// Reads `http://host:port/path?query`; without a scheme, http.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (is_tls, rest) = if let Some(rest) = text.strip_prefix("https://") {
+            (true, rest)
+        } else {
+            (false, text.strip_prefix("http://").unwrap_or(text))
+        };
+        if rest.contains("://") {
+            return Err(format!("`{text}`: only http and https are known"));
+        }
+        let rest = rest.split('#').next().unwrap_or_default();
+        let split = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, target) = rest.split_at(split);
+        let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
+        // A port is behind the last colon, if that is not within an IPv6 address.
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => {
+                (host, port.parse().map_err(|_| format!("`{text}`: `{port}` is not a port"))?)
+            }
+            _ => (authority, if is_tls { 443 } else { 80 }),
+        };
+        if host.is_empty() || authority.contains('@') {
+            return Err(format!("`{text}` names no host, or a user"));
+        }
+        if target.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+            return Err(format!("`{text}` holds blanks or control characters: write them as %20 and the like"));
+        }
+        Ok(Self { is_tls, host: host.to_owned(), port, target })
+    }
+
+    /// What the Host field holds.
+    pub(crate) fn authority(&self) -> String {
+        let default_port = if self.is_tls { 443 } else { 80 };
+        if self.port == default_port { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
+    }
+
+    /// The host without the brackets of an IPv6 address.
+    pub(crate) fn host_name(&self) -> &str {
+        self.host.trim_start_matches('[').trim_end_matches(']')
+    }
+
+    pub(crate) fn is_same_server(&self, other: &Self) -> bool {
+        (self.is_tls, &self.host, self.port) == (other.is_tls, &other.host, other.port)
+    }
+}
+
+/// Where to connect for this URL.
+pub(crate) fn address(url: &Url, options: &Options) -> Result<Address, String> {
+    if let Some(path) = &options.unix_socket {
+        return Ok(Address::Unix(path.clone()));
+    }
+    for entry in &options.resolve {
+        let mut parts = entry.splitn(3, ':');
+        let (Some(host), Some(port), Some(address)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(format!("--resolve {entry}: not HOST:PORT:ADDRESS"));
+        };
+        if host == url.host && port.parse() == Ok(url.port) {
+            let address = address.trim_start_matches('[').trim_end_matches(']');
+            let address = address.parse().map_err(|_| format!("--resolve {entry}: `{address}` is not an address"))?;
+            return Ok(Address::Tcp(SocketAddr::new(address, url.port)));
+        }
+    }
+    let addresses = (url.host_name(), url.port).to_socket_addrs().map_err(|error| format!("{}: {error}", url.host))?;
+    addresses.into_iter().next().map(Address::Tcp).ok_or_else(|| format!("{}: no address", url.host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Url;
+
+    #[test]
+    fn urls() {
+        let url = |is_tls, host: &str, port, target: &str| {
+            Some(Url { is_tls, host: host.into(), port, target: target.into() })
+        };
+        for (text, expect) in [
+            ("http://a/", url(false, "a", 80, "/")),
+            ("a:81", url(false, "a", 81, "/")),
+            ("https://a?b#c", url(true, "a", 443, "/?b")),
+            ("http://[::1]:8/x", url(false, "[::1]", 8, "/x")),
+            ("http://[::1]/x", url(false, "[::1]", 80, "/x")),
+            ("http://127.0.0.1:1/a:b@c", url(false, "127.0.0.1", 1, "/a:b@c")),
+            ("ftp://a/", None),
+            ("http:///x", None),
+            ("http://u@a/", None),
+            ("http://a:b/", None),
+            ("http://a/b c", None),
+        ] {
+            assert_eq!(Url::parse(text).ok(), expect, "{text}");
+        }
+        assert_eq!(Url::parse("https://a:443/").unwrap().authority(), "a");
+        assert_eq!(Url::parse("https://a:80/").unwrap().authority(), "a:80");
+    }
+}

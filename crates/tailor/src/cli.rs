@@ -1,0 +1,73 @@
+//! The command line.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Measures web servers as their users meet them.
+#[derive(Debug, Parser)]
+#[command(name = "tailor", version, about, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Loads a server and reports what it did.
+    Bench(Box<crate::bench::Options>),
+    /// Prints the JSON schema of a report.
+    Schema {
+        /// Of which report.
+        #[arg(value_enum)]
+        report: SchemaOf,
+    },
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum SchemaOf {
+    /// `tailor bench --json`
+    Bench,
+}
+
+/// How the program can end: the exit codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// 0: done, and all requirements hold.
+    Passed,
+    /// 1: done, but a requirement does not hold.
+    Failed,
+    /// 2: could not be done.
+    Impossible,
+    /// 130: broken off; whatever was measured, nothing passed.
+    Interrupted,
+}
+
+impl From<End> for ExitCode {
+    fn from(end: End) -> Self {
+        Self::from(match end {
+            End::Passed => 0,
+            End::Failed => 1,
+            End::Impossible => 2,
+            End::Interrupted => 130,
+        })
+    }
+}
+
+/// Runs the program with the process's arguments.
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Bench(options) => crate::bench::run(&options),
+        Command::Schema { report: SchemaOf::Bench } => {
+            println!("{}", crate::report::json::schema());
+            Ok(End::Passed)
+        }
+    };
+    match result {
+        Ok(end) => end.into(),
+        Err(message) => {
+            eprintln!("tailor: {message}");
+            End::Impossible.into()
+        }
+    }
+}

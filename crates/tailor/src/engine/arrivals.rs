@@ -1,0 +1,163 @@
+//! When requests are due.
+
+use fastrand::Rng;
+
+use super::clock::{Nanos, SECOND};
+
+/// When requests are due.
+#[derive(Clone, Debug)]
+pub enum Pace {
+    /// Closed loop: as soon as the connection is free.
+    Closed,
+    /// Open loop: so many a second, at equal distances.
+    Constant(f64),
+    /// Open loop: so many a second on average, at the random distances of independent users (a Poisson process).
+    Poisson(f64),
+    /// Open loop: at these times after the start, in rising order.
+    Recorded(std::sync::Arc<[Nanos]>),
+}
+
+/// A thread's requests as they fall due.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    pace: Pace,
+    /// This thread's part: each `threads`th request from the `thread`th.
+    thread: usize,
+    threads: usize,
+    start: Nanos,
+    /// No request is due from then on.
+    end: Nanos,
+    /// Requests that may still be claimed.
+    remaining: u64,
+    /// Open loop: requests that were due so far, and when the next is.
+    count: u64,
+    next: Option<Nanos>,
+    /// Claims given back unused.
+    returned: Vec<Nanos>,
+}
+
+impl Arrivals {
+    pub(crate) fn new(pace: Pace, thread: usize, threads: usize, requests_max: u64) -> Self {
+        Self {
+            pace,
+            thread,
+            threads,
+            start: 0,
+            end: Nanos::MAX,
+            remaining: requests_max,
+            count: 0,
+            next: None,
+            returned: Vec::new(),
+        }
+    }
+
+    /// Sets the time of the start and the end.
+    pub(crate) fn start(&mut self, start: Nanos, end: Nanos, rng: &mut Rng) {
+        (self.start, self.end) = (start, end);
+        self.next = self.due_after(start, rng);
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        !matches!(self.pace, Pace::Closed)
+    }
+
+    /// Takes a request that is due; returns the time it was due. In the closed loop, that is now.
+    pub(crate) fn claim(&mut self, now: Nanos, rng: &mut Rng) -> Option<Nanos> {
+        if let Some(due) = self.returned.pop() {
+            return Some(due);
+        }
+        if self.remaining == 0 {
+            return None;
+        }
+        let due = if self.is_open() { self.next.filter(|&due| due <= now)? } else { now };
+        if due >= self.end {
+            return None;
+        }
+        if self.is_open() {
+            self.next = self.due_after(due, rng);
+        }
+        self.remaining -= 1;
+        Some(due)
+    }
+
+    /// Takes back a claim that was not used.
+    pub(crate) fn give_back(&mut self, due: Nanos) {
+        self.returned.push(due);
+    }
+
+    /// When the next request is due (open loop).
+    pub(crate) fn next_due(&self) -> Option<Nanos> {
+        if !self.returned.is_empty() {
+            return Some(0);
+        }
+        self.next.filter(|&due| self.remaining > 0 && due < self.end)
+    }
+
+    /// Whether no request will be due any more.
+    pub(crate) fn is_over(&self, now: Nanos) -> bool {
+        if !self.returned.is_empty() {
+            return false;
+        }
+        if self.is_open() { self.next_due().is_none() } else { self.remaining == 0 || now >= self.end }
+    }
+
+    /// The time of the request after the one that was due at `due`.
+    fn due_after(&mut self, due: Nanos, rng: &mut Rng) -> Option<Nanos> {
+        let index = self.count;
+        self.count += 1;
+        match &self.pace {
+            Pace::Closed => None,
+            // From the start, not from the last one, so that no rounding adds up.
+            Pace::Constant(rate) => {
+                let position = index as f64 * self.threads as f64 + self.thread as f64;
+                Some(self.start + (position / rate * SECOND as f64) as Nanos)
+            }
+            Pace::Poisson(rate) => {
+                // The threads' processes add up to one of the whole rate. `1 - f64()` is never 0.
+                let mean = self.threads as f64 / rate * SECOND as f64;
+                Some(due + (-(1.0 - rng.f64()).ln() * mean) as Nanos)
+            }
+            Pace::Recorded(times) => {
+                let position = usize::try_from(index).ok()?.checked_mul(self.threads)? + self.thread;
+                times.get(position).map(|&time| self.start + time)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dues(pace: Pace, thread: usize, threads: usize, requests_max: u64) -> Vec<Nanos> {
+        let mut rng = Rng::with_seed(7);
+        let mut arrivals = Arrivals::new(pace, thread, threads, requests_max);
+        arrivals.start(100, 100 + SECOND, &mut rng);
+        std::iter::from_fn(|| arrivals.claim(Nanos::MAX, &mut rng)).collect()
+    }
+
+    #[test]
+    fn paces() {
+        let ms = 1_000_000;
+        assert_eq!(dues(Pace::Constant(4.0), 0, 1, 99), [100, 100 + 250 * ms, 100 + 500 * ms, 100 + 750 * ms]);
+        assert_eq!(dues(Pace::Constant(4.0), 1, 2, 99), [100 + 250 * ms, 100 + 750 * ms]);
+        assert_eq!(dues(Pace::Constant(4.0), 0, 1, 1), [100]);
+        assert_eq!(dues(Pace::Recorded([1, 2, 2 * SECOND].into()), 0, 1, 99), [101, 102]);
+        let poisson = dues(Pace::Poisson(10_000.0), 0, 1, u64::MAX);
+        assert!((9_700..10_300).contains(&poisson.len()), "{}", poisson.len());
+        let short = poisson.windows(2).filter(|pair| pair[1] - pair[0] < ms / 10).count() as f64;
+        assert!((short / poisson.len() as f64 - 0.632).abs() < 0.02, "the share 1 - 1/e is shorter than the mean");
+    }
+
+    #[test]
+    fn a_claim_given_back_comes_again() {
+        let mut rng = Rng::new();
+        let mut arrivals = Arrivals::new(Pace::Closed, 0, 1, 1);
+        arrivals.start(0, 10, &mut rng);
+        assert_eq!(arrivals.claim(5, &mut rng), Some(5));
+        assert!(arrivals.is_over(5));
+        arrivals.give_back(5);
+        assert!(!arrivals.is_over(5));
+        assert_eq!((arrivals.claim(6, &mut rng), arrivals.claim(6, &mut rng)), (Some(5), None));
+    }
+}

@@ -1,0 +1,249 @@
+//! What a response must be, to count as served.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use aws_lc_rs::digest;
+use wire::h1::ResponseHead;
+
+use super::failure::FailureClass;
+
+/// Bodies up to this length are kept as reference once their hash was found right, so that the others are compared byte
+/// by byte, which costs less; longer ones are hashed each time.
+const REFERENCE_BYTES_MAX: u64 = 16 << 20;
+
+/// A SHA-256 hash.
+pub type Sha256 = [u8; 32];
+
+/// What a response must be.
+#[derive(Debug, Default)]
+pub struct Check {
+    /// The statuses that pass; none means 200 to 399.
+    pub statuses: Vec<u16>,
+    /// The length of the content in bytes.
+    pub length_bytes: Option<u64>,
+    /// Fields that must be there, some with their value.
+    pub fields: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// The content.
+    pub body: Option<BodyCheck>,
+}
+
+/// What the content must be.
+#[derive(Debug, Default)]
+pub struct BodyCheck {
+    /// Its hash; unset at first if the first content is to be what all others must be.
+    hash: OnceLock<Sha256>,
+    /// The content itself, once known.
+    reference: OnceLock<Box<[u8]>>,
+}
+
+impl Check {
+    /// Judges a head. `content_bytes` is the length it announces, if it does.
+    pub(crate) fn judge_head(
+        &self,
+        head: &ResponseHead,
+        bytes: &[u8],
+        content_bytes: Option<u64>,
+    ) -> Option<FailureClass> {
+        let status = head.status.code();
+        let status_passes = match self.statuses.as_slice() {
+            [] => (200..400).contains(&status),
+            statuses => statuses.contains(&status),
+        };
+        if !status_passes {
+            return Some(FailureClass::Status);
+        }
+        let field_passes = |(name, expected): &(Vec<u8>, Option<Vec<u8>>)| {
+            head.values(bytes, name).any(|value| expected.as_ref().is_none_or(|expected| expected == value))
+        };
+        if !self.fields.iter().all(field_passes) {
+            return Some(FailureClass::Field);
+        }
+        content_bytes.and_then(|length| self.judge_length(length))
+    }
+
+    /// Judges the content's length.
+    pub(crate) fn judge_length(&self, content_bytes: u64) -> Option<FailureClass> {
+        match self.length_bytes {
+            Some(expected) if expected != content_bytes => Some(FailureClass::Length),
+            _ => None,
+        }
+    }
+}
+
+impl BodyCheck {
+    /// Every content must be the same as the first.
+    pub fn same() -> Self {
+        Self::default()
+    }
+
+    /// The content must have this hash.
+    pub fn hash(hash: Sha256) -> Self {
+        Self { hash: OnceLock::from(hash), reference: OnceLock::new() }
+    }
+
+    /// The content must be this.
+    pub fn bytes(bytes: impl Into<Box<[u8]>>) -> Self {
+        Self { hash: OnceLock::new(), reference: OnceLock::from(bytes.into()) }
+    }
+
+    /// The content must be that of a file.
+    ///
+    /// # Errors
+    /// The file can't be read.
+    pub fn file(path: &Path) -> std::io::Result<Self> {
+        std::fs::read(path).map(Self::bytes)
+    }
+}
+
+/// The judgement of one content as it comes in pieces.
+#[derive(Debug, Default)]
+pub(crate) enum BodyJudge {
+    /// Nothing to judge.
+    #[default]
+    Unchecked,
+    /// Compared with the reference; so many bytes were right.
+    Comparing(u64),
+    /// Other than the reference.
+    Wrong,
+    /// Hashed.
+    Hashing(Box<Hashing>),
+}
+
+/// A content that is hashed, and kept as reference if it is short enough.
+pub(crate) struct Hashing {
+    context: digest::Context,
+    kept: Option<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Hashing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hashing").field("kept", &self.kept.as_ref().map(Vec::len)).finish_non_exhaustive()
+    }
+}
+
+impl BodyJudge {
+    pub(crate) fn new(check: Option<&BodyCheck>) -> Self {
+        match check {
+            None => Self::Unchecked,
+            Some(check) if check.reference.get().is_some() => Self::Comparing(0),
+            Some(_) => Self::Hashing(Box::new(Hashing {
+                context: digest::Context::new(&digest::SHA256),
+                kept: Some(Vec::new()),
+            })),
+        }
+    }
+
+    /// Takes the next piece of content.
+    pub(crate) fn update(&mut self, check: Option<&BodyCheck>, piece: &[u8]) {
+        match self {
+            Self::Unchecked | Self::Wrong => {}
+            Self::Comparing(right_bytes) => {
+                let reference = check.and_then(|check| check.reference.get()).map_or(&[][..], |bytes| &bytes[..]);
+                let from = usize::try_from(*right_bytes).unwrap_or(usize::MAX);
+                *right_bytes += piece.len() as u64;
+                if !reference.get(from..).is_some_and(|rest| rest.starts_with(piece)) {
+                    *self = Self::Wrong;
+                }
+            }
+            Self::Hashing(hashing) => {
+                let Hashing { context, kept } = &mut **hashing;
+                context.update(piece);
+                match kept {
+                    Some(bytes) if (bytes.len() + piece.len()) as u64 <= REFERENCE_BYTES_MAX => {
+                        bytes.extend_from_slice(piece);
+                    }
+                    _ => *kept = None,
+                }
+            }
+        }
+    }
+
+    /// The verdict, when the content is complete; `self` is left for the next.
+    pub(crate) fn finish(&mut self, check: Option<&BodyCheck>) -> Option<FailureClass> {
+        let check = check?;
+        let is_right = match std::mem::take(self) {
+            Self::Unchecked => true,
+            Self::Wrong => false,
+            Self::Comparing(right_bytes) => {
+                check.reference.get().is_some_and(|reference| reference.len() as u64 == right_bytes)
+            }
+            Self::Hashing(hashing) => {
+                let Hashing { context, kept } = *hashing;
+                let digest = context.finish();
+                let is_right = check.hash.get_or_init(|| to_sha256(digest.as_ref())) == digest.as_ref();
+                if let (true, Some(bytes)) = (is_right, kept) {
+                    // Another thread may have been first with the same bytes.
+                    let _ = check.reference.set(bytes.into_boxed_slice());
+                }
+                is_right
+            }
+        };
+        if is_right { None } else { Some(FailureClass::Body) }
+    }
+}
+
+fn to_sha256(digest: &[u8]) -> Sha256 {
+    digest.try_into().expect("SHA-256 has 32 bytes")
+}
+
+/// Reads a hash written in 64 hexadecimal digits.
+pub fn parse_sha256(text: &str) -> Option<Sha256> {
+    let mut hash = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (byte, digits) in hash.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(check: &BodyCheck, pieces: &[&[u8]]) -> Option<FailureClass> {
+        let mut judge = BodyJudge::new(Some(check));
+        for piece in pieces {
+            judge.update(Some(check), piece);
+        }
+        judge.finish(Some(check))
+    }
+
+    #[test]
+    fn contents() {
+        const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"; // of "abc"
+        let wrong = Some(FailureClass::Body);
+        for make in [
+            || BodyCheck::bytes(*b"abc"),
+            || BodyCheck::hash(parse_sha256(HASH).unwrap()),
+            || {
+                let check = BodyCheck::same();
+                assert_eq!(judge(&check, &[b"abc"]), None, "the first");
+                check
+            },
+        ] {
+            for (pieces, expect) in [
+                (&[&b"abc"[..]][..], None),
+                (&[b"a", b"bc"], None),
+                (&[b"abd"], wrong),
+                (&[b"ab"], wrong),
+                (&[b"abc", b"d"], wrong),
+                (&[b"x", b"bc"], wrong),
+                (&[], wrong),
+            ] {
+                let check = make();
+                assert_eq!(judge(&check, pieces), expect, "{pieces:?}");
+                assert_eq!(judge(&check, &[b"abc"]), None, "after {pieces:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn hashes() {
+        for text in ["", "ab", &"g".repeat(64), &"ä".repeat(32)] {
+            assert_eq!(parse_sha256(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Opening sockets.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
+use socket2::SockRef;
+
+use super::plan::{Address, Plan};
+
+/// A slow line's receive buffer: what the server may send ahead of what the line has taken.
+const LINE_BUFFER_BYTES: usize = 8192;
+/// A slow line's segments are those of an Ethernet, not the 64 KiB of the loopback.
+const LINE_SEGMENT_BYTES: u32 = 1460;
+/// Loopback addresses to connect from when ports run short: 127.0.0.1 to 127.0.0.250.
+const LOOPBACK_SOURCES_MAX: usize = 250;
+
+/// Opens sockets towards the target.
+#[derive(Debug)]
+pub(crate) struct Connector {
+    address: Address,
+    sources: Vec<IpAddr>,
+    next_source: usize,
+    has_line: bool,
+    /// Times no port was left at a source address.
+    pub(crate) port_shortages: u64,
+    /// Times no descriptor was left.
+    pub(crate) descriptor_shortages: u64,
+}
+
+impl Connector {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            address: plan.address.clone(),
+            sources: plan.sources.clone(),
+            next_source: 0,
+            has_line: plan.line.is_some(),
+            port_shortages: 0,
+            descriptor_shortages: 0,
+        }
+    }
+
+    /// How many source addresses are in use.
+    pub(crate) fn sources(&self) -> usize {
+        self.sources.len().max(1)
+    }
+
+    /// Begins to connect; the socket is writable once it is connected.
+    pub(crate) fn open(&mut self) -> Result<OwnedFd, Errno> {
+        loop {
+            let result = match self.address.clone() {
+                Address::Tcp(address) => self.open_tcp(address),
+                Address::Unix(path) => {
+                    let socket = self.socket(AddressFamily::UNIX)?;
+                    connect(&socket, &SocketAddrUnix::new(&path)?).map(|()| socket)
+                }
+            };
+            match result {
+                // All ports of this source are taken, most of them by connections in TIME_WAIT: connect() says the
+                // former, bind() the latter.
+                Err(errno @ (Errno::ADDRNOTAVAIL | Errno::ADDRINUSE)) => {
+                    self.port_shortages += 1;
+                    if !self.add_loopback_source() {
+                        return Err(errno);
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn open_tcp(&mut self, address: SocketAddr) -> Result<OwnedFd, Errno> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = self.socket(family)?;
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        if self.has_line {
+            sockopt::set_socket_recv_buffer_size(&socket, LINE_BUFFER_BYTES)?;
+            // Not fatal where the kernel does not take it: the line is only a little less smooth.
+            let _ = SockRef::from(&socket).set_tcp_mss(LINE_SEGMENT_BYTES);
+        }
+        if !self.sources.is_empty() {
+            let source = self.sources[self.next_source % self.sources.len()];
+            self.next_source = self.next_source.wrapping_add(1);
+            bind(&socket, &SocketAddr::new(source, 0))?;
+        }
+        match connect(&socket, &address) {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn socket(&mut self, family: AddressFamily) -> Result<OwnedFd, Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(family, SocketType::STREAM, flags, None);
+        if matches!(socket, Err(Errno::MFILE | Errno::NFILE)) {
+            self.descriptor_shortages += 1;
+        }
+        socket
+    }
+
+    /// On the loopback network every address of 127.0.0.0/8 is ours: each more gives all ports again.
+    fn add_loopback_source(&mut self) -> bool {
+        let is_loopback = matches!(&self.address, Address::Tcp(SocketAddr::V4(address)) if address.ip().is_loopback());
+        if !is_loopback || self.sources.len() >= LOOPBACK_SOURCES_MAX {
+            return false;
+        }
+        let first = if self.sources.is_empty() { 1 } else { 0 };
+        for _ in 0..=first {
+            self.sources.push(IpAddr::V4(Ipv4Addr::new(127, 0, 0, self.sources.len() as u8 + 1)));
+        }
+        // The new one is next.
+        self.next_source = self.sources.len() - 1;
+        true
+    }
+}

@@ -1,0 +1,636 @@
+//! A slot: one simulated client, with at most one connection at a time.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+use rustls::ClientConnection;
+use wire::http::Version;
+
+use super::clock::{MILLISECOND, Nanos, SECOND};
+use super::failure::FailureClass;
+use super::line::{Credit, LINE_SLACK, LINE_TICK};
+use super::response::{ResponseReader, Step};
+use super::shared::Shared;
+use super::workload::Form;
+
+/// Reads from one connection before the others have their turn.
+const READS_MAX: usize = 16;
+/// Rest after a failed connect, so that a server that is down is not called without pause.
+const REST: Nanos = 10 * MILLISECOND;
+/// How long the server may take to close a connection that it said it would close. That it closes first leaves TIME_WAIT
+/// on its side, and our ports free.
+const CLOSING_MAX: Nanos = SECOND;
+
+/// The rate of a line whose latency is all that counts.
+const UNLIMITED_BITS_PER_SECOND: u64 = 100_000_000_000;
+
+/// A slot: one simulated client.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    slot: u32,
+    /// Raised with each connection, so that an event of an earlier one is told from this one's.
+    generation: u32,
+    phase: Phase,
+    socket: Option<OwnedFd>,
+    tls: Option<Box<ClientConnection>>,
+    is_readable: bool,
+    is_writable: bool,
+    is_peer_closed: bool,
+    version: Version,
+    /// Requests that may still be sent on this connection.
+    requests_left: u32,
+    /// A request that waits for the connection: when it was due.
+    claimed: Option<Nanos>,
+    in_flight: VecDeque<Exchange>,
+    reader: ResponseReader,
+    /// Bytes of the current response that have come.
+    response_bytes: u64,
+    unsent: Vec<u8>,
+    unsent_at: usize,
+    /// When the present phase began.
+    since: Nanos,
+    rests_until: Nanos,
+    is_idle: bool,
+    timer_at: Nanos,
+    receive_credit: Option<Credit>,
+    send_credit: Option<Credit>,
+    usage: LineUsage,
+}
+
+/// What a slot's line carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LineUsage {
+    /// Bytes received for requests that were served.
+    pub bytes: u64,
+    /// Time in which a request was under way, from when it was sent.
+    pub busy: Nanos,
+}
+
+/// What a connection awaits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Closed,
+    Connecting,
+    Handshaking,
+    Open,
+    /// All is done; the server closes.
+    Closing,
+}
+
+/// A request that was sent.
+#[derive(Clone, Copy, Debug)]
+struct Exchange {
+    request: u32,
+    due: Nanos,
+    sent: Nanos,
+    /// Break off once so many bytes have come.
+    abort_after_bytes: u64,
+}
+
+impl Connection {
+    pub(crate) fn new(slot: u32, shared: &Shared) -> Self {
+        let line = shared.plan.line;
+        // A line with latency alone is very fast.
+        let rate_min = line.filter(|line| line.latency > 0).map(|_| UNLIMITED_BITS_PER_SECOND);
+        Self {
+            slot,
+            generation: 0,
+            phase: Phase::Closed,
+            socket: None,
+            tls: None,
+            is_readable: false,
+            is_writable: false,
+            is_peer_closed: false,
+            version: Version::Http11,
+            requests_left: 0,
+            claimed: None,
+            in_flight: VecDeque::with_capacity(shared.plan.pipeline),
+            reader: ResponseReader::default(),
+            response_bytes: 0,
+            unsent: Vec::new(),
+            unsent_at: 0,
+            since: 0,
+            rests_until: 0,
+            is_idle: false,
+            timer_at: Nanos::MAX,
+            receive_credit: line.and_then(|line| line.receive_bits_per_second.or(rate_min)).map(Credit::new),
+            send_credit: line.and_then(|line| line.send_bits_per_second.or(rate_min)).map(Credit::new),
+            usage: LineUsage::default(),
+        }
+    }
+
+    /// What its line carried since it was last asked.
+    pub(crate) fn take_usage(&mut self) -> LineUsage {
+        std::mem::take(&mut self.usage)
+    }
+
+    /// Begins: the closed loop with its first request, the open loop by connecting ahead of the first that is due.
+    pub(crate) fn start(&mut self, shared: &mut Shared, now: Nanos) {
+        if shared.arrivals.is_open() {
+            self.connect(shared, now);
+        } else {
+            self.fill(shared, now);
+        }
+    }
+
+    /// Takes a request that is due from the open loop's dispatcher.
+    pub(crate) fn wake(&mut self, shared: &mut Shared, now: Nanos) {
+        self.is_idle = false;
+        self.fill(shared, now);
+    }
+
+    /// Whether an event's mark is of the present connection.
+    pub(crate) fn is_current(&self, generation: u32) -> bool {
+        self.generation == generation
+    }
+
+    /// Notes what the kernel said of the socket, and acts on it.
+    pub(crate) fn on_event(&mut self, flags: epoll::EventFlags, shared: &mut Shared, now: Nanos) {
+        use epoll::EventFlags as Flags;
+        self.is_writable |= flags.intersects(Flags::OUT | Flags::ERR | Flags::HUP);
+        self.is_readable |= flags.intersects(Flags::IN | Flags::RDHUP | Flags::ERR | Flags::HUP);
+        self.is_peer_closed |= flags.intersects(Flags::RDHUP | Flags::ERR | Flags::HUP);
+        self.drive(shared, now);
+    }
+
+    /// A timer of this slot is due.
+    pub(crate) fn on_timer(&mut self, shared: &mut Shared, now: Nanos) {
+        self.timer_at = Nanos::MAX;
+        self.drive(shared, now);
+    }
+
+    /// Looks whether what is awaited takes too long.
+    pub(crate) fn check_time(&mut self, shared: &mut Shared, now: Nanos) {
+        let time_out = super::clock::nanos(shared.plan.time_out);
+        match self.phase {
+            Phase::Connecting | Phase::Handshaking if self.since + time_out <= now => {
+                self.fail(FailureClass::TimeOut, shared, now);
+            }
+            Phase::Open if self.in_flight.front().is_some_and(|exchange| exchange.sent + time_out <= now) => {
+                self.fail(FailureClass::TimeOut, shared, now);
+            }
+            Phase::Closing if self.since + CLOSING_MAX <= now => self.close_and_go_on(shared, now),
+            _ => {}
+        }
+    }
+
+    /// Does what can be done now.
+    fn drive(&mut self, shared: &mut Shared, now: Nanos) {
+        if self.phase == Phase::Connecting && (self.is_writable || self.is_peer_closed) {
+            self.on_connected(shared, now);
+        }
+        match self.phase {
+            Phase::Closed if !self.is_idle && now >= self.rests_until => self.fill(shared, now),
+            Phase::Handshaking | Phase::Open | Phase::Closing => {
+                self.flush(shared, now);
+                self.read(shared, now);
+            }
+            _ => {}
+        }
+    }
+
+    fn connect(&mut self, shared: &mut Shared, now: Nanos) {
+        let socket = match shared.connector.open() {
+            Ok(socket) => socket,
+            Err(_) => return self.fail(FailureClass::Connect, shared, now),
+        };
+        self.generation = self.generation.wrapping_add(1);
+        let data = epoll::EventData::new_u64(u64::from(self.generation) << 32 | u64::from(self.slot));
+        // Edge-triggered and for all that can come: registered once, never changed.
+        use epoll::EventFlags as Flags;
+        if epoll::add(&shared.epoll, &socket, data, Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET).is_err() {
+            return self.fail(FailureClass::Connect, shared, now);
+        }
+        self.socket = Some(socket);
+        self.phase = Phase::Connecting;
+        self.since = now;
+        self.draw_persistence(shared);
+    }
+
+    /// Decides how this connection will be used.
+    fn draw_persistence(&mut self, shared: &mut Shared) {
+        let persistence = &shared.plan.persistence;
+        let is_kept_alive = persistence.keep_alive_share >= 1.0 || shared.rng.f64() < persistence.keep_alive_share;
+        self.requests_left = if is_kept_alive { shared.rng.u32(persistence.requests.clone()) } else { 1 };
+        let is_http10 = persistence.http10_share > 0.0 && shared.rng.f64() < persistence.http10_share;
+        self.version = if is_http10 { Version::Http10 } else { Version::Http11 };
+    }
+
+    fn on_connected(&mut self, shared: &mut Shared, now: Nanos) {
+        let Some(socket) = &self.socket else { return };
+        if !matches!(sockopt::socket_error(socket), Ok(Ok(()))) {
+            return self.fail(FailureClass::Connect, shared, now);
+        }
+        if let Some(line) = shared.plan.line.filter(|line| line.latency > 0) {
+            // The handshake of TCP takes a round trip.
+            self.hold_sending(now + line.latency);
+        }
+        match &shared.plan.tls {
+            None => self.on_open(shared, now),
+            Some((config, name)) => match ClientConnection::new(config.clone(), name.clone()) {
+                Ok(tls) => {
+                    self.tls = Some(Box::new(tls));
+                    self.phase = Phase::Handshaking;
+                    self.encrypt();
+                }
+                Err(_) => self.fail(FailureClass::Tls, shared, now),
+            },
+        }
+    }
+
+    fn on_open(&mut self, shared: &mut Shared, now: Nanos) {
+        shared.record.connections += 1;
+        shared.record.connect.saturating_record(now - self.since);
+        self.phase = Phase::Open;
+        self.fill(shared, now);
+    }
+
+    /// Sends as many requests as there are and may be under way; all that go out together are written at once.
+    fn fill(&mut self, shared: &mut Shared, now: Nanos) {
+        if self.phase == Phase::Closed {
+            self.claimed = self.claimed.or_else(|| shared.claim(now));
+            return if self.claimed.is_some() { self.connect(shared, now) } else { self.idle(shared) };
+        }
+        // What the server closed already is not used any more: the end of the connection is read next.
+        if self.phase != Phase::Open || (self.is_peer_closed && self.in_flight.is_empty()) {
+            return;
+        }
+        shared.output.clear();
+        while self.in_flight.len() < shared.plan.pipeline && self.requests_left > 0 {
+            let Some(due) = self.claimed.take().or_else(|| shared.claim(now)) else { break };
+            let request = shared.workload.next(&mut shared.rng);
+            self.requests_left -= 1;
+            let form = Form { version: self.version, is_last: self.requests_left == 0 };
+            shared.output.extend_from_slice(shared.requests[request as usize].encoded(form));
+            let abort_after_bytes = match shared.plan.abort {
+                Some(abort) if shared.rng.f64() < abort.share => abort.after_bytes,
+                _ => u64::MAX,
+            };
+            self.in_flight.push_back(Exchange { request, due, sent: now, abort_after_bytes });
+        }
+        if !shared.output.is_empty() {
+            self.transmit(shared, now);
+        } else if self.in_flight.is_empty() {
+            self.idle(shared);
+        }
+    }
+
+    /// Waits for a request to fall due.
+    fn idle(&mut self, shared: &mut Shared) {
+        if shared.arrivals.is_open() && !self.is_idle {
+            self.is_idle = true;
+            shared.idle_slots.push_back(self.slot);
+        }
+    }
+
+    /// Sends what is in the thread's output buffer.
+    fn transmit(&mut self, shared: &mut Shared, now: Nanos) {
+        if let Some(tls) = &mut self.tls {
+            if std::io::Write::write_all(&mut tls.writer(), &shared.output).is_err() {
+                return self.fail(FailureClass::Tls, shared, now);
+            }
+            self.encrypt();
+            self.hold_sending(now + shared.plan.line.map_or(0, |line| line.latency / 2));
+            return self.flush(shared, now);
+        }
+        let is_direct = self.unsent.is_empty() && self.is_writable && shared.plan.line.is_none();
+        let Some(socket) = self.socket.as_ref().filter(|_| is_direct) else {
+            self.unsent.extend_from_slice(&shared.output);
+            self.hold_sending(now + shared.plan.line.map_or(0, |line| line.latency / 2));
+            return self.flush(shared, now);
+        };
+        let sent_bytes = match send(socket, &shared.output, SendFlags::NOSIGNAL) {
+            Ok(sent_bytes) => sent_bytes,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(_) => return self.fail(FailureClass::Write, shared, now),
+        };
+        shared.record.bytes_sent += sent_bytes as u64;
+        if sent_bytes < shared.output.len() {
+            self.unsent.extend_from_slice(&shared.output[sent_bytes..]);
+            self.flush(shared, now);
+        }
+    }
+
+    /// Nothing is sent before this time.
+    fn hold_sending(&mut self, until: Nanos) {
+        if let Some(credit) = &mut self.send_credit {
+            credit.begin(until);
+        }
+    }
+
+    /// Moves what TLS has to send to what is unsent.
+    fn encrypt(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            while tls.wants_write() {
+                // Writing to memory does not fail.
+                let _ = tls.write_tls(&mut self.unsent);
+            }
+        }
+    }
+
+    /// Sends what is unsent, as far as the socket and the line take it.
+    fn flush(&mut self, shared: &mut Shared, now: Nanos) {
+        while self.unsent_at < self.unsent.len() && self.is_writable {
+            let Some(socket) = &self.socket else { return };
+            let mut length = self.unsent.len() - self.unsent_at;
+            if let Some(credit) = &mut self.send_credit {
+                credit.begin(now);
+                let ready_at = credit.ready_at(Some(length as u64));
+                if now < ready_at {
+                    return self.set_timer(ready_at, shared);
+                }
+                length = length.min(usize::try_from(credit.allowed_bytes(now)).unwrap_or(usize::MAX));
+            }
+            match send(socket, &self.unsent[self.unsent_at..][..length], SendFlags::NOSIGNAL) {
+                Ok(sent_bytes) => {
+                    self.unsent_at += sent_bytes;
+                    shared.record.bytes_sent += sent_bytes as u64;
+                    if let Some(credit) = &mut self.send_credit {
+                        credit.pay(sent_bytes as u64);
+                    }
+                }
+                Err(Errno::AGAIN) => self.is_writable = false,
+                Err(Errno::INTR) => {}
+                Err(_) => return self.fail(FailureClass::Write, shared, now),
+            }
+        }
+        if self.unsent_at == self.unsent.len() {
+            self.unsent.clear();
+            self.unsent_at = 0;
+            if let Some(credit) = &mut self.send_credit {
+                credit.end();
+            }
+        }
+    }
+
+    /// Takes what the socket has, as far as the line lets it through.
+    fn read(&mut self, shared: &mut Shared, mut now: Nanos) {
+        let mut input = std::mem::take(&mut shared.input);
+        let generation = self.generation;
+        let mut reads = 0;
+        while self.is_readable && self.generation == generation {
+            if reads == READS_MAX {
+                self.set_timer(now, shared);
+                break;
+            }
+            reads += 1;
+            let Some(length) = self.receivable_bytes(input.len(), shared, now) else { break };
+            let Some(socket) = &self.socket else { break };
+            match recv(socket, &mut input[..length], RecvFlags::empty()) {
+                Ok((0, _)) => {
+                    self.is_readable = false;
+                    self.on_peer_closed(shared, now);
+                }
+                Ok((received_bytes, _)) => {
+                    now = shared.clock.now();
+                    // Fewer than asked for: that was all. What comes later makes a new event, but the end of the
+                    // connection may already have been told.
+                    if received_bytes < length && !self.is_peer_closed {
+                        self.is_readable = false;
+                    }
+                    if let Some(credit) = &mut self.receive_credit {
+                        credit.pay(received_bytes as u64);
+                        if received_bytes < length {
+                            credit.end();
+                        }
+                    }
+                    shared.record.bytes_received += received_bytes as u64;
+                    self.feed(&input[..received_bytes], shared, now);
+                }
+                Err(Errno::AGAIN) => {
+                    self.is_readable = false;
+                    if let Some(credit) = &mut self.receive_credit {
+                        credit.end();
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => {
+                    self.is_readable = false;
+                    self.on_peer_reset(shared, now);
+                }
+            }
+        }
+        shared.input = input;
+    }
+
+    /// How many bytes the line lets through now; `None`, and a timer set, if it is for later.
+    fn receivable_bytes(&mut self, length_max: usize, shared: &mut Shared, now: Nanos) -> Option<usize> {
+        let Some(credit) = &mut self.receive_credit else { return Some(length_max) };
+        credit.begin(match self.response_bytes {
+            0 => now + shared.plan.line.map_or(0, |line| line.latency / 2),
+            // Within a response the line was not idle for want of data; its buffer was only emptied faster than the server filled it.
+            _ => now.saturating_sub(LINE_SLACK),
+        });
+        // Before the head has come, the best guess at what is to come is what is there.
+        let available = || self.socket.as_ref().and_then(|socket| rustix::io::ioctl_fionread(socket).ok());
+        let expected = self.reader.expected_bytes().or_else(available);
+        if expected == Some(0) {
+            return Some(length_max); // The end of the connection, which weighs nothing.
+        }
+        let ready_at = credit.ready_at(expected);
+        if now < ready_at {
+            self.set_timer(ready_at, shared);
+            return None;
+        }
+        Some(usize::try_from(credit.allowed_bytes(now)).unwrap_or(usize::MAX).clamp(1, length_max))
+    }
+
+    fn set_timer(&mut self, at: Nanos, shared: &mut Shared) {
+        let at = if shared.plan.line.is_some() { at.next_multiple_of(LINE_TICK) } else { at };
+        if at < self.timer_at {
+            self.timer_at = at;
+            shared.timers.push(std::cmp::Reverse((at, self.slot)));
+        }
+    }
+
+    /// Takes bytes from the socket: decrypts them if need be.
+    fn feed(&mut self, bytes: &[u8], shared: &mut Shared, now: Nanos) {
+        let Some(mut tls) = self.tls.take() else { return self.feed_plain(bytes, shared, now) };
+        let generation = self.generation;
+        let mut plaintext = std::mem::take(&mut shared.plaintext);
+        let result = self.feed_tls(&mut tls, bytes, &mut plaintext, shared, now);
+        shared.plaintext = plaintext;
+        if self.generation != generation || self.socket.is_none() {
+            return; // This connection is over; the slot may be at the next.
+        }
+        self.tls = Some(tls);
+        if result.is_err() {
+            return self.fail(FailureClass::Tls, shared, now);
+        }
+        self.encrypt();
+        if self.phase == Phase::Handshaking && self.tls.as_ref().is_some_and(|tls| !tls.is_handshaking()) {
+            self.on_open(shared, now);
+        } else {
+            self.fill(shared, now);
+        }
+        self.flush(shared, now);
+    }
+
+    fn feed_tls(
+        &mut self,
+        tls: &mut ClientConnection,
+        mut bytes: &[u8],
+        plaintext: &mut [u8],
+        shared: &mut Shared,
+        now: Nanos,
+    ) -> Result<(), rustls::Error> {
+        let generation = self.generation;
+        while !bytes.is_empty() && self.generation == generation && self.socket.is_some() {
+            if !matches!(tls.read_tls(&mut bytes), Ok(1..)) {
+                break;
+            }
+            tls.process_new_packets()?;
+            while self.generation == generation && self.socket.is_some() {
+                // An error is "nothing more now" or a missing close_notify, which the framing of HTTP makes up for.
+                match std::io::Read::read(&mut tls.reader(), plaintext) {
+                    Ok(length @ 1..) => self.feed_plain(&plaintext[..length], shared, now),
+                    _ => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the bytes of responses.
+    fn feed_plain(&mut self, bytes: &[u8], shared: &mut Shared, now: Nanos) {
+        let mut rest = bytes;
+        while !rest.is_empty() && self.phase == Phase::Open {
+            let Some(exchange) = self.in_flight.front().copied() else {
+                // Nobody asked for this. The response it belongs to was counted, so it is the connection that ends.
+                return self.close_and_go_on(shared, now);
+            };
+            let index = exchange.request as usize;
+            let request = &shared.requests[index];
+            match self.reader.feed(rest, request, &mut shared.known_heads[index], &mut shared.scratch_head) {
+                Ok(Step::Incomplete) => {
+                    self.response_bytes += rest.len() as u64;
+                    if self.response_bytes >= exchange.abort_after_bytes {
+                        return self.abort(shared, now);
+                    }
+                    return;
+                }
+                Ok(Step::Complete { consumed_bytes }) => {
+                    self.response_bytes += consumed_bytes as u64;
+                    rest = &rest[consumed_bytes..];
+                    let is_too_long = !rest.is_empty() && self.in_flight.len() == 1;
+                    self.complete(is_too_long, shared, now);
+                }
+                Err(_) => return self.fail(FailureClass::Malformed, shared, now),
+            }
+        }
+        // With TLS, requests are sent once its state is back in place.
+        if self.tls.is_none() && shared.plan.tls.is_none() {
+            self.fill(shared, now);
+        }
+    }
+
+    /// The first response under way is whole.
+    fn complete(&mut self, is_too_long: bool, shared: &mut Shared, now: Nanos) {
+        let Some(exchange) = self.in_flight.pop_front() else { return };
+        let finished = self.reader.finish(&shared.requests[exchange.request as usize]);
+        let response_bytes = std::mem::take(&mut self.response_bytes);
+        shared.active -= 1;
+        let record = &mut shared.record;
+        record.statuses[usize::from(finished.status / 100).min(9)] += 1;
+        match finished.verdict.or(is_too_long.then_some(FailureClass::Length)) {
+            Some(class) => record.fail(class),
+            None => {
+                record.served += 1;
+                record.latency.saturating_record(now.saturating_sub(exchange.due));
+                if shared.arrivals.is_open() {
+                    record.service.saturating_record(now - exchange.sent);
+                }
+                self.usage.bytes += response_bytes;
+                self.usage.busy += now - exchange.sent;
+            }
+        }
+        if !finished.is_persistent || is_too_long || (self.requests_left == 0 && self.in_flight.is_empty()) {
+            // What was pipelined behind it won't be answered, and the server said so: sent again elsewhere.
+            for exchange in self.in_flight.drain(..) {
+                shared.give_back(exchange.due);
+            }
+            if is_too_long || self.is_peer_closed {
+                return self.close_and_go_on(shared, now);
+            }
+            self.phase = Phase::Closing;
+            self.since = now;
+        }
+    }
+
+    fn on_peer_closed(&mut self, shared: &mut Shared, now: Nanos) {
+        if self.phase == Phase::Open && !self.in_flight.is_empty() && self.reader.on_close() {
+            self.is_peer_closed = true;
+            return self.complete(false, shared, now);
+        }
+        self.on_peer_reset(shared, now);
+    }
+
+    fn on_peer_reset(&mut self, shared: &mut Shared, now: Nanos) {
+        match self.phase {
+            Phase::Open if !self.in_flight.is_empty() || self.claimed.is_some() => {
+                self.fail(FailureClass::EarlyClose, shared, now);
+            }
+            Phase::Handshaking => self.fail(FailureClass::Tls, shared, now),
+            Phase::Connecting => self.fail(FailureClass::Connect, shared, now),
+            _ => self.close_and_go_on(shared, now),
+        }
+    }
+
+    /// Breaks off a request on purpose; others pipelined behind it are sent again elsewhere.
+    fn abort(&mut self, shared: &mut Shared, now: Nanos) {
+        if self.in_flight.pop_front().is_some() {
+            shared.active -= 1;
+            shared.record.aborted += 1;
+        }
+        for exchange in self.in_flight.drain(..) {
+            shared.give_back(exchange.due);
+        }
+        self.close_and_go_on(shared, now);
+    }
+
+    /// Counts all requests on this connection as failed, and goes on with a new one.
+    fn fail(&mut self, class: FailureClass, shared: &mut Shared, now: Nanos) {
+        let failed = self.in_flight.len() + usize::from(self.claimed.take().is_some());
+        self.in_flight.clear();
+        for _ in 0..failed {
+            shared.active -= 1;
+            shared.record.fail(class);
+        }
+        self.close();
+        if class == FailureClass::Connect {
+            self.rests_until = now + REST;
+            self.set_timer(self.rests_until, shared);
+        } else {
+            self.go_on(shared, now);
+        }
+    }
+
+    fn close_and_go_on(&mut self, shared: &mut Shared, now: Nanos) {
+        self.close();
+        self.go_on(shared, now);
+    }
+
+    fn go_on(&mut self, shared: &mut Shared, now: Nanos) {
+        if !self.is_idle {
+            self.fill(shared, now);
+        }
+    }
+
+    fn close(&mut self) {
+        self.socket = None;
+        self.tls = None;
+        self.generation = self.generation.wrapping_add(1);
+        self.phase = Phase::Closed;
+        (self.is_readable, self.is_writable, self.is_peer_closed) = (false, false, false);
+        self.unsent.clear();
+        self.unsent_at = 0;
+        self.response_bytes = 0;
+        self.reader.reset();
+        for credit in [&mut self.receive_credit, &mut self.send_credit].into_iter().flatten() {
+            credit.end();
+        }
+    }
+}

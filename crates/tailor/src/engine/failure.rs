@@ -1,0 +1,105 @@
+//! How a request can fail.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! failure_classes {
+    ($($(#[$doc:meta])* $class:ident = $name:literal;)*) => {
+        /// The class of a failed request. Each failed request is counted in exactly one, and never as served.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum FailureClass { $($(#[$doc])* $class,)* }
+
+        impl FailureClass {
+            /// All of them, in the order of the report.
+            pub const ALL: &[Self] = &[$(Self::$class,)*];
+
+            /// The name in reports.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$class => $name,)* }
+            }
+        }
+    };
+}
+
+failure_classes! {
+    /// No connection: refused, unreachable, no port or descriptor left.
+    Connect = "failed connect";
+    /// The TLS handshake or a TLS record failed.
+    Tls = "TLS failure";
+    /// The server closed or reset the connection before the response was whole.
+    EarlyClose = "early close";
+    /// The request could not be written.
+    Write = "write failure";
+    /// Connecting or the response took longer than allowed.
+    TimeOut = "time-out";
+    /// What came is not an HTTP response.
+    Malformed = "malformed response";
+    /// A status that was not expected.
+    Status = "wrong status";
+    /// A content length that was not expected, or more bytes than announced.
+    Length = "wrong length";
+    /// A field is missing or has another value.
+    Field = "wrong field";
+    /// Other content than expected.
+    Body = "wrong body";
+}
+
+/// Failed requests, by class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Failures([u64; FailureClass::ALL.len()]);
+
+impl Failures {
+    /// Counts one.
+    pub fn add(&mut self, class: FailureClass) {
+        self.0[class as usize] += 1;
+    }
+
+    /// How many there are of a class.
+    pub fn of(&self, class: FailureClass) -> u64 {
+        self.0[class as usize]
+    }
+
+    /// How many there are.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Adds others to them.
+    pub fn merge(&mut self, other: &Self) {
+        for (count, more) in self.0.iter_mut().zip(other.0) {
+            *count += more;
+        }
+    }
+
+    /// The classes that occurred, with their counts.
+    pub fn iter(&self) -> impl Iterator<Item = (FailureClass, u64)> {
+        FailureClass::ALL.iter().map(|&class| (class, self.of(class))).filter(|&(_, count)| count > 0)
+    }
+}
+
+impl Serialize for Failures {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(FailureClass::ALL.iter().map(|class| (class.name(), self.of(*class))))
+    }
+}
+
+impl<'de> Deserialize<'de> for Failures {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let counts = std::collections::BTreeMap::<String, u64>::deserialize(deserializer)?;
+        let mut failures = Self::default();
+        for class in FailureClass::ALL {
+            failures.0[*class as usize] = counts.get(class.name()).copied().unwrap_or(0);
+        }
+        Ok(failures)
+    }
+}
+
+impl schemars::JsonSchema for Failures {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Failures".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        std::collections::BTreeMap::<String, u64>::json_schema(generator)
+    }
+}

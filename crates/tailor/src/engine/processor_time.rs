@@ -1,0 +1,55 @@
+//! Processor time of the calling thread, split into user and system.
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::clock::{Nanos, SECOND};
+
+/// Processor time, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessorTime {
+    /// All of it, exactly.
+    pub total: Nanos,
+    /// In user space, as the kernel's statistics divide it.
+    pub user: Nanos,
+    /// In the kernel.
+    pub system: Nanos,
+}
+
+impl ProcessorTime {
+    /// What the calling thread has used.
+    pub(crate) fn of_thread() -> Self {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        let total = time.tv_sec as u64 * SECOND + time.tv_nsec as u64;
+        let (user, system) = thread_ticks().unwrap_or_default();
+        // The kernel counts user and system in ticks; their ratio divides the exact total.
+        let user = if user + system == 0 {
+            0
+        } else {
+            (u128::from(total) * u128::from(user) / u128::from(user + system)) as u64
+        };
+        Self { total, user, system: total - user }
+    }
+
+    /// The time since an earlier reading.
+    pub fn since(self, earlier: Self) -> Self {
+        let total = self.total.saturating_sub(earlier.total);
+        let user = self.user.saturating_sub(earlier.user).min(total);
+        Self { total, user, system: total - user }
+    }
+}
+
+impl std::ops::AddAssign for ProcessorTime {
+    fn add_assign(&mut self, other: Self) {
+        self.total += other.total;
+        self.user += other.user;
+        self.system += other.system;
+    }
+}
+
+/// User and system time of the calling thread in ticks: fields 14 and 15 of proc_pid_stat(5).
+fn thread_ticks() -> Option<(u64, u64)> {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").ok()?;
+    // The second field is a name in brackets that may hold spaces.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}

@@ -1,0 +1,93 @@
+//! What a thread counts, interval by interval.
+
+use hdrhistogram::Histogram;
+
+use super::clock::{Nanos, SECOND};
+use super::failure::{FailureClass, Failures};
+
+/// Longest time a histogram tells from longer ones.
+const LATENCY_MAX: Nanos = 3600 * SECOND;
+
+/// Counts and histograms of a time: of a thread's interval first, then merged. Times are in nanoseconds, with three
+/// significant digits.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Responses that passed all checks.
+    pub served: u64,
+    /// Failed requests by class.
+    pub failures: Failures,
+    /// Requests that the client broke off on purpose.
+    pub aborted: u64,
+    /// Responses by the first digit of their status, from 1xx at index 1.
+    pub statuses: [u64; 10],
+    /// Connections established.
+    pub connections: u64,
+    /// Bytes of payload received, heads included.
+    pub bytes_received: u64,
+    /// Bytes of payload sent.
+    pub bytes_sent: u64,
+    /// Time from when a request was due to the last byte of its response.
+    pub latency: Histogram<u64>,
+    /// Open loop: time from when a request was sent to the last byte of its response, which hides the wait before.
+    pub service: Histogram<u64>,
+    /// Open loop: how late requests were started.
+    pub lag: Histogram<u64>,
+    /// Time to establish a connection, TLS included.
+    pub connect: Histogram<u64>,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        // The bounds are constants within what the crate allows.
+        let histogram = || Histogram::new_with_bounds(1, LATENCY_MAX, 3).expect("valid bounds");
+        Self {
+            served: 0,
+            failures: Failures::default(),
+            aborted: 0,
+            statuses: [0; 10],
+            connections: 0,
+            bytes_received: 0,
+            bytes_sent: 0,
+            latency: histogram(),
+            service: histogram(),
+            lag: histogram(),
+            connect: histogram(),
+        }
+    }
+}
+
+impl Record {
+    /// Counts a request that failed.
+    pub(crate) fn fail(&mut self, class: FailureClass) {
+        self.failures.add(class);
+    }
+
+    /// Requests that came to an end.
+    pub fn finished(&self) -> u64 {
+        self.served + self.failures.total() + self.aborted
+    }
+
+    /// Adds another time's counts.
+    pub fn merge(&mut self, other: &Self) {
+        self.served += other.served;
+        self.failures.merge(&other.failures);
+        self.aborted += other.aborted;
+        for (count, more) in self.statuses.iter_mut().zip(other.statuses) {
+            *count += more;
+        }
+        self.connections += other.connections;
+        self.bytes_received += other.bytes_received;
+        self.bytes_sent += other.bytes_sent;
+        let pairs = [
+            (&mut self.latency, &other.latency),
+            (&mut self.service, &other.service),
+            (&mut self.lag, &other.lag),
+            (&mut self.connect, &other.connect),
+        ];
+        for (histogram, more) in pairs {
+            if !more.is_empty() {
+                histogram.add(more).expect("the same bounds");
+            }
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Reading responses: every byte is parsed or compared, none is skipped.
+
+use wire::h1::{
+    BodyDecoder, BodyFraming, BodyLimits, HeadLimits, MalformedResponse, ResponseFraming, ResponseHead,
+    parse_response_head,
+};
+
+use super::check::BodyJudge;
+use super::failure::FailureClass;
+use super::workload::Request;
+
+const HEAD_LIMITS: HeadLimits = HeadLimits { head_bytes_max: 64 << 10, fields_max: 256, target_bytes_max: 0 };
+const BODY_LIMITS: BodyLimits =
+    BodyLimits { body_bytes_max: u64::MAX, extension_bytes_max: 1 << 20, trailer_bytes_max: 64 << 10 };
+
+/// What a head said.
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    status: u16,
+    framing: ResponseFraming,
+    is_persistent: bool,
+    verdict: Option<FailureClass>,
+}
+
+/// The last head that answered a request, and what it said. One that is the same byte for byte says the same, so it need
+/// not be parsed; servers send the same head to the same request until their Date moves on, once a second.
+#[derive(Debug, Default)]
+pub(crate) struct KnownHead {
+    bytes: Vec<u8>,
+    outcome: Option<Outcome>,
+}
+
+/// Reads one response after the other.
+#[derive(Debug, Default)]
+pub(crate) struct ResponseReader {
+    awaiting: Awaiting,
+    /// The beginning of a head whose end has not come.
+    partial: Vec<u8>,
+    outcome: Option<Outcome>,
+    content_bytes: u64,
+    judge: BodyJudge,
+}
+
+#[derive(Debug, Default)]
+enum Awaiting {
+    #[default]
+    Head,
+    /// So many bytes of content.
+    Content(u64),
+    Chunks(BodyDecoder),
+    Close,
+}
+
+/// What became of the input.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// All was taken, and more is to come.
+    Incomplete,
+    /// The response is whole after so many bytes of the input.
+    Complete {
+        /// Bytes of the input that belong to it.
+        consumed_bytes: usize,
+    },
+}
+
+/// A whole response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Finished {
+    pub(crate) status: u16,
+    pub(crate) is_persistent: bool,
+    pub(crate) verdict: Option<FailureClass>,
+}
+
+impl ResponseReader {
+    /// Takes the next bytes of the response to `request`.
+    pub(crate) fn feed(
+        &mut self,
+        input: &[u8],
+        request: &Request,
+        known: &mut KnownHead,
+        scratch: &mut ResponseHead,
+    ) -> Result<Step, MalformedResponse> {
+        let mut at = 0;
+        while let Awaiting::Head = self.awaiting {
+            match self.read_head(&input[at..], request, known, scratch)? {
+                Some(taken_bytes) => at += taken_bytes,
+                None => return Ok(Step::Incomplete),
+            }
+        }
+        let content_at = at;
+        let is_complete = match &mut self.awaiting {
+            Awaiting::Head => false,
+            Awaiting::Content(remaining) => {
+                let length = usize::try_from(*remaining).unwrap_or(usize::MAX).min(input.len() - at);
+                *remaining -= length as u64;
+                at += length;
+                self.judge.update(request.check.body.as_ref(), &input[content_at..at]);
+                self.content_bytes += length as u64;
+                *remaining == 0
+            }
+            Awaiting::Close => {
+                at = input.len();
+                self.judge.update(request.check.body.as_ref(), &input[content_at..]);
+                self.content_bytes += (at - content_at) as u64;
+                false
+            }
+            Awaiting::Chunks(decoder) => {
+                let mut is_complete = false;
+                while at < input.len() && !is_complete {
+                    let decoded = decoder
+                        .decode(&input[at..], &BODY_LIMITS)
+                        .map_err(|refusal| MalformedResponse(refusal.reason))?;
+                    let content = &input[at..][decoded.content];
+                    self.judge.update(request.check.body.as_ref(), content);
+                    self.content_bytes += content.len() as u64;
+                    at += decoded.consumed_bytes;
+                    is_complete = decoded.is_complete;
+                }
+                is_complete
+            }
+        };
+        Ok(if is_complete { Step::Complete { consumed_bytes: at } } else { Step::Incomplete })
+    }
+
+    /// The server closed the connection: the end of a response without other framing. Returns whether it is whole.
+    pub(crate) fn on_close(&self) -> bool {
+        matches!(self.awaiting, Awaiting::Close)
+    }
+
+    /// Bytes of content that are still to come, if it is known.
+    pub(crate) fn expected_bytes(&self) -> Option<u64> {
+        match self.awaiting {
+            Awaiting::Content(remaining) => Some(remaining),
+            _ => None,
+        }
+    }
+
+    /// The verdict on the whole response; the reader is ready for the next.
+    pub(crate) fn finish(&mut self, request: &Request) -> Finished {
+        let outcome = self.outcome.take();
+        self.awaiting = Awaiting::Head;
+        let body = self.judge.finish(request.check.body.as_ref());
+        let length = match outcome {
+            // The announced length was judged with the head; HEAD and 304 announce one without content.
+            Some(Outcome {
+                framing: ResponseFraming::Delimited(BodyFraming::Length(_) | BodyFraming::None), ..
+            }) => None,
+            _ => request.check.judge_length(self.content_bytes),
+        };
+        self.content_bytes = 0;
+        match outcome {
+            Some(outcome) => Finished {
+                status: outcome.status,
+                is_persistent: outcome.is_persistent,
+                verdict: outcome.verdict.or(length).or(body),
+            },
+            None => Finished { status: 0, is_persistent: false, verdict: Some(FailureClass::Malformed) },
+        }
+    }
+
+    /// Forgets a response that won't be whole.
+    pub(crate) fn reset(&mut self) {
+        self.awaiting = Awaiting::Head;
+        self.partial.clear();
+        self.outcome = None;
+        self.content_bytes = 0;
+        self.judge = BodyJudge::Unchecked;
+    }
+
+    /// Reads a head, which may have begun earlier; returns how many bytes of the input belong to it once it is whole.
+    fn read_head(
+        &mut self,
+        input: &[u8],
+        request: &Request,
+        known: &mut KnownHead,
+        scratch: &mut ResponseHead,
+    ) -> Result<Option<usize>, MalformedResponse> {
+        if self.partial.is_empty() {
+            if let Some(outcome) = known.outcome.filter(|_| input.starts_with(&known.bytes)) {
+                self.begin(outcome, request);
+                return Ok(Some(known.bytes.len()));
+            }
+            let length = self.parse_head(input, request, known, scratch)?;
+            if length.is_none() {
+                self.partial.extend_from_slice(input);
+            }
+            return Ok(length);
+        }
+        let earlier_bytes = self.partial.len();
+        let mut whole = std::mem::take(&mut self.partial);
+        whole.extend_from_slice(input);
+        let length = self.parse_head(&whole, request, known, scratch)?;
+        if length.is_none() {
+            self.partial = whole;
+        }
+        // The earlier bytes alone were no whole head, so it ends behind them.
+        Ok(length.map(|length| length - earlier_bytes))
+    }
+
+    fn parse_head(
+        &mut self,
+        bytes: &[u8],
+        request: &Request,
+        known: &mut KnownHead,
+        head: &mut ResponseHead,
+    ) -> Result<Option<usize>, MalformedResponse> {
+        let Some(length) = parse_response_head(bytes, head, &HEAD_LIMITS)? else { return Ok(None) };
+        if head.status.code() < 200 {
+            return match head.status.code() {
+                101 => Err(MalformedResponse("switched protocols without being asked")),
+                _ => Ok(Some(length)), // An interim response (RFC 9110, section 15.2): the final one follows.
+            };
+        }
+        let framing = head.framing(bytes, request.method)?;
+        let announced_bytes = match framing {
+            ResponseFraming::Delimited(BodyFraming::Length(length)) => Some(length),
+            ResponseFraming::Delimited(BodyFraming::None) => Some(0),
+            _ => None,
+        };
+        let outcome = Outcome {
+            status: head.status.code(),
+            framing,
+            is_persistent: head.is_persistent(bytes) && framing != ResponseFraming::UntilClose,
+            verdict: request.check.judge_head(head, bytes, announced_bytes),
+        };
+        known.bytes.clear();
+        known.bytes.extend_from_slice(&bytes[..length]);
+        known.outcome = Some(outcome);
+        self.begin(outcome, request);
+        Ok(Some(length))
+    }
+
+    fn begin(&mut self, outcome: Outcome, request: &Request) {
+        self.outcome = Some(outcome);
+        self.judge = BodyJudge::new(request.check.body.as_ref());
+        self.awaiting = match outcome.framing {
+            ResponseFraming::UntilClose => Awaiting::Close,
+            ResponseFraming::Delimited(framing) => match BodyDecoder::new(framing) {
+                None => Awaiting::Content(0),
+                Some(BodyDecoder::Length(length)) => Awaiting::Content(length),
+                Some(decoder) => Awaiting::Chunks(decoder),
+            },
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::check::{BodyCheck, Check};
+    use wire::http::Fields;
+
+    fn request(method: &str, check: Check) -> Request {
+        Request::new(method, "/", &Fields::new(), b"", check)
+    }
+
+    /// The verdicts on the responses in `input`, fed in pieces of `step` bytes, or `Malformed`.
+    fn read(request: &Request, input: &[u8], step: usize) -> Vec<Finished> {
+        let (mut reader, mut known, mut scratch) = Default::default();
+        let mut finished = Vec::new();
+        for piece in input.chunks(step) {
+            let mut rest = piece;
+            while !rest.is_empty() {
+                match ResponseReader::feed(&mut reader, rest, request, &mut known, &mut scratch) {
+                    Ok(Step::Incomplete) => break,
+                    Ok(Step::Complete { consumed_bytes }) => {
+                        finished.push(reader.finish(request));
+                        rest = &rest[consumed_bytes..];
+                    }
+                    Err(_) => {
+                        finished.push(Finished {
+                            status: 0,
+                            is_persistent: false,
+                            verdict: Some(FailureClass::Malformed),
+                        });
+                        return finished;
+                    }
+                }
+            }
+        }
+        if reader.on_close() {
+            finished.push(reader.finish(request));
+        }
+        finished
+    }
+
+    fn check(request: &Request, input: &str, expect: &[(u16, bool, Option<FailureClass>)]) {
+        for step in [input.len(), 1, 2, 7] {
+            let finished: Vec<_> = read(request, input.as_bytes(), step)
+                .iter()
+                .map(|finished| (finished.status, finished.is_persistent, finished.verdict))
+                .collect();
+            assert_eq!(finished, expect, "{input:?} in pieces of {step}");
+        }
+    }
+
+    #[test]
+    fn responses() {
+        let get = request("GET", Check::default());
+        let ok = (200, true, None);
+        check(&get, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab", &[ok]);
+        check(&get, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 204 x\r\n\r\n", &[ok, (204, true, None)]);
+        check(&get, &"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na".repeat(3), &[ok, ok, ok]);
+        check(&get, "HTTP/1.1 103 x\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab", &[ok]);
+        check(&get, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n", &[ok]);
+        check(&get, "HTTP/1.1 200 OK\r\n\r\nuntil the end", &[(200, false, None)]);
+        check(&get, "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nab", &[(200, false, None)]);
+        check(&get, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", &[]);
+        check(&get, "HTTP/1.1 500 No\r\nContent-Length: 1\r\n\r\na", &[(500, true, Some(FailureClass::Status))]);
+        check(&get, "HTTQ", &[(0, false, Some(FailureClass::Malformed))]);
+        check(&request("HEAD", Check::default()), "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", &[ok]);
+    }
+
+    #[test]
+    fn checks() {
+        let fails = |class| [(200, true, Some(class))];
+        let length = request("GET", Check { length_bytes: Some(2), ..Check::default() });
+        check(&length, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab", &[(200, true, None)]);
+        check(&length, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", &fails(FailureClass::Length));
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n";
+        check(&length, chunked, &fails(FailureClass::Length));
+        let body = request("GET", Check { body: Some(BodyCheck::bytes(*b"ab")), ..Check::default() });
+        check(&body, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab", &[(200, true, None)]);
+        check(&body, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\naB", &fails(FailureClass::Body));
+        check(&body, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", &fails(FailureClass::Body));
+        let fields = vec![(b"x-a".to_vec(), Some(b"1".to_vec())), (b"x-b".to_vec(), None)];
+        let field = request("GET", Check { fields, ..Check::default() });
+        check(&field, "HTTP/1.1 200 OK\r\nX-A: 1\r\nX-B: 2\r\nContent-Length: 0\r\n\r\n", &[(200, true, None)]);
+        check(&field, "HTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Length: 0\r\n\r\n", &fails(FailureClass::Field));
+    }
+}

@@ -1,0 +1,95 @@
+//! What the connections of a thread share.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use wire::h1::ResponseHead;
+
+use super::arrivals::Arrivals;
+use super::clock::{Clock, Nanos};
+use super::connect::Connector;
+use super::failure::FailureClass;
+use super::plan::Plan;
+use super::recorder::Record;
+use super::response::KnownHead;
+use super::workload::{Request, Workload};
+
+/// Bytes taken from a socket at once.
+const INPUT_BYTES: usize = 128 << 10;
+
+/// What the connections of a thread share: nothing here is kept once for each connection.
+pub(crate) struct Shared {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) clock: Clock,
+    pub(crate) epoll: OwnedFd,
+    pub(crate) rng: Rng,
+    pub(crate) connector: Connector,
+    pub(crate) workload: Workload,
+    pub(crate) requests: Arc<[Request]>,
+    pub(crate) known_heads: Vec<KnownHead>,
+    pub(crate) scratch_head: ResponseHead,
+    pub(crate) input: Vec<u8>,
+    /// Content of TLS records.
+    pub(crate) plaintext: Vec<u8>,
+    pub(crate) output: Vec<u8>,
+    pub(crate) arrivals: Arrivals,
+    /// Requests that were claimed and have not come to an end.
+    pub(crate) active: u64,
+    /// Open loop: slots that wait for a request to fall due, the one that waits longest first.
+    pub(crate) idle_slots: VecDeque<u32>,
+    pub(crate) timers: BinaryHeap<Reverse<(Nanos, u32)>>,
+    pub(crate) record: Record,
+}
+
+impl Shared {
+    pub(crate) fn new(plan: &Arc<Plan>, clock: Clock, epoll: OwnedFd, thread: usize, requests_max: u64) -> Self {
+        let workload = plan.workload.for_thread(thread, plan.threads);
+        let requests = Arc::clone(workload.requests());
+        Self {
+            clock,
+            epoll,
+            rng: Rng::new(),
+            connector: Connector::new(plan),
+            known_heads: requests.iter().map(|_| KnownHead::default()).collect(),
+            requests,
+            workload,
+            scratch_head: ResponseHead::default(),
+            input: vec![0; INPUT_BYTES],
+            plaintext: if plan.tls.is_some() { vec![0; INPUT_BYTES] } else { Vec::new() },
+            output: Vec::with_capacity(16 << 10),
+            arrivals: Arrivals::new(plan.pace.clone(), thread, plan.threads, requests_max),
+            active: 0,
+            idle_slots: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            record: Record::default(),
+            plan: Arc::clone(plan),
+        }
+    }
+
+    /// Takes a request that is due.
+    pub(crate) fn claim(&mut self, now: Nanos) -> Option<Nanos> {
+        loop {
+            let due = self.arrivals.claim(now, &mut self.rng)?;
+            if self.arrivals.is_open() {
+                let lag = now.saturating_sub(due);
+                self.record.lag.saturating_record(lag);
+                if lag > super::clock::nanos(self.plan.time_out) {
+                    // Its user gave up before a connection was free.
+                    self.record.fail(FailureClass::TimeOut);
+                    continue;
+                }
+            }
+            self.active += 1;
+            return Some(due);
+        }
+    }
+
+    /// Takes back a claim that was not used.
+    pub(crate) fn give_back(&mut self, due: Nanos) {
+        self.active -= 1;
+        self.arrivals.give_back(due);
+    }
+}

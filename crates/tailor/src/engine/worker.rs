@@ -1,0 +1,303 @@
+//! A thread of the load generator: one epoll loop over its connections.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+
+use super::clock::{Clock, MILLISECOND, Nanos, SECOND, nanos};
+use super::connection::{Connection, LineUsage};
+use super::plan::Plan;
+use super::processor_time::ProcessorTime;
+use super::recorder::Record;
+use super::shared::Shared;
+
+/// Events taken from the kernel at once.
+const EVENTS_MAX: usize = 256;
+/// How often time-outs are looked for.
+const CHECK_INTERVAL: Nanos = 50 * MILLISECOND;
+/// Open loop: time to connect before the first request is due.
+const SETTLE: Nanos = 200 * MILLISECOND;
+/// Open loop: a wait shorter than this is spent awake, as the kernel may wake us too late otherwise.
+const SPIN_MAX: Nanos = 60_000;
+
+/// What a thread tells at the end of each interval.
+#[derive(Debug)]
+pub(crate) struct Message {
+    /// The number of the interval; `None` for the last word, with what came since the last interval ended.
+    pub(crate) interval: Option<u64>,
+    /// When it ended.
+    pub(crate) end: Nanos,
+    pub(crate) record: Record,
+    pub(crate) processor_time: ProcessorTime,
+    /// Time spent awake on purpose, waiting for a request to fall due.
+    pub(crate) spin: Nanos,
+    pub(crate) summary: Option<Summary>,
+}
+
+/// What a thread tells at the end of the run.
+#[derive(Debug, Default)]
+pub(crate) struct Summary {
+    pub(crate) lines: Vec<LineUsage>,
+    /// Requests under way when the time was over.
+    pub(crate) unfinished: u64,
+    pub(crate) sources: usize,
+    pub(crate) port_shortages: u64,
+    pub(crate) descriptor_shortages: u64,
+    /// Responses served before the time was over; the open loop serves some after it.
+    pub(crate) served_in_time: u64,
+    /// Processor time without spinning, as a share of the time counted.
+    pub(crate) busy_share: f64,
+}
+
+/// The part of a run that all threads know.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) clock: Clock,
+    /// Set to end the run early.
+    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) messages: Sender<Message>,
+}
+
+impl Run {
+    /// When counting begins.
+    pub(crate) fn counting_start(&self) -> Nanos {
+        let is_open = !matches!(self.plan.pace, super::arrivals::Pace::Closed);
+        nanos(self.plan.warm_up) + if is_open { SETTLE } else { 0 }
+    }
+
+    /// When no further request begins.
+    pub(crate) fn counting_end(&self) -> Nanos {
+        self.plan.duration.map_or(Nanos::MAX, |duration| self.counting_start().saturating_add(nanos(duration)))
+    }
+}
+
+/// A thread of the load generator.
+pub(crate) struct Worker {
+    run: Run,
+    connections: Vec<Connection>,
+    shared: Shared,
+    end: Nanos,
+    next_check: Nanos,
+    next_interval: Nanos,
+    intervals: u64,
+    is_warm: bool,
+    processor_time: ProcessorTime,
+    spin: Nanos,
+    /// Sums over the intervals told so far.
+    told: Told,
+}
+
+/// Sums over the intervals that a thread told of.
+#[derive(Debug, Default)]
+struct Told {
+    served: u64,
+    busy: Nanos,
+    served_in_time: Option<u64>,
+}
+
+impl Worker {
+    /// The worker of thread `thread`, with its part of the connections and requests.
+    pub(crate) fn new(run: Run, thread: usize) -> rustix::io::Result<Self> {
+        let plan = &run.plan;
+        let part = |whole: u64| whole / plan.threads as u64 + u64::from((thread as u64) < whole % plan.threads as u64);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let requests_max = plan.requests_max.map_or(u64::MAX, part);
+        let shared = Shared::new(plan, run.clock, epoll, thread, requests_max);
+        let connections =
+            (0..part(plan.connections as u64) as u32).map(|slot| Connection::new(slot, &shared)).collect();
+        Ok(Self {
+            end: run.counting_end(),
+            next_check: 0,
+            next_interval: run.counting_start(),
+            intervals: 0,
+            is_warm: false,
+            processor_time: ProcessorTime::default(),
+            spin: 0,
+            told: Told::default(),
+            connections,
+            shared,
+            run,
+        })
+    }
+
+    /// Runs to the end, and reports on the way.
+    pub(crate) fn run(mut self) {
+        // An open loop that is woken late by default (50 us of timer slack) would miss its times.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        self.processor_time = ProcessorTime::of_thread();
+        let start = self.run.counting_start() - nanos(self.run.plan.warm_up);
+        self.shared.arrivals.start(start, self.end, &mut self.shared.rng);
+        self.start_connections();
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
+        loop {
+            let mut now = self.shared.clock.now();
+            if now >= self.next_check || self.is_done(now) {
+                self.check(now);
+                if self.is_over(now) {
+                    break;
+                }
+            }
+            self.dispatch(now);
+            self.run_timers(now);
+            let timeout = self.timeout();
+            match epoll::wait(&self.shared.epoll, &mut events, Some(&timeout)) {
+                Ok((ready, _)) => {
+                    let woken = self.shared.clock.now();
+                    if ready.is_empty() && timeout == ZERO {
+                        self.spin += woken - now;
+                    }
+                    now = woken;
+                    for event in ready.iter() {
+                        let (data, flags) = (event.data.u64(), event.flags);
+                        let connection = &mut self.connections[data as u32 as usize];
+                        if connection.is_current((data >> 32) as u32) {
+                            connection.on_event(flags, &mut self.shared, now);
+                        }
+                    }
+                }
+                Err(Errno::INTR) => {}
+                // Nothing else can fail here but our own arguments.
+                Err(_) => break,
+            }
+        }
+        self.finish();
+    }
+
+    /// All at once, or spread over the ramp.
+    fn start_connections(&mut self) {
+        let ramp = nanos(self.run.plan.ramp_up);
+        let count = self.connections.len() as u64;
+        let now = self.shared.clock.now();
+        for (slot, connection) in self.connections.iter_mut().enumerate() {
+            if ramp == 0 {
+                connection.start(&mut self.shared, now);
+            } else {
+                let at = now + ramp * slot as u64 / count;
+                self.shared.timers.push(std::cmp::Reverse((at, slot as u32)));
+            }
+        }
+    }
+
+    /// Open loop: gives requests that are due to slots that are free.
+    fn dispatch(&mut self, now: Nanos) {
+        while self.shared.arrivals.next_due().is_some_and(|due| due <= now) {
+            let Some(slot) = self.shared.idle_slots.pop_front() else { return };
+            // The time of each start is its own: many may start here.
+            let now = self.shared.clock.now();
+            self.connections[slot as usize].wake(&mut self.shared, now);
+        }
+    }
+
+    fn run_timers(&mut self, now: Nanos) {
+        while let Some(&std::cmp::Reverse((at, slot))) = self.shared.timers.peek() {
+            if at > now {
+                return;
+            }
+            self.shared.timers.pop();
+            self.connections[slot as usize].on_timer(&mut self.shared, now);
+        }
+    }
+
+    /// How long to wait for events.
+    fn timeout(&mut self) -> Timespec {
+        let now = self.shared.clock.now();
+        let timer = self.shared.timers.peek().map_or(Nanos::MAX, |timer| timer.0.0);
+        let mut wait = timer.min(self.next_check).saturating_sub(now);
+        if !self.shared.idle_slots.is_empty()
+            && let Some(due) = self.shared.arrivals.next_due()
+        {
+            let until_due = due.saturating_sub(now);
+            // Asleep at first, awake for the last bit.
+            wait = wait.min(until_due.saturating_sub(SPIN_MAX));
+        }
+        Timespec { tv_sec: (wait / SECOND) as i64, tv_nsec: (wait % SECOND) as i64 }
+    }
+
+    /// Looks for time-outs and the end of an interval.
+    fn check(&mut self, now: Nanos) {
+        for connection in &mut self.connections {
+            connection.check_time(&mut self.shared, now);
+        }
+        if now >= self.end && self.told.served_in_time.is_none() {
+            self.told.served_in_time = Some(self.told.served + self.shared.record.served);
+        }
+        if now >= self.next_interval {
+            self.end_interval(now);
+        }
+        self.next_check = (now + CHECK_INTERVAL).min(self.next_interval).min(self.end.max(now + 1));
+    }
+
+    /// Whether all requests there were to be have come to an end.
+    fn is_done(&self, now: Nanos) -> bool {
+        self.shared.active == 0 && self.shared.arrivals.is_over(now)
+    }
+
+    /// Whether the run is over. The closed loop is cut off at its end; the open loop waits for what was due before, so
+    /// that a server that stalls at the end can't hide it.
+    fn is_over(&self, now: Nanos) -> bool {
+        let is_cut_off = now >= self.end && !self.shared.arrivals.is_open();
+        is_cut_off || self.is_done(now) || self.run.stop.load(Ordering::Relaxed)
+    }
+
+    fn end_interval(&mut self, now: Nanos) {
+        let is_warm = std::mem::replace(&mut self.is_warm, true);
+        self.next_interval += nanos(self.run.plan.interval.max(Duration::from_millis(1)));
+        if is_warm {
+            self.intervals += 1;
+            self.send(Some(self.intervals), now, None);
+        } else {
+            // The warm-up is over: what was counted so far is forgotten.
+            self.shared.record = Record::default();
+            self.processor_time = ProcessorTime::of_thread();
+            self.spin = 0;
+            for connection in &mut self.connections {
+                connection.take_usage();
+            }
+        }
+    }
+
+    fn send(&mut self, interval: Option<u64>, end: Nanos, summary: Option<Summary>) {
+        let used = ProcessorTime::of_thread();
+        let processor_time = used.since(self.processor_time);
+        self.told.served += self.shared.record.served;
+        self.told.busy += processor_time.total.saturating_sub(self.spin);
+        let message = Message {
+            interval,
+            end,
+            record: std::mem::take(&mut self.shared.record),
+            processor_time,
+            spin: std::mem::take(&mut self.spin),
+            summary,
+        };
+        self.processor_time = used;
+        // If nobody listens any more, the run is being given up.
+        let _ = self.run.messages.send(message);
+    }
+
+    fn finish(mut self) {
+        let now = self.shared.clock.now();
+        if !self.is_warm {
+            self.shared.record = Record::default();
+        }
+        let counted = now.saturating_sub(self.run.counting_start()).max(1);
+        let used = ProcessorTime::of_thread().since(self.processor_time).total.saturating_sub(self.spin);
+        let summary = Summary {
+            served_in_time: self.told.served_in_time.unwrap_or(self.told.served + self.shared.record.served),
+            busy_share: (self.told.busy + used) as f64 / counted as f64,
+            lines: self.connections.iter_mut().map(Connection::take_usage).collect(),
+            unfinished: self.shared.active,
+            sources: self.shared.connector.sources(),
+            port_shortages: self.shared.connector.port_shortages,
+            descriptor_shortages: self.shared.connector.descriptor_shortages,
+        };
+        self.send(None, now, Some(summary));
+    }
+}
+
+const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };

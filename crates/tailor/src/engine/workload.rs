@@ -1,0 +1,205 @@
+//! Which request comes next.
+
+use std::sync::Arc;
+
+use fastrand::Rng;
+use wire::h1::write_request_head;
+use wire::http::{Fields, Method, Version};
+
+use super::check::Check;
+
+/// A request of a list, with what its response must be.
+#[derive(Debug)]
+pub struct Request {
+    /// The method.
+    pub method: Method,
+    /// What the response must be.
+    pub check: Check,
+    /// As it is sent, in each [`Form`].
+    encoded: [Box<[u8]>; Form::COUNT],
+}
+
+/// In which form a request is sent: the version, and whether the connection is to go on after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// HTTP/1.0 or HTTP/1.1.
+    pub version: Version,
+    /// Whether it is the last on its connection.
+    pub is_last: bool,
+}
+
+impl Form {
+    const COUNT: usize = 4;
+
+    fn index(self) -> usize {
+        usize::from(self.version == Version::Http10) * 2 + usize::from(self.is_last)
+    }
+
+    /// The Connection field that says so, if one is needed (RFC 9112, section 9.3).
+    pub fn connection_field(self) -> Option<&'static str> {
+        match (self.version == Version::Http10, self.is_last) {
+            (true, false) => Some("keep-alive"),
+            (false, true) => Some("close"),
+            _ => None,
+        }
+    }
+}
+
+impl Request {
+    /// A request with these fields (Host among them; Content-Length and Connection are added) and content.
+    pub fn new(method_name: &str, target: &str, fields: &Fields, content: &[u8], check: Check) -> Self {
+        let method = Method::from_name(method_name.as_bytes());
+        let mut encoded = <[Vec<u8>; Form::COUNT]>::default();
+        for version in [Version::Http11, Version::Http10] {
+            for is_last in [false, true] {
+                let form = Form { version, is_last };
+                let mut fields = fields.clone();
+                if let Some(option) = form.connection_field() {
+                    fields.push("Connection", option);
+                }
+                if !content.is_empty() || method == Method::Post {
+                    fields.push("Content-Length", content.len().to_string());
+                }
+                let out = &mut encoded[form.index()];
+                write_request_head(out, method_name.as_bytes(), target.as_bytes(), version, &fields);
+                out.extend_from_slice(content);
+            }
+        }
+        Self { method, check, encoded: encoded.map(Vec::into_boxed_slice) }
+    }
+
+    /// As it is sent.
+    pub fn encoded(&self, form: Form) -> &[u8] {
+        &self.encoded[form.index()]
+    }
+}
+
+/// In which order the requests of a list are sent.
+#[derive(Clone, Debug)]
+pub enum Order {
+    /// One after the other, from the first again after the last.
+    InTurn,
+    /// In the order of these indices, from the first again after the last.
+    Sequence(Arc<[u32]>),
+    /// At random by weight: the sums of the weights up to each request.
+    Weighted(Arc<[f64]>),
+}
+
+impl Order {
+    /// At random, each request as often as its weight says.
+    pub fn weighted(weights: impl IntoIterator<Item = f64>) -> Self {
+        let mut sum = 0.0;
+        let sums = weights.into_iter().map(|weight| {
+            sum += weight;
+            sum
+        });
+        Self::Weighted(sums.collect())
+    }
+
+    /// At random after Zipf's law: the request of rank r (from 1) as often as 1 / r^alpha.
+    pub fn zipf(count: usize, alpha: f64) -> Self {
+        Self::weighted((1..=count).map(|rank| (rank as f64).powf(-alpha)))
+    }
+}
+
+/// Gives a thread its requests.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    requests: Arc<[Request]>,
+    order: Order,
+    next: usize,
+    step: usize,
+}
+
+impl Workload {
+    /// Requests from a list, at least one.
+    pub fn new(requests: Arc<[Request]>, order: Order) -> Self {
+        assert!(!requests.is_empty(), "a workload has requests");
+        Self { requests, order, next: 0, step: 1 }
+    }
+
+    /// The part of one of several threads, which take turns.
+    pub(crate) fn for_thread(&self, thread: usize, threads: usize) -> Self {
+        Self { next: thread, step: threads, ..self.clone() }
+    }
+
+    /// All requests.
+    pub(crate) fn requests(&self) -> &Arc<[Request]> {
+        &self.requests
+    }
+
+    /// The index of the next request.
+    pub(crate) fn next(&mut self, rng: &mut Rng) -> u32 {
+        let index = match &self.order {
+            _ if self.requests.len() == 1 => 0,
+            Order::InTurn => self.turn(self.requests.len()),
+            Order::Sequence(indices) => {
+                let indices = Arc::clone(indices);
+                indices[self.turn(indices.len())] as usize
+            }
+            Order::Weighted(sums) => {
+                let point = rng.f64() * sums[sums.len() - 1];
+                sums.partition_point(|&sum| sum <= point).min(sums.len() - 1)
+            }
+        };
+        index as u32
+    }
+
+    fn turn(&mut self, count: usize) -> usize {
+        let turn = self.next % count;
+        self.next = turn + self.step;
+        turn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(name: &str) -> Request {
+        let mut fields = Fields::new();
+        fields.push("Host", "h");
+        Request::new("POST", name, &fields, b"ab", Check::default())
+    }
+
+    #[test]
+    fn forms() {
+        let request = request("/x");
+        for (version, is_last, expect) in [
+            (Version::Http11, false, "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab"),
+            (Version::Http11, true, "POST /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab"),
+            (
+                Version::Http10,
+                false,
+                "POST /x HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nab",
+            ),
+            (Version::Http10, true, "POST /x HTTP/1.0\r\nHost: h\r\nContent-Length: 2\r\n\r\nab"),
+        ] {
+            assert_eq!(String::from_utf8_lossy(request.encoded(Form { version, is_last })), expect);
+        }
+    }
+
+    #[test]
+    fn orders() {
+        let requests: Arc<[Request]> = (0..4).map(|_| request("/")).collect();
+        let draw = |order: Order| {
+            let (mut workload, mut rng) = (Workload::new(requests.clone(), order), Rng::with_seed(1));
+            let mut counts = [0; 4];
+            for _ in 0..10_000 {
+                counts[workload.next(&mut rng) as usize] += 1;
+            }
+            counts
+        };
+        assert_eq!(draw(Order::InTurn), [2500; 4]);
+        assert_eq!(draw(Order::Sequence([3, 0, 0, 1].into())), [5000, 2500, 0, 2500]);
+        for (order, expect) in [
+            (Order::weighted([1.0, 0.0, 2.0, 1.0]), [0.25, 0.0, 0.5, 0.25]),
+            (Order::zipf(4, 1.0), [0.48, 0.24, 0.16, 0.12]),
+            (Order::zipf(4, 0.0), [0.25; 4]),
+        ] {
+            for (count, share) in draw(order).into_iter().zip(expect) {
+                assert!((f64::from(count) / 10_000.0 - share).abs() < 0.02, "{count} of 10,000, expected {share}");
+            }
+        }
+    }
+}

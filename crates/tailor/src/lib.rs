@@ -1,0 +1,11 @@
+//! `tailor`: measures web servers as their users meet them.
+//!
+//! - [`engine`]: the load generator itself: threads, connections, requests, checks, lines.
+//! - [`bench`](mod@bench): `tailor bench`: options, a run, its report.
+//! - [`report`]: what a run gave, as text, JSON, NDJSON, histogram log and HTML.
+
+pub mod bench;
+pub mod cli;
+pub mod engine;
+pub mod report;
+mod units;

@@ -1,0 +1,253 @@
+//! From what the engine counted to the report.
+
+use std::time::UNIX_EPOCH;
+
+use hdrhistogram::Histogram;
+
+use super::observe::{Observed, Usage};
+use super::*;
+use crate::bench::{Options, Requirement};
+use crate::engine::{self, Address, LineUsage, Outcome, Pace, Plan};
+
+/// Takes the intervals of a run as they end, and makes the report at its end.
+#[derive(Debug)]
+pub(crate) struct Builder {
+    arguments: Vec<String>,
+    plan: Plan,
+    requirements: Vec<Requirement>,
+    watched: Option<Observed>,
+    first_usage: Usage,
+    last_usage: Usage,
+    server: Server,
+    intervals: Vec<IntervalReport>,
+    end_seconds: f64,
+}
+
+impl Builder {
+    pub(crate) fn new(options: &Options, plan: &Plan, watched: Option<Observed>) -> Self {
+        let usage = watched.as_ref().map(Observed::read).unwrap_or_default();
+        Self {
+            arguments: std::env::args().skip(1).collect(),
+            plan: plan.clone(),
+            requirements: options.require.clone(),
+            watched,
+            first_usage: usage,
+            last_usage: usage,
+            server: Server::default(),
+            intervals: Vec::new(),
+            end_seconds: 0.0,
+        }
+    }
+
+    /// Takes an interval that ended, and writes it where intervals are wanted.
+    pub(crate) fn add(&mut self, interval: &engine::Interval, outputs: &mut Streams) -> Result<IntervalReport, String> {
+        let start_seconds = self.end_seconds;
+        let length = (interval.end_seconds - start_seconds).max(1e-9);
+        let record = &interval.record;
+        let usage = self.watched.as_ref().map(Observed::read);
+        let share = |micros: u64, earlier: u64| micros.saturating_sub(earlier) as f64 / 1e6 / length;
+        let report = IntervalReport {
+            start_seconds,
+            end_seconds: interval.end_seconds,
+            served: record.served,
+            served_per_second: record.served as f64 / length,
+            failures: record.failures.clone(),
+            bytes_received: record.bytes_received,
+            p50_nanos: record.latency.value_at_quantile(0.5),
+            p99_nanos: record.latency.value_at_quantile(0.99),
+            max_nanos: record.latency.max(),
+            client_processor_share: interval.processor_time.total.saturating_sub(interval.spin) as f64 / 1e9 / length,
+            server_user_share: usage.map(|usage| share(usage.user_micros, self.last_usage.user_micros)),
+            server_system_share: usage.map(|usage| share(usage.system_micros, self.last_usage.system_micros)),
+            server_memory_bytes: usage.map(|usage| usage.memory_bytes),
+        };
+        if let Some(usage) = usage {
+            self.server.memory_bytes_max = self.server.memory_bytes_max.max(usage.memory_bytes);
+            self.server.swap_bytes_max = self.server.swap_bytes_max.max(usage.swap_bytes);
+            self.last_usage = usage;
+        }
+        self.end_seconds = interval.end_seconds;
+        outputs.add(&report, &interval.record.latency)?;
+        // What came after the last whole interval makes no point of a plot, unless it is all there is.
+        if length > 1e-3 || self.intervals.is_empty() {
+            self.intervals.push(report.clone());
+        }
+        Ok(report)
+    }
+
+    pub(crate) fn finish(mut self, outcome: &Outcome, limits: Vec<String>, interrupted: bool) -> BenchReport {
+        let record = &outcome.record;
+        let finished = record.finished().max(1) as f64;
+        let server = self.watched.is_some().then(|| {
+            let micros = |last: u64, first: u64| last.saturating_sub(first) as f64;
+            let user = micros(self.last_usage.user_micros, self.first_usage.user_micros);
+            let system = micros(self.last_usage.system_micros, self.first_usage.system_micros);
+            self.server.user_seconds = user / 1e6;
+            self.server.system_seconds = system / 1e6;
+            self.server.processor_micros_per_request = (user + system) / finished;
+            self.server.clone()
+        });
+        let is_open = !matches!(self.plan.pace, Pace::Closed);
+        let mut report = BenchReport {
+            format_version: FORMAT_VERSION,
+            tailor_version: env!("CARGO_PKG_VERSION").to_owned(),
+            start_unix_seconds: outcome.start_time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+            address: match &self.plan.address {
+                Address::Tcp(address) => address.to_string(),
+                Address::Unix(path) => path.display().to_string(),
+            },
+            load: load(&self.plan),
+            interrupted,
+            duration_seconds: outcome.duration.as_secs_f64(),
+            served: record.served,
+            served_per_second: outcome.served_per_second(),
+            failures: record.failures.clone(),
+            aborted: record.aborted,
+            unfinished: outcome.unfinished,
+            statuses: record
+                .statuses
+                .iter()
+                .enumerate()
+                .filter(|(_, count)| **count > 0)
+                .map(|(class, count)| (format!("{class}xx"), *count))
+                .collect(),
+            connections: record.connections,
+            bytes_received: record.bytes_received,
+            bytes_sent: record.bytes_sent,
+            latency: distribution(&record.latency),
+            latency_uncorrected: is_open.then(|| distribution(&record.service)),
+            lag: is_open.then(|| distribution(&record.lag)),
+            connect: distribution(&record.connect),
+            lines: self.plan.line.and_then(|line| lines(line.receive_bits_per_second, &outcome.lines)),
+            client: Client {
+                processor_micros_per_request: outcome.processor_time.total.saturating_sub(outcome.spin) as f64
+                    / 1e3
+                    / finished,
+                user_seconds: outcome.processor_time.user as f64 / 1e9,
+                system_seconds: outcome.processor_time.system as f64 / 1e9,
+                spin_seconds: outcome.spin as f64 / 1e9,
+                busiest_thread_share: outcome.busiest_thread_share,
+                sources: outcome.sources as u64,
+            },
+            server,
+            limits,
+            requirements: Vec::new(),
+            passed: false,
+            arguments: self.arguments,
+            intervals: self.intervals,
+        };
+        let percentile = |percentile: f64| value_at(&record.latency, percentile);
+        report.requirements = self
+            .requirements
+            .iter()
+            .map(|requirement| {
+                let (holds, value) = requirement.judge(&report, percentile);
+                RequirementResult { text: requirement.text.clone(), holds, value }
+            })
+            .collect();
+        report.passed = !interrupted && report.served > 0 && report.requirements.iter().all(|result| result.holds);
+        report
+    }
+}
+
+fn load(plan: &Plan) -> Load {
+    let (pace, rate_per_second) = match plan.pace {
+        Pace::Closed => ("closed", None),
+        Pace::Constant(rate) => ("constant", Some(rate)),
+        Pace::Poisson(rate) => ("poisson", Some(rate)),
+        Pace::Recorded(_) => ("recorded", None),
+    };
+    Load {
+        pace: pace.to_owned(),
+        rate_per_second,
+        connections: plan.connections as u64,
+        threads: plan.threads as u64,
+        pipeline: plan.pipeline as u64,
+        tls: plan.tls.is_some(),
+    }
+}
+
+/// A histogram's figures, with percentiles ever finer towards the end: 50, 75, 90, 99, 99.9 and more between them.
+fn distribution(histogram: &Histogram<u64>) -> Distribution {
+    if histogram.is_empty() {
+        return Distribution::default();
+    }
+    let mut percentiles: Vec<f64> = (0..50).map(|step| f64::from(step) * 2.0).collect();
+    for nines in 1..=5 {
+        let below = 100.0 - 10f64.powi(2 - nines);
+        let step = 10f64.powi(1 - nines);
+        // 90, 91 … 99, 99.1 … 99.9 and so on, as far as there are values.
+        percentiles.extend((0..10).map(|tenth| below + f64::from(tenth) * step * 0.9));
+        percentiles.push(100.0 - 10f64.powi(1 - nines));
+    }
+    percentiles.extend([25.0, 75.0, 95.0, 99.5, 100.0]);
+    for percentile in &mut percentiles {
+        *percentile = (*percentile * 1e6).round() / 1e6;
+    }
+    percentiles.sort_by(f64::total_cmp);
+    percentiles.dedup();
+    let count = histogram.len() as f64;
+    let has_values = |percentile: &f64| *percentile == 100.0 || count * (100.0 - percentile) / 100.0 >= 1.0 - 1e-6;
+    Distribution {
+        count: histogram.len(),
+        min_nanos: histogram.min(),
+        mean_nanos: histogram.mean(),
+        deviation_nanos: histogram.stdev(),
+        max_nanos: histogram.max(),
+        percentiles: percentiles
+            .into_iter()
+            .filter(has_values)
+            .map(|percentile| Percentile { percentile, nanos: value_at(histogram, percentile) })
+            .collect(),
+    }
+}
+
+/// The value at a percentile. What 99.9 / 100 is off by must not make it the next value.
+fn value_at(histogram: &Histogram<u64>, percentile: f64) -> u64 {
+    histogram.value_at_quantile((percentile / 100.0 - 1e-12).max(0.0))
+}
+
+fn lines(asked: Option<u64>, usages: &[LineUsage]) -> Option<Lines> {
+    let rate = |usage: &LineUsage| usage.bytes as f64 * 8e9 / usage.busy.max(1) as f64;
+    let mut rates: Vec<f64> = usages.iter().filter(|usage| usage.bytes > 0).map(rate).collect();
+    rates.sort_by(f64::total_cmp);
+    let within =
+        asked.map_or(0, |asked| rates.iter().filter(|rate| (*rate / asked as f64 - 1.0).abs() <= 0.02).count());
+    Some(Lines {
+        receive_bits_per_second: asked,
+        count: rates.len() as u64,
+        min: *rates.first()?,
+        median: rates[rates.len() / 2],
+        mean: rates.iter().sum::<f64>() / rates.len() as f64,
+        max: *rates.last()?,
+        within_2_percent_share: within as f64 / rates.len() as f64,
+        rates,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_go_as_far_as_the_values() {
+        let mut histogram = Histogram::new(3).unwrap();
+        for value in 1..=1000u64 {
+            histogram.record(value).unwrap();
+        }
+        let distribution = distribution(&histogram);
+        for (percentile, expect) in [(50.0, 500), (75.0, 750), (90.0, 900), (99.0, 990), (99.9, 999), (100.0, 1000)] {
+            assert_eq!(distribution.at(percentile), expect, "{percentile}");
+        }
+        let finest = distribution.percentiles.iter().rev().nth(1).unwrap().percentile;
+        assert!((finest - 99.9).abs() < 1e-9, "{finest}");
+        assert!(distribution.percentiles.windows(2).all(|pair| pair[0].percentile < pair[1].percentile));
+    }
+
+    #[test]
+    fn rates_of_lines() {
+        let usage = |bytes, busy| LineUsage { bytes, busy };
+        let lines = lines(Some(8_000), &[usage(1000, 1_000_000_000), usage(970, 1_000_000_000), usage(0, 5)]).unwrap();
+        assert_eq!((lines.count, lines.min, lines.max, lines.within_2_percent_share), (2, 7_760.0, 8_000.0, 0.5));
+    }
+}

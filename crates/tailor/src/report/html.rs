@@ -1,0 +1,225 @@
+//! The report as an HTML page: one file that needs no network.
+
+use std::fmt::Write;
+
+use super::plot::{Plot, Series, escape};
+use super::{BenchReport, Distribution, IntervalReport};
+use crate::units::{format_bytes, format_count, format_nanos};
+
+pub(crate) const STYLE: &str = "
+body { font: 15px/1.45 system-ui, sans-serif; color: #1c2833; background: #fff; max-width: 900px; margin: 2em auto; padding: 0 1em }
+h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin-top: 2em }
+table { border-collapse: collapse; margin: .6em 0 } th, td { padding: .2em .8em; text-align: right; border-bottom: 1px solid #dde3e8 }
+th:first-child, td:first-child { text-align: left } th { font-weight: 600 }
+figure { margin: 1.4em 0 } figcaption { font-weight: 600; margin-bottom: .3em } figcaption span { font-weight: 400; margin-left: .8em }
+svg { width: 100%; height: auto } svg text { font-size: 12px; fill: #51606d } svg .grid { stroke: #e4e9ed; stroke-width: 1 }
+.warn { background: #fdf0e1; border-left: 4px solid #d9822b; padding: .5em .8em } .bad { color: #b3261e } code, pre { font-size: 13px }
+pre { background: #f5f7f9; padding: .8em; overflow-x: auto }
+";
+
+/// The report as an HTML page.
+pub fn page(report: &BenchReport) -> String {
+    let mut body = String::new();
+    // Writing to a string does not fail.
+    let _ = write_body(&mut body, report);
+    document(&format!("tailor: {}", report.address), &body)
+}
+
+/// A page of our style around this body.
+pub(crate) fn document(title: &str, body: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n<title>{}</title>\n<style>{STYLE}</style>\n<body>\n{body}</body>\n</html>\n",
+        escape(title)
+    )
+}
+
+fn write_body(out: &mut String, report: &BenchReport) -> std::fmt::Result {
+    writeln!(out, "<h1>{} served a second</h1>", format_count(report.served_per_second.round() as u64))?;
+    writeln!(out, "<p><code>tailor {}</code></p>", escape(&report.arguments.join(" ")))?;
+    if report.interrupted {
+        writeln!(out, "<p class=\"warn\">Broken off: this is what was measured so far; nothing passed.</p>")?;
+    }
+    for limit in &report.limits {
+        writeln!(out, "<p class=\"warn\">The client was the limit: {}</p>", escape(limit))?;
+    }
+    write_totals(out, report)?;
+    write_latencies(out, report)?;
+    out.push_str(&served_over_time(&report.intervals));
+    out.push_str(&latency_by_percentile(report));
+    out.push_str(&latency_over_time(&report.intervals));
+    out.push_str(&processors_over_time(&report.intervals));
+    out.push_str(&memory_over_time(&report.intervals));
+    if let Some(lines) = &report.lines {
+        let points = lines.rates.iter().enumerate().map(|(rank, rate)| ((rank + 1) as f64, *rate)).collect();
+        let series = vec![Series { name: "rate", points }];
+        let format_y = |value: f64| format!("{:.1} kbit/s", value / 1e3);
+        out.push_str(
+            &Plot {
+                title: "Rate of each line",
+                x_label: "lines, the slowest first",
+                series,
+                x_marks: Vec::new(),
+                format_y,
+            }
+            .to_html(),
+        );
+    }
+    Ok(())
+}
+
+fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
+    writeln!(out, "<table>")?;
+    let mut row = |name: &str, value: String| writeln!(out, "<tr><td>{}<td>{}", escape(name), escape(&value));
+    row(
+        "load",
+        format!("{} loop, {} connections, {} threads", report.load.pace, report.load.connections, report.load.threads),
+    )?;
+    if let Some(rate) = report.load.rate_per_second {
+        row("due", format!("{}/s", format_count(rate as u64)))?;
+    }
+    row("duration", format!("{:.2} s", report.duration_seconds))?;
+    row("served", format_count(report.served))?;
+    row("failed", format_count(report.failures.total()))?;
+    for (class, count) in report.failures.iter() {
+        row(&format!("— {}", class.name()), format_count(count))?;
+    }
+    if report.aborted + report.unfinished > 0 {
+        row("aborted, unfinished", format!("{}, {}", format_count(report.aborted), format_count(report.unfinished)))?;
+    }
+    row("received", format_bytes(report.bytes_received as f64))?;
+    row("connections", format_count(report.connections))?;
+    let client = &report.client;
+    row(
+        "client's processor",
+        format!(
+            "{:.2} us a request, busiest thread {:.0} %",
+            client.processor_micros_per_request,
+            client.busiest_thread_share * 100.0
+        ),
+    )?;
+    if let Some(server) = &report.server {
+        row(
+            "server's processor",
+            format!(
+                "{:.2} us a request (user {:.2} s, system {:.2} s)",
+                server.processor_micros_per_request, server.user_seconds, server.system_seconds
+            ),
+        )?;
+        row(
+            "server's memory",
+            format!(
+                "{}, swap {}",
+                format_bytes(server.memory_bytes_max as f64),
+                format_bytes(server.swap_bytes_max as f64)
+            ),
+        )?;
+    }
+    for requirement in &report.requirements {
+        row(&requirement.text, if requirement.holds { "holds".into() } else { "does not hold".into() })?;
+    }
+    writeln!(out, "</table>")
+}
+
+/// Each distribution of latencies with its name.
+fn distributions(report: &BenchReport) -> Vec<(&'static str, &Distribution)> {
+    match (&report.latency_uncorrected, &report.lag) {
+        (Some(uncorrected), Some(lag)) => {
+            vec![("since due", &report.latency), ("since sent", uncorrected), ("started late", lag)]
+        }
+        _ => vec![("latency", &report.latency)],
+    }
+}
+
+fn write_latencies(out: &mut String, report: &BenchReport) -> std::fmt::Result {
+    let columns = distributions(report);
+    write!(out, "<table><tr><th>")?;
+    for (name, _) in &columns {
+        write!(out, "<th>{name}")?;
+    }
+    for percentile in [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 100.0] {
+        write!(out, "<tr><td>p{percentile}")?;
+        for (_, distribution) in &columns {
+            write!(out, "<td>{}", format_nanos(distribution.at(percentile)))?;
+        }
+    }
+    writeln!(out, "</table>")
+}
+
+fn served_over_time(intervals: &[IntervalReport]) -> String {
+    let points = |value: fn(&IntervalReport) -> f64| over_time(intervals, value);
+    let mut series = vec![Series { name: "served", points: points(|interval| interval.served_per_second) }];
+    if intervals.iter().any(|interval| interval.failures.total() > 0) {
+        let failed = |interval: &IntervalReport| {
+            interval.failures.total() as f64 / (interval.end_seconds - interval.start_seconds).max(1e-9)
+        };
+        series.push(Series { name: "failed", points: points(failed) });
+    }
+    let format_y = |value: f64| format_count(value as u64);
+    Plot { title: "Pages served a second", x_label: "seconds", series, x_marks: Vec::new(), format_y }.to_html()
+}
+
+/// Latency over the percentiles, which are drawn so that each further nine takes the same room.
+fn latency_by_percentile(report: &BenchReport) -> String {
+    let nines = |percentile: f64| -((100.0 - percentile.min(100.0 - 1e-9)) / 100.0).log10();
+    let series = |(name, distribution): (&'static str, &Distribution)| {
+        let finite = distribution.percentiles.iter().filter(|point| point.percentile < 100.0);
+        Series { name, points: finite.map(|point| (nines(point.percentile), point.nanos as f64)).collect() }
+    };
+    let marks = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
+    Plot {
+        title: "Latency by percentile",
+        x_label: "percentile",
+        series: distributions(report).into_iter().map(series).collect(),
+        x_marks: marks.map(|percentile| (nines(percentile), format!("{percentile} %"))).into(),
+        format_y: |value| format_nanos(value as u64),
+    }
+    .to_html()
+}
+
+fn latency_over_time(intervals: &[IntervalReport]) -> String {
+    let series = vec![
+        Series { name: "p50", points: over_time(intervals, |interval| interval.p50_nanos as f64) },
+        Series { name: "p99", points: over_time(intervals, |interval| interval.p99_nanos as f64) },
+        Series { name: "max", points: over_time(intervals, |interval| interval.max_nanos as f64) },
+    ];
+    let format_y = |value: f64| format_nanos(value as u64);
+    Plot { title: "Latency over time", x_label: "seconds", series, x_marks: Vec::new(), format_y }.to_html()
+}
+
+fn processors_over_time(intervals: &[IntervalReport]) -> String {
+    let percent = |share: f64| share * 100.0;
+    let mut series = Vec::new();
+    if intervals.iter().any(|interval| interval.server_user_share.is_some()) {
+        let user = over_time(intervals, |interval| interval.server_user_share.unwrap_or(0.0));
+        let system = over_time(intervals, |interval| interval.server_system_share.unwrap_or(0.0));
+        series.push(Series { name: "server, user", points: user });
+        series.push(Series { name: "server, system", points: system });
+    }
+    series.push(Series { name: "client", points: over_time(intervals, |interval| interval.client_processor_share) });
+    for series in &mut series {
+        series.points.iter_mut().for_each(|point| point.1 = percent(point.1));
+    }
+    let format_y = |value: f64| format!("{value:.0} %");
+    Plot {
+        title: "Processor time, in percent of one processor",
+        x_label: "seconds",
+        series,
+        x_marks: Vec::new(),
+        format_y,
+    }
+    .to_html()
+}
+
+fn memory_over_time(intervals: &[IntervalReport]) -> String {
+    if intervals.iter().all(|interval| interval.server_memory_bytes.is_none()) {
+        return String::new();
+    }
+    let points = over_time(intervals, |interval| interval.server_memory_bytes.unwrap_or(0) as f64);
+    let series = vec![Series { name: "memory", points }];
+    Plot { title: "The server's memory", x_label: "seconds", series, x_marks: Vec::new(), format_y: format_bytes }
+        .to_html()
+}
+
+fn over_time(intervals: &[IntervalReport], value: impl Fn(&IntervalReport) -> f64) -> Vec<(f64, f64)> {
+    intervals.iter().map(|interval| (interval.end_seconds, value(interval))).collect()
+}

@@ -1,0 +1,150 @@
+//! What a server uses: processor time and memory of a process with its children, or of a control group.
+
+use std::path::{Path, PathBuf};
+
+/// Ticks of the kernel's statistics a second (USER_HZ, the same on all common architectures).
+const TICKS_PER_SECOND: u64 = 100;
+
+/// What is watched.
+#[derive(Clone, Debug)]
+pub enum Observed {
+    /// A process and its descendants.
+    Process(u32),
+    /// A control group.
+    Cgroup(Cgroup),
+}
+
+/// Where a control group's figures are: one directory in version 2, one for each controller in version 1.
+#[derive(Clone, Debug)]
+pub struct Cgroup {
+    /// Whether it is version 2, the unified hierarchy.
+    pub is_unified: bool,
+    /// The directory with the figures of processor time.
+    pub processor: PathBuf,
+    /// The directory with the figures of memory.
+    pub memory: PathBuf,
+}
+
+/// What was used so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Processor time in user space.
+    pub user_micros: u64,
+    /// Processor time in the kernel.
+    pub system_micros: u64,
+    /// Memory in use now.
+    pub memory_bytes: u64,
+    /// Swap in use now.
+    pub swap_bytes: u64,
+}
+
+impl Observed {
+    /// Reads what was used so far; what can't be read is 0.
+    pub fn read(&self) -> Usage {
+        match self {
+            Self::Process(root) => {
+                descendants(*root).into_iter().map(process).fold(Usage::default(), |sum, usage| Usage {
+                    user_micros: sum.user_micros + usage.user_micros,
+                    system_micros: sum.system_micros + usage.system_micros,
+                    memory_bytes: sum.memory_bytes + usage.memory_bytes,
+                    swap_bytes: sum.swap_bytes + usage.swap_bytes,
+                })
+            }
+            Self::Cgroup(group) if group.is_unified => unified(group),
+            Self::Cgroup(group) => legacy(group),
+        }
+    }
+}
+
+/// cpu.stat, memory.current and memory.swap.current of version 2.
+fn unified(group: &Cgroup) -> Usage {
+    let stat = read(&group.processor.join("cpu.stat"));
+    Usage {
+        user_micros: value(&stat, "user_usec"),
+        system_micros: value(&stat, "system_usec"),
+        memory_bytes: number(&group.memory.join("memory.current")),
+        swap_bytes: number(&group.memory.join("memory.swap.current")),
+    }
+}
+
+/// cpuacct and memory.stat of version 1. cpuacct.usage is exact; cpuacct.stat divides it in ticks.
+fn legacy(group: &Cgroup) -> Usage {
+    let total_micros = number(&group.processor.join("cpuacct.usage")) / 1_000;
+    let stat = read(&group.processor.join("cpuacct.stat"));
+    let (user, system) = (value(&stat, "user"), value(&stat, "system"));
+    let user_micros = (total_micros * user).checked_div(user + system).unwrap_or(total_micros);
+    let memory = read(&group.memory.join("memory.stat"));
+    Usage {
+        user_micros,
+        system_micros: total_micros - user_micros,
+        memory_bytes: number(&group.memory.join("memory.usage_in_bytes")),
+        swap_bytes: value(&memory, "total_swap"),
+    }
+}
+
+fn process(id: u32) -> Usage {
+    let directory = PathBuf::from(format!("/proc/{id}"));
+    let status = read(&directory.join("status"));
+    let stat = read(&directory.join("stat"));
+    // Fields 14 to 17 of proc_pid_stat(5): own time, and that of children that have ended.
+    let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(11);
+    let ticks: Vec<u64> = fields.take(4).filter_map(|field| field.parse().ok()).collect();
+    let micros = |ticks: u64| ticks * 1_000_000 / TICKS_PER_SECOND;
+    let kibibytes = |name| value(&status, name) * 1024;
+    Usage {
+        user_micros: micros(ticks.first().unwrap_or(&0) + ticks.get(2).unwrap_or(&0)),
+        system_micros: micros(ticks.get(1).unwrap_or(&0) + ticks.get(3).unwrap_or(&0)),
+        memory_bytes: kibibytes("VmRSS:"),
+        swap_bytes: kibibytes("VmSwap:"),
+    }
+}
+
+/// A process and all below it.
+fn descendants(root: u32) -> Vec<u32> {
+    let mut found = vec![root];
+    let mut next = 0;
+    while next < found.len() {
+        let id = found[next];
+        next += 1;
+        // Each thread lists the children it made.
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{id}/task")) else { continue };
+        for thread in threads.flatten() {
+            let children = read(&thread.path().join("children"));
+            found.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+        }
+    }
+    found
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+fn number(path: &Path) -> u64 {
+    read(path).trim().parse().unwrap_or(0)
+}
+
+/// The number behind a name at the beginning of a line.
+fn value(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix([' ', '\t']));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process() {
+        let usage = Observed::Process(std::process::id()).read();
+        assert!(usage.memory_bytes > 100_000, "{usage:?}");
+    }
+
+    #[test]
+    fn values() {
+        let text = "user 12\nuser_usec 34\nVmRSS:\t  56 kB\n";
+        for (name, expect) in [("user", 12), ("user_usec", 34), ("VmRSS:", 56), ("usec", 0)] {
+            assert_eq!(value(text, name), expect, "{name}");
+        }
+    }
+}

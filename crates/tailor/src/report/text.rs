@@ -1,0 +1,157 @@
+//! The report as text that a person reads.
+
+use std::fmt::Write;
+
+use super::{BenchReport, Distribution, Lines, RequirementResult};
+use crate::units::{format_bytes, format_count, format_nanos};
+
+const PERCENTILES: [f64; 7] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
+
+/// The report as text.
+pub fn page(report: &BenchReport) -> String {
+    let mut out = String::new();
+    // Writing to a string does not fail.
+    let _ = write_page(&mut out, report);
+    out
+}
+
+fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
+    let load = &report.load;
+    let rate = load.rate_per_second.map_or(String::new(), |rate| format!(", {}/s due", format_count(rate as u64)));
+    writeln!(
+        out,
+        "{} loop{rate}, {} connections, {:.2} s, {}{}",
+        load.pace,
+        format_count(load.connections),
+        report.duration_seconds,
+        report.address,
+        if load.tls { ", TLS" } else { "" },
+    )?;
+    writeln!(out)?;
+    writeln!(
+        out,
+        "  served       {:>12}   {:>12}/s",
+        format_count(report.served),
+        format_count(report.served_per_second.round() as u64)
+    )?;
+    writeln!(out, "  failed       {:>12}", format_count(report.failures.total()))?;
+    for (class, count) in report.failures.iter() {
+        writeln!(out, "    {:<18} {:>5}", class.name(), format_count(count))?;
+    }
+    for (name, count) in [("aborted", report.aborted), ("unfinished", report.unfinished)] {
+        if count > 0 {
+            writeln!(out, "  {name:<12} {:>12}", format_count(count))?;
+        }
+    }
+    let per_second = |bytes: u64| format_bytes(bytes as f64 / report.duration_seconds.max(1e-9));
+    writeln!(
+        out,
+        "  received     {:>12}   {:>12}/s",
+        format_bytes(report.bytes_received as f64),
+        per_second(report.bytes_received)
+    )?;
+    writeln!(out, "  connections  {:>12}", format_count(report.connections))?;
+    let statuses: Vec<String> =
+        report.statuses.iter().map(|(class, count)| format!("{class} {}", format_count(*count))).collect();
+    let is_all_success = report.statuses.keys().eq(["2xx"]);
+    if !is_all_success && !statuses.is_empty() {
+        writeln!(out, "  statuses     {}", statuses.join(", "))?;
+    }
+    writeln!(out)?;
+    write_latencies(out, report)?;
+    if let Some(lines) = &report.lines {
+        write_lines(out, lines)?;
+    }
+    write_processors(out, report)?;
+    for limit in &report.limits {
+        writeln!(out, "  THE CLIENT WAS THE LIMIT: {limit}")?;
+    }
+    for RequirementResult { text, holds, value } in &report.requirements {
+        writeln!(
+            out,
+            "  {} {text} (is {})",
+            if *holds { "holds:" } else { "DOES NOT HOLD:" },
+            format_value(text, *value)
+        )?;
+    }
+    if report.interrupted {
+        writeln!(out, "  BROKEN OFF: this is what was measured so far; nothing passed")?;
+    }
+    Ok(())
+}
+
+fn write_latencies(out: &mut String, report: &BenchReport) -> std::fmt::Result {
+    let columns: Vec<(&str, &Distribution)> = match (&report.latency_uncorrected, &report.lag) {
+        (Some(uncorrected), Some(lag)) => {
+            vec![("since due", &report.latency), ("since sent", uncorrected), ("started late", lag)]
+        }
+        _ => vec![("latency", &report.latency)],
+    };
+    let row = |out: &mut String, name: &str, value: &dyn Fn(&Distribution) -> String| {
+        write!(out, "  {name:<12}")?;
+        for (_, distribution) in &columns {
+            write!(out, " {:>12}", if distribution.count == 0 { "-".into() } else { value(distribution) })?;
+        }
+        writeln!(out)
+    };
+    write!(out, "  {:<12}", "")?;
+    for (name, _) in &columns {
+        write!(out, " {name:>12}")?;
+    }
+    writeln!(out)?;
+    row(out, "mean", &|distribution| format_nanos(distribution.mean_nanos as u64))?;
+    row(out, "deviation", &|distribution| format_nanos(distribution.deviation_nanos as u64))?;
+    for percentile in PERCENTILES {
+        row(out, &format!("p{percentile}"), &|distribution| format_nanos(distribution.at(percentile)))?;
+    }
+    row(out, "max", &|distribution| format_nanos(distribution.max_nanos))?;
+    writeln!(out)
+}
+
+fn write_lines(out: &mut String, lines: &Lines) -> std::fmt::Result {
+    let bits = |rate: f64| format!("{:.1} kbit/s", rate / 1e3);
+    writeln!(
+        out,
+        "  lines        {} lines, {} to {}, median {}, {:.2} % within 2 % of the rate\n",
+        format_count(lines.count),
+        bits(lines.min),
+        bits(lines.max),
+        bits(lines.median),
+        lines.within_2_percent_share * 100.0
+    )
+}
+
+fn write_processors(out: &mut String, report: &BenchReport) -> std::fmt::Result {
+    let client = &report.client;
+    writeln!(
+        out,
+        "  client       {:.2} us of processor a request (user {:.2} s, system {:.2} s), busiest thread {:.0} %",
+        client.processor_micros_per_request,
+        client.user_seconds,
+        client.system_seconds,
+        client.busiest_thread_share * 100.0
+    )?;
+    if let Some(server) = &report.server {
+        writeln!(
+            out,
+            "  server       {:.2} us of processor a request (user {:.2} s, system {:.2} s), memory up to {}, swap {}",
+            server.processor_micros_per_request,
+            server.user_seconds,
+            server.system_seconds,
+            format_bytes(server.memory_bytes_max as f64),
+            format_bytes(server.swap_bytes_max as f64)
+        )?;
+    }
+    Ok(())
+}
+
+/// A requirement's value: a time if the condition is about one.
+fn format_value(text: &str, value: f64) -> String {
+    if text.starts_with(['p', 'm']) {
+        format_nanos((value * 1e9) as u64)
+    } else if text.contains('%') {
+        format!("{:.3} %", value * 100.0)
+    } else {
+        format_count(value as u64)
+    }
+}

@@ -1,0 +1,111 @@
+//! Numbers with units, as people type them and as they are printed.
+
+use std::time::Duration;
+
+/// Reads `100`, `56k`, `1.5M`, `2G` (powers of 1,000).
+pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
+    let (number, factor) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1e3),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1e6),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 1e9),
+        _ => (text, 1.0),
+    };
+    match number.parse::<f64>() {
+        Ok(number) if number >= 0.0 && number * factor < 1e18 => Ok((number * factor).round() as u64),
+        _ => Err(format!("`{text}` is not a number like 100, 56k or 1.5M")),
+    }
+}
+
+/// Reads `500us`, `5ms`, `2s`, `1m`, `24h`; a bare number is seconds.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, f64); 6] = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let found = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
+    let (number, factor) = found.unwrap_or((text, 1.0));
+    match number.parse::<f64>() {
+        Ok(number) if number >= 0.0 && number * factor < 1e9 => Ok(Duration::from_secs_f64(number * factor)),
+        _ => Err(format!("`{text}` is not a time like 500us, 5ms, 2s, 1m or 24h")),
+    }
+}
+
+/// Nanoseconds in the unit that suits them, three digits or so.
+pub(crate) fn format_nanos(nanos: u64) -> String {
+    let nanos = nanos as f64;
+    match nanos {
+        n if n < 1e3 => format!("{n:.0} ns"),
+        n if n < 1e6 => format!("{} us", three_digits(n / 1e3)),
+        n if n < 1e9 => format!("{} ms", three_digits(n / 1e6)),
+        n => format!("{} s", three_digits(n / 1e9)),
+    }
+}
+
+/// Bytes in powers of 1,024.
+pub(crate) fn format_bytes(bytes: f64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes;
+    let mut unit = 0;
+    while value.abs() >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{value:.0} B") } else { format!("{} {}", three_digits(value), UNITS[unit]) }
+}
+
+/// A whole number with commas.
+pub(crate) fn format_count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn three_digits(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading() {
+        for (text, expect) in
+            [("100", Some(100)), ("56k", Some(56_000)), ("1.5M", Some(1_500_000)), ("-1", None), ("k", None)]
+        {
+            assert_eq!(parse_count(text).ok(), expect, "{text}");
+        }
+        for (text, expect) in [
+            ("5ms", Some(5_000_000)),
+            ("500us", Some(500_000)),
+            ("2", Some(2_000_000_000)),
+            ("1m", Some(60_000_000_000)),
+            ("0.5s", Some(500_000_000)),
+            ("s", None),
+            ("-1s", None),
+            ("1d", None),
+        ] {
+            assert_eq!(parse_duration(text).ok().map(|duration| duration.as_nanos()), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn printing() {
+        for (nanos, expect) in
+            [(999, "999 ns"), (1_234, "1.23 us"), (56_789_000, "56.8 ms"), (123_456_000_000, "123 s")]
+        {
+            assert_eq!(format_nanos(nanos), expect);
+        }
+        for (count, expect) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(format_count(count), expect);
+        }
+        assert_eq!((format_bytes(512.0), format_bytes(1536.0)), ("512 B".into(), "1.50 KiB".into()));
+    }
+}

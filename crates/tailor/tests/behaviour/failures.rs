@@ -1,0 +1,122 @@
+//! Every fault is counted, in its class, to the number; nothing failed counts as served.
+
+use std::io::Write;
+use std::net::TcpListener;
+
+use crate::server::{Action, ok, response, start};
+use crate::{bench, failures};
+
+const CONTENT: &[u8] = b"0123456789";
+
+/// The fault that the faulty server makes of its `number`th request, of ten in turn.
+fn fault(number: usize) -> Action {
+    match number % 10 {
+        1 => Action::Reply(response("200 OK", "X-Field: yes\r\n", b"012345678")),
+        2 => Action::Close(b"HTTP/1.1 200 OK\r\nX-Field: yes\r\nContent-Length: 10\r\n\r\n01234".to_vec()),
+        3 => Action::Reply(response("200 OK", "X-Field: yes\r\n", b"0123456x89")),
+        4 => Action::Reply(b"HTTP/1.1 2OO OK\r\nContent-Length: 0\r\n\r\n".to_vec()),
+        5 => Action::Reply(response("503 Service Unavailable", "", CONTENT)),
+        6 => Action::Reply(response("200 OK", "X-Field: no\r\n", CONTENT)),
+        7 => Action::Close(Vec::new()),
+        8 => Action::Reset,
+        9 => Action::Reply([response("200 OK", "X-Field: yes\r\n", CONTENT), b"more".to_vec()].concat()),
+        _ => Action::Reply(response("200 OK", "X-Field: yes\r\n", CONTENT)),
+    }
+}
+
+#[test]
+fn a_faulty_server_is_counted_to_the_number() {
+    for (connections, requests) in [("1", 200), ("7", 2000)] {
+        let server = start(|request| fault(request.number));
+        let body = tempfile::NamedTempFile::new().unwrap();
+        body.as_file().write_all(CONTENT).unwrap();
+        let arguments = [
+            "-c",
+            connections,
+            "-n",
+            &requests.to_string(),
+            "--expect-header",
+            "X-Field: yes",
+            "--expect-length",
+            "10",
+            "--expect-body",
+            body.path().to_str().unwrap(),
+            "--require",
+            "failures=0",
+        ];
+        let (report, code) = bench(&server.url, &arguments);
+        let tenth = requests as u64 / 10;
+        let expect = [
+            ("early close", 3 * tenth),
+            ("malformed response", tenth),
+            ("wrong body", tenth),
+            ("wrong field", tenth),
+            ("wrong length", 2 * tenth),
+            ("wrong status", tenth),
+        ];
+        assert_eq!(
+            failures(&report),
+            expect.map(|(name, count)| (name.to_owned(), count)),
+            "{connections} connections"
+        );
+        assert_eq!((report["served"].as_u64(), code), (Some(tenth), 1));
+        assert_eq!(report["latency"]["count"].as_u64(), Some(tenth), "nothing failed is in the latencies");
+    }
+}
+
+#[test]
+fn what_takes_too_long_is_a_time_out() {
+    let server = start(|request| if request.number % 4 == 3 { Action::Stall } else { Action::Reply(ok(b"")) });
+    let (report, _) = bench(&server.url, &["-c", "1", "-n", "20", "--timeout", "150ms"]);
+    assert_eq!((failures(&report), report["served"].as_u64()), (vec![("time-out".to_owned(), 5)], Some(15)));
+}
+
+#[test]
+fn refused_connections() {
+    // A port that was just free, and nobody listens on.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (report, code) = bench(&format!("http://{address}"), &["-c", "3", "-n", "12"]);
+    assert_eq!(failures(&report), [("failed connect".to_owned(), 12)]);
+    assert_eq!((report["served"].as_u64(), code), (Some(0), 1));
+}
+
+#[test]
+fn requests_that_cannot_be_written() {
+    // The server reads nothing of the content and resets the connection.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            drop(stream); // Unread bytes make this a reset.
+        }
+    });
+    let content = tempfile::NamedTempFile::new().unwrap();
+    content.as_file().set_len(64 << 20).unwrap();
+    let body = format!("@{}", content.path().display());
+    let (report, _) = bench(&url, &["-c", "1", "-n", "5", "--body", &body]);
+    assert_eq!(failures(&report), [("write failure".to_owned(), 5)]);
+}
+
+#[test]
+fn a_server_that_closes_idle_connections_is_no_failure() {
+    let fields = "Connection: close\r\n";
+    let server = start(move |request| match request.number_on_connection {
+        4 => Action::Close(response("200 OK", fields, b"x")),
+        _ => Action::Reply(ok(b"x")),
+    });
+    let (report, _) = bench(&server.url, &["-c", "2", "-n", "100"]);
+    assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(100)));
+    // Five requests on each; the last two connections may share what is left unevenly.
+    assert!(matches!(report["connections"].as_u64(), Some(20 | 21)), "{}", report["connections"]);
+}
+
+#[test]
+fn aborts_are_neither_served_nor_failed() {
+    let large = vec![b'x'; 4 << 20];
+    let server = start(move |_| Action::Reply(ok(&large)));
+    let (report, _) = bench(&server.url, &["-c", "2", "-n", "60", "--abort", "50%", "--abort-after", "1000"]);
+    let (served, aborted) = (report["served"].as_u64().unwrap(), report["aborted"].as_u64().unwrap());
+    assert_eq!((failures(&report), served + aborted), (vec![], 60));
+    assert!((12..=48).contains(&aborted), "{aborted} of 60");
+}

@@ -1,0 +1,70 @@
+//! Latencies are those that the server made, stalls included.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::server::{Action, ok, start};
+use crate::{bench, failures, percentile_ms};
+
+#[test]
+fn a_programmed_distribution() {
+    // 100 requests in each round: 20, 22 … 218 ms. Ten connections, so that the run is short.
+    let delay = |number: usize| Duration::from_millis(20 + 2 * (number * 37 % 100) as u64);
+    let server = start(move |request| Action::Delay(delay(request.number), ok(b"x")));
+    let (report, _) = bench(&server.url, &["-c", "10", "-n", "300"]);
+    assert_eq!((failures(&report), report["latency"]["count"].as_u64()), (vec![], Some(300)));
+    for (percentile, expect_ms) in [(10.0, 38.0), (50.0, 118.0), (90.0, 198.0), (99.0, 216.0), (100.0, 218.0)] {
+        let measured = percentile_ms(&report["latency"], percentile);
+        let error = measured / expect_ms - 1.0;
+        // Sleeping takes no less than it should; on a busy machine a little more.
+        assert!((-0.01..0.12).contains(&error), "p{percentile}: {measured} ms instead of {expect_ms} ms");
+    }
+}
+
+#[test]
+fn a_stall_is_not_hidden() {
+    // From second 1 to second 2 nobody is answered.
+    static START: OnceLock<Instant> = OnceLock::new();
+    let server = start(|_| {
+        let elapsed = START.get_or_init(Instant::now).elapsed();
+        let stall = (Duration::from_secs(1)..Duration::from_secs(2)).contains(&elapsed);
+        Action::Delay(if stall { Duration::from_secs(2) - elapsed } else { Duration::ZERO }, ok(b"x"))
+    });
+    let (report, _) = bench(&server.url, &["-c", "4", "-R", "400", "-d", "3s"]);
+    let (corrected, uncorrected) = (&report["latency"], &report["latency_uncorrected"]);
+    assert_eq!((failures(&report), corrected["count"].as_u64()), (vec![], Some(1200)));
+    // A third of the requests fell due within the stall, and waited from 1 s down to nothing.
+    for (percentile, expect_ms) in [(70.0, 100.0), (80.0, 400.0), (90.0, 700.0), (99.0, 970.0)] {
+        let measured = percentile_ms(corrected, percentile);
+        assert!((measured - expect_ms).abs() < 60.0, "p{percentile}: {measured} ms instead of {expect_ms} ms");
+    }
+    // Four connections had a request under way; the clock of all others stood still.
+    let hidden = percentile_ms(uncorrected, 99.0);
+    assert!(hidden < 60.0, "the uncorrected 99th percentile: {hidden} ms");
+    assert!(percentile_ms(uncorrected, 100.0) > 900.0);
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate() {
+    for arrivals in ["constant", "poisson"] {
+        let server = start(|_| Action::Reply(ok(b"x")));
+        let (report, _) = bench(&server.url, &["-c", "8", "-R", "500", "-d", "2s", "--arrivals", arrivals, "-t", "2"]);
+        let served = report["served"].as_u64().unwrap();
+        let expect = if arrivals == "constant" { 1000..=1000 } else { 870..=1130 };
+        assert!(expect.contains(&served), "{arrivals}: {served}");
+        assert_eq!(report["load"]["pace"], arrivals);
+    }
+}
+
+#[test]
+fn requests_that_fall_due_and_find_no_connection_fail_in_the_end() {
+    let server = start(|_| Action::Delay(Duration::from_millis(100), ok(b"x")));
+    // One connection answers 10 a second; 100 a second are due.
+    let (report, _) = bench(&server.url, &["-c", "1", "-R", "100", "-d", "1s", "--timeout", "500ms"]);
+    let served = report["served"].as_u64().unwrap();
+    let time_outs = report["failures"]["time-out"].as_u64().unwrap();
+    assert_eq!(served + time_outs, 100, "every request that was due is accounted for");
+    assert!((8..=17).contains(&served), "{served}");
+    let per_second = report["served_per_second"].as_f64().unwrap();
+    assert!(per_second < 11.5, "{per_second}: what was served late is no throughput");
+}

@@ -1,0 +1,41 @@
+//! Lines carry what they should, no more and no less.
+
+use crate::server::{Action, ok, start};
+use crate::{bench, failures, percentile_ms};
+
+#[test]
+fn each_line_keeps_its_rate() {
+    let content = vec![b'x'; 20_000];
+    let server = start(move |_| Action::Reply(ok(&content)));
+    let (report, _) = bench(&server.url, &["-c", "20", "-n", "40", "--line", "400k", "--ramp-up", "100ms"]);
+    assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(40)));
+    let lines = &report["lines"];
+    assert_eq!(lines["count"].as_u64(), Some(20));
+    assert!(lines["within_2_percent_share"].as_f64().unwrap() >= 0.95, "{}", lines["rates"]);
+    // 20,039 bytes at 400 kbit/s, and the request before them.
+    let median = percentile_ms(&report["latency"], 50.0);
+    assert!((398.0..430.0).contains(&median), "{median} ms");
+}
+
+#[test]
+fn latency_on_a_line() {
+    let server = start(|_| Action::Reply(ok(b"x")));
+    let (report, _) = bench(&server.url, &["-c", "4", "-n", "40", "--line", "-,latency=60ms"]);
+    assert_eq!(failures(&report), []);
+    let median = percentile_ms(&report["latency"], 50.0);
+    assert!((60.0..75.0).contains(&median), "{median} ms");
+}
+
+#[test]
+fn slow_senders() {
+    let server = start(|request| {
+        assert_eq!(request.content.len(), 10_000);
+        Action::Reply(ok(b"x"))
+    });
+    let content = "x".repeat(10_000);
+    let (report, _) = bench(&server.url, &["-c", "2", "-n", "2", "--line", "-/200k", "--body", &content]);
+    assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(2)));
+    // 10 kB at 200 kbit/s.
+    let median = percentile_ms(&report["latency"], 50.0);
+    assert!((400.0..430.0).contains(&median), "{median} ms");
+}

@@ -1,0 +1,42 @@
+//! Tests of the built `tailor` against servers whose behaviour is known to the request.
+
+mod failures;
+mod latency;
+mod lines;
+mod output;
+mod requests;
+mod server;
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Runs `tailor bench` with these arguments; returns its JSON report and exit code.
+fn bench(url: &str, arguments: &[&str]) -> (Value, i32) {
+    let output = tailor(&[&["bench", "--quiet", "--json", "-", url], arguments].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let report = serde_json::from_str(&text)
+        .unwrap_or_else(|error| panic!("{error}: {text}\n{}", String::from_utf8_lossy(&output.stderr)));
+    (report, output.status.code().unwrap_or(-1))
+}
+
+fn tailor(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tailor")).args(arguments).output().expect("tailor starts")
+}
+
+/// The failures of a report that are not 0, by class.
+fn failures(report: &Value) -> Vec<(String, u64)> {
+    let classes = report["failures"].as_object().expect("failures by class");
+    classes
+        .iter()
+        .map(|(name, count)| (name.clone(), count.as_u64().unwrap()))
+        .filter(|(_, count)| *count > 0)
+        .collect()
+}
+
+/// A percentile of a distribution, in milliseconds.
+fn percentile_ms(distribution: &Value, percentile: f64) -> f64 {
+    let points = distribution["percentiles"].as_array().expect("percentiles");
+    let point = points.iter().find(|point| point["percentile"].as_f64().unwrap() >= percentile).expect("a percentile");
+    point["nanos"].as_f64().unwrap() / 1e6
+}

@@ -1,0 +1,132 @@
+//! A server that does to each request what a test says.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What to do with a request.
+pub(crate) enum Action {
+    /// Answer, and go on.
+    Reply(Vec<u8>),
+    /// Wait, then answer.
+    Delay(Duration, Vec<u8>),
+    /// Send this (maybe nothing) and close.
+    Close(Vec<u8>),
+    /// Reset the connection.
+    Reset,
+    /// Say nothing until the client gives up.
+    Stall,
+}
+
+/// A request as it came.
+pub(crate) struct Request {
+    /// Its number among all requests, from 0.
+    pub(crate) number: usize,
+    /// Its number on its connection, from 0.
+    pub(crate) number_on_connection: usize,
+    pub(crate) head: String,
+    pub(crate) content: Vec<u8>,
+}
+
+/// A running server; it ends with the process.
+pub(crate) struct Server {
+    pub(crate) url: String,
+    /// The heads of all requests, in the order they came.
+    pub(crate) heads: Arc<Mutex<Vec<String>>>,
+    pub(crate) connections: Arc<AtomicUsize>,
+}
+
+/// Starts a server that does to each request what `act` says.
+pub(crate) fn start(act: impl Fn(&Request) -> Action + Send + Sync + 'static) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = Server { url, heads: Arc::default(), connections: Arc::default() };
+    let (heads, connections) = (server.heads.clone(), server.connections.clone());
+    let (act, number) = (Arc::new(act), Arc::new(AtomicUsize::new(0)));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            connections.fetch_add(1, Ordering::SeqCst);
+            let (act, number, heads) = (act.clone(), number.clone(), heads.clone());
+            std::thread::spawn(move || serve(stream, &*act, &number, &heads));
+        }
+    });
+    server
+}
+
+/// A response of status 200 with this content.
+pub(crate) fn ok(content: &[u8]) -> Vec<u8> {
+    response("200 OK", "", content)
+}
+
+pub(crate) fn response(status: &str, fields: &str, content: &[u8]) -> Vec<u8> {
+    let mut bytes = format!("HTTP/1.1 {status}\r\n{fields}Content-Length: {}\r\n\r\n", content.len()).into_bytes();
+    bytes.extend_from_slice(content);
+    bytes
+}
+
+fn serve(mut stream: TcpStream, act: &dyn Fn(&Request) -> Action, number: &AtomicUsize, heads: &Mutex<Vec<String>>) {
+    let _ = stream.set_nodelay(true);
+    let mut buffer = Vec::new();
+    for number_on_connection in 0.. {
+        let Some((head, content)) = read_request(&mut stream, &mut buffer) else { return };
+        let number = number.fetch_add(1, Ordering::SeqCst);
+        heads.lock().unwrap().push(head.clone());
+        let is_last = head.to_ascii_lowercase().contains("connection: close")
+            || (head.contains(" HTTP/1.0\r\n") && !head.to_ascii_lowercase().contains("connection: keep-alive"));
+        match act(&Request { number, number_on_connection, head, content }) {
+            Action::Reply(bytes) => drop(stream.write_all(&bytes)),
+            Action::Delay(time, bytes) => {
+                std::thread::sleep(time);
+                let _ = stream.write_all(&bytes);
+            }
+            Action::Close(bytes) => {
+                let _ = stream.write_all(&bytes);
+                return;
+            }
+            Action::Reset => {
+                let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+                return;
+            }
+            Action::Stall => {
+                let _ = stream.read(&mut [0; 1]);
+                return;
+            }
+        }
+        if is_last {
+            let _ = stream.shutdown(Shutdown::Both);
+            return;
+        }
+    }
+}
+
+/// Reads a head and the content that its Content-Length announces.
+fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<(String, Vec<u8>)> {
+    let head_end = loop {
+        if let Some(at) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+            break at + 4;
+        }
+        read_more(stream, buffer)?;
+    };
+    let head = String::from_utf8_lossy(&buffer[..head_end]).into_owned();
+    let length =
+        head.lines().find_map(|line| line.strip_prefix("Content-Length: ")?.parse::<usize>().ok()).unwrap_or(0);
+    while buffer.len() < head_end + length {
+        read_more(stream, buffer)?;
+    }
+    let content = buffer[head_end..head_end + length].to_vec();
+    buffer.drain(..head_end + length);
+    Some((head, content))
+}
+
+fn read_more(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
+    let mut piece = [0; 16 << 10];
+    match stream.read(&mut piece) {
+        Ok(length @ 1..) => {
+            buffer.extend_from_slice(&piece[..length]);
+            Some(())
+        }
+        _ => None,
+    }
+}
