@@ -571,7 +571,10 @@ impl Connection {
     fn on_peer_reset(&mut self, shared: &mut Shared, now: Nanos) {
         match self.phase {
             Phase::Open if !self.in_flight.is_empty() || self.claimed.is_some() => {
-                self.fail(FailureClass::EarlyClose, shared, now);
+                // Whether sending or receiving is told of the end first is chance: what counts is how far the request got.
+                let is_written = self.unsent_at == self.unsent.len();
+                let class = if is_written { FailureClass::EarlyClose } else { FailureClass::Write };
+                self.fail(class, shared, now);
             }
             Phase::Handshaking => self.fail(FailureClass::Tls, shared, now),
             Phase::Connecting => self.fail(FailureClass::Connect, shared, now),

@@ -26,9 +26,9 @@ failure_classes! {
     Connect = "failed connect";
     /// The TLS handshake or a TLS record failed.
     Tls = "TLS failure";
-    /// The server closed or reset the connection before the response was whole.
+    /// The server closed or reset the connection after the request was written and before the response was whole.
     EarlyClose = "early close";
-    /// The request could not be written.
+    /// The connection ended before the request was written.
     Write = "write failure";
     /// Connecting or the response took longer than allowed.
     TimeOut = "time-out";
