@@ -87,7 +87,7 @@ fn requests_that_cannot_be_written() {
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(std::time::Duration::from_millis(150));
             drop(stream); // Unread bytes make this a reset.
         }
     });
