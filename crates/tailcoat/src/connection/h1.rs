@@ -74,6 +74,14 @@ struct Exchange {
     content_bytes: u64,
 }
 
+/// What a connection is given while it is polled.
+struct Turn<'a, 'task> {
+    context: &'a Context,
+    task: &'a mut Task<'task>,
+    output: &'a mut Output,
+    now: Now,
+}
+
 /// A request while it is answered: what is logged of it, and what its framing says of the connection.
 struct Incoming<'a> {
     routed: Routed<'a>,
@@ -131,9 +139,10 @@ impl H1Connection {
         let stage = context.table.borrow().stage(self.slot);
         match (verdict, stage) {
             (Verdict::TimedOut, Stage::Head | Stage::Content) => {
-                let scratch = &mut *context.scratch.borrow_mut();
-                self.refuse(REQUEST_TIMEOUT, &[], context, &mut scratch.output);
-                self.flush(context, task, &mut scratch.output)?;
+                let output = &mut context.scratch.borrow_mut().output;
+                let mut turn = Turn { context, task, output, now: context.clock.now() };
+                self.refuse(REQUEST_TIMEOUT, &[], &mut turn);
+                self.flush(&mut turn)?;
                 Ok(Poll::Pending)
             }
             (Verdict::TimedOut, Stage::Write) => Err(io::ErrorKind::TimedOut.into()),
@@ -168,7 +177,7 @@ impl H1Connection {
 
     /// Notes until when input is waited for.
     fn await_input(&mut self, context: &Context, task: &mut Task<'_>) {
-        let now_ms = context.clock.now().monotonic_ms;
+        let now_ms = context.clock.recent().monotonic_ms;
         let limits = &context.limits;
         let mut table = context.table.borrow_mut();
         let (stage, timeout) = if self.deferred.is_some() {
@@ -195,7 +204,7 @@ impl H1Connection {
     ) -> io::Result<()> {
         let Scratch { input, head, path, host, output } = scratch;
         let input = &input[..filled];
-        let now = context.clock.now();
+        let turn = &mut Turn { context, task, output, now: context.clock.now() };
         let mut at = 0;
         while !self.is_closing && self.sending.is_none() && self.answering.is_none() {
             match self.wire.handle_input(&input[at..], head, &context.input_limits) {
@@ -204,22 +213,22 @@ impl H1Connection {
                     let request = Request { head, bytes: &input[at..] };
                     at += incoming.head_bytes;
                     self.requests = self.requests.saturating_add(1);
-                    match route(request, &incoming.target, incoming.host, now, path, host) {
+                    match route(request, &incoming.target, incoming.host, turn.now, path, host) {
                         Ok(routed) => {
                             let incoming = Incoming { routed, framing: incoming.framing };
-                            self.on_request(incoming, at == filled, context, task, output)?;
+                            self.on_request(incoming, at == filled, turn)?;
                         }
-                        Err(refusal) => self.refuse(refusal, request.bytes, context, output),
+                        Err(refusal) => self.refuse(refusal, request.bytes, turn),
                     }
                 }
                 Ok(Event::Content(decoded)) => {
                     at += decoded.consumed_bytes;
-                    self.on_content(decoded.content.len(), decoded.is_complete, now, context, task, output)?;
+                    self.on_content(decoded.content.len(), decoded.is_complete, turn)?;
                 }
-                Err(refusal) => self.refuse(refusal, &input[at..], context, output),
+                Err(refusal) => self.refuse(refusal, &input[at..], turn),
             }
-            if output.is_full() {
-                self.flush(context, task, output)?;
+            if turn.output.is_full() {
+                self.flush(turn)?;
             }
         }
         self.lingers |= self.is_closing && at < filled;
@@ -227,21 +236,14 @@ impl H1Connection {
         if !self.is_closing {
             self.kept = input[at..].to_vec();
         }
-        self.flush(context, task, output)
+        self.flush(turn)
     }
 
-    fn on_request(
-        &mut self,
-        incoming: Incoming<'_>,
-        is_all_input: bool,
-        context: &Context,
-        task: &mut Task<'_>,
-        output: &mut Output,
-    ) -> io::Result<()> {
+    fn on_request(&mut self, incoming: Incoming<'_>, is_all_input: bool, turn: &mut Turn<'_, '_>) -> io::Result<()> {
         // A request begins a new stage, even if the rest of the next head is awaited after it.
-        context.table.borrow_mut().enter(self.slot, Stage::Idle, None, task.waker());
+        turn.context.table.borrow_mut().enter(self.slot, Stage::Idle, None, turn.task.waker());
         if !self.wire.awaits_content() {
-            return self.answer(incoming, context, task, output);
+            return self.answer(incoming, turn);
         }
         if incoming.framing.expects_continue && is_all_input {
             if !incoming.routed.request.method().is_safe() {
@@ -249,9 +251,9 @@ impl H1Connection {
                 // is unknown, and so is where the next request would begin.
                 self.is_closing = true;
                 self.lingers = true;
-                return self.answer(incoming, context, task, output);
+                return self.answer(incoming, turn);
             }
-            output.bytes.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            turn.output.bytes.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
         self.deferred = Some(Box::new(Deferred {
             request: OwnedRequest::new(&incoming.routed),
@@ -264,38 +266,24 @@ impl H1Connection {
 
     /// Takes note of a piece of content, and answers its request when it was the last. The handlers there are don't read
     /// content, but a request is answered only when its framing has turned out sound.
-    fn on_content(
-        &mut self,
-        length: usize,
-        is_complete: bool,
-        now: Now,
-        context: &Context,
-        task: &mut Task<'_>,
-        output: &mut Output,
-    ) -> io::Result<()> {
+    fn on_content(&mut self, length: usize, is_complete: bool, turn: &mut Turn<'_, '_>) -> io::Result<()> {
         let Some(deferred) = &mut self.deferred else { return Ok(()) };
         deferred.content_bytes += length as u64;
         if is_complete {
             // Local invariant: it was there two lines above.
             let Some(deferred) = self.deferred.take() else { return Ok(()) };
             let incoming = Incoming { routed: deferred.request.routed(false), framing: deferred.framing };
-            return self.answer(incoming, context, task, output);
+            return self.answer(incoming, turn);
         }
-        if is_too_slow(deferred.content_bytes, now.monotonic_ms - deferred.started_ms, context) {
-            self.refuse(REQUEST_TIMEOUT, &[], context, output);
+        if is_too_slow(deferred.content_bytes, turn.now.monotonic_ms - deferred.started_ms, turn.context) {
+            self.refuse(REQUEST_TIMEOUT, &[], turn);
         }
         Ok(())
     }
 
-    fn answer(
-        &mut self,
-        incoming: Incoming<'_>,
-        context: &Context,
-        task: &mut Task<'_>,
-        output: &mut Output,
-    ) -> io::Result<()> {
-        match context.router.answer(self.listener, &incoming.routed) {
-            Answer::Ready(response, log) => self.respond(incoming, response, log, context, task, output),
+    fn answer(&mut self, incoming: Incoming<'_>, turn: &mut Turn<'_, '_>) -> io::Result<()> {
+        match turn.context.router.answer(self.listener, &incoming.routed) {
+            Answer::Ready(response, log) => self.respond(incoming, response, log, turn),
             Answer::Wait(future, request, log) => {
                 self.answering = Some(Box::new(Answering { future, request, framing: incoming.framing, log }));
                 Ok(())
@@ -312,8 +300,9 @@ impl H1Connection {
         let Some(answering) = self.answering.take() else { return Poll::Ready(Ok(())) };
         let output = &mut context.scratch.borrow_mut().output;
         let incoming = Incoming { routed: answering.request.routed(false), framing: answering.framing };
-        self.respond(incoming, response, answering.log, context, task, output)?;
-        self.flush(context, task, output).into()
+        let turn = &mut Turn { context, task, output, now: context.clock.now() };
+        self.respond(incoming, response, answering.log, turn)?;
+        self.flush(turn).into()
     }
 
     /// Adds a response to the output, and logs it; if it has content of its own to send, sends it.
@@ -322,14 +311,12 @@ impl H1Connection {
         incoming: Incoming<'_>,
         response: Response,
         log: Option<LogId>,
-        context: &Context,
-        task: &mut Task<'_>,
-        output: &mut Output,
+        turn: &mut Turn<'_, '_>,
     ) -> io::Result<()> {
-        let now = context.clock.now();
+        let Turn { context, task, output, now } = turn;
         let persistence = self.persistence(&incoming, context);
         let manner = Manner {
-            date: &context.clock.date(now),
+            date: &context.clock.date(*now),
             persistence,
             is_head: incoming.routed.request.method() == Method::Head,
             server_field: context.server_field,
@@ -340,12 +327,12 @@ impl H1Connection {
         {
             let exchange =
                 log.map(|log| Exchange { request: OwnedRequest::new(&incoming.routed), log, status, content_bytes });
-            self.begin_sending(transmission, exchange, now);
+            self.begin_sending(transmission, exchange, *now);
             return Ok(());
         }
         if let Some(log) = log {
             let Routed { request, host, now: received, .. } = incoming.routed;
-            self.record(log, Subject::Request(request), host, (status, content_bytes), received, now);
+            self.record(log, Subject::Request(request), host, (status, content_bytes), received, *now);
         }
         Ok(())
     }
@@ -367,8 +354,8 @@ impl H1Connection {
     }
 
     /// Answers what can't be read as a request, and reads no more.
-    fn refuse(&mut self, refusal: Refusal, input: &[u8], context: &Context, output: &mut Output) {
-        let now = context.clock.now();
+    fn refuse(&mut self, refusal: Refusal, input: &[u8], turn: &mut Turn<'_, '_>) {
+        let Turn { context, output, now, .. } = turn;
         self.is_closing = true;
         self.lingers = true;
         // A response to HEAD has no content, also if it is an error (RFC 9110, section 9.3.2).
@@ -377,7 +364,7 @@ impl H1Connection {
             None => input.starts_with(b"HEAD "),
         };
         let manner = Manner {
-            date: &context.clock.date(now),
+            date: &context.clock.date(*now),
             persistence: Persistence::Close,
             is_head,
             server_field: context.server_field,
@@ -385,17 +372,17 @@ impl H1Connection {
         let response = error_response(refusal.status, PageFormat::Html);
         let sent = output.write_response(Response::Built(response), manner);
         if let Some(log) = context.router.default_log(self.listener) {
-            self.record(log, Subject::Malformed(input), &[], sent, now, now);
+            self.record(log, Subject::Malformed(input), &[], sent, *now, *now);
         }
     }
 
     /// Sends the output, and keeps what the socket does not take.
-    fn flush(&mut self, context: &Context, task: &mut Task<'_>, output: &mut Output) -> io::Result<()> {
-        if output.is_empty() {
+    fn flush(&mut self, turn: &mut Turn<'_, '_>) -> io::Result<()> {
+        if turn.output.is_empty() {
             return Ok(());
         }
-        if let Some(transmission) = send_now(&mut self.socket, task, output)? {
-            self.begin_sending(transmission, None, context.clock.now());
+        if let Some(transmission) = send_now(&mut self.socket, turn.task, turn.output)? {
+            self.begin_sending(transmission, None, turn.now);
         }
         Ok(())
     }
