@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
-use crate::config::{AccessLog, Config, Listen};
+use crate::config::{AccessLog, Config};
 use crate::control::{Command, Signals};
 use crate::handler::SharedSite;
 use crate::log::{LogHandle, LogId, ServerLog};
