@@ -17,7 +17,8 @@ pub fn parse_request_head(bytes: &[u8], head: &mut RequestHead, limits: &HeadLim
     let mut at = skip_empty_lines(bytes)?;
     let Some(line) = next_line(bytes, at)? else {
         check_incomplete_request_line(&bytes[at..], limits)?;
-        return Ok(None);
+        // Empty lines count, or else they could come without end.
+        return if bytes.len() >= limits.head_bytes_max { Err(TOO_LARGE) } else { Ok(None) };
     };
     parse_request_line(bytes, line, head, limits)?;
     at = line.end() + 2;
@@ -263,6 +264,7 @@ mod tests {
         }
         let long = [b"GET / HTTP/1.1\r\nX: ".as_slice(), &[b'x'; 300]].concat();
         assert_eq!(status(&long), Some(431));
+        assert_eq!(status(&b"\r\n".repeat(100)), Some(431));
     }
 
     #[test]
