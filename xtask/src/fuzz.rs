@@ -1,0 +1,96 @@
+//! `cargo xtask fuzz [TARGET]... [--seconds N]`: builds the fuzz targets and runs each for a while.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+/// How long each target runs if it isn't said: enough to try all seeds and some hundred thousand variations of them.
+const SECONDS_DEFAULT: u32 = 5;
+
+/// Longest input, in bytes: targets have limits of their own below it, so that those are tried too.
+const INPUT_BYTES_MAX: u32 = 512;
+
+/// The coverage that libFuzzer goes by. The pinned stable compiler has it too; only sanitizers would need another, and
+/// without unsafe code there is little for them to find.
+const RUSTFLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+/// Runs the targets named, or all. Fails at the first that fails; the input it fails on is then in `fuzz/artifacts`.
+pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
+    match try_run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn try_run(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
+    let (mut targets, mut seconds) = (Vec::new(), SECONDS_DEFAULT);
+    while let Some(argument) = arguments.next() {
+        if argument == "--seconds" {
+            let value = arguments.next().unwrap_or_default();
+            seconds = value.parse().map_err(|_| format!("--seconds takes a whole number, not {value:?}"))?;
+        } else {
+            targets.push(argument);
+        }
+    }
+    let known = known_targets()?;
+    if let Some(unknown) = targets.iter().find(|target| !known.contains(target)) {
+        return Err(format!("no fuzz target {unknown:?}; there are {}", known.join(", ")));
+    }
+    let triple = build()?;
+    for target in if targets.is_empty() { &known } else { &targets } {
+        fuzz(target, &triple, seconds)?;
+    }
+    Ok(())
+}
+
+/// The targets are the files of `fuzz/src/bin`.
+fn known_targets() -> Result<Vec<String>, String> {
+    let entries = std::fs::read_dir("fuzz/src/bin").map_err(|error| format!("cannot read fuzz/src/bin: {error}"))?;
+    let mut targets: Vec<String> =
+        entries.filter_map(|entry| entry.ok()?.path().file_stem()?.to_str().map(str::to_owned)).collect();
+    targets.sort();
+    Ok(targets)
+}
+
+/// Returns the triple built for: named, it keeps the flags from build scripts, which could not be linked with them.
+fn build() -> Result<String, String> {
+    let version = Command::new("rustc").arg("-vV").output().map_err(|error| format!("cannot start rustc: {error}"))?;
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let triple = version.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("rustc does not tell its host")?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", triple])
+        .env("RUSTFLAGS", RUSTFLAGS)
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .status();
+    match built {
+        Ok(status) if status.success() => Ok(triple.to_owned()),
+        _ => Err("the fuzz targets cannot be built; besides Rust, they need a C++ compiler".to_owned()),
+    }
+}
+
+fn fuzz(target: &str, triple: &str, seconds: u32) -> Result<(), String> {
+    // What is found goes into the first corpus; the seeds in the second stay as they are.
+    let found = format!("fuzz/target/found/{target}");
+    for folder in [&found, "fuzz/artifacts"] {
+        std::fs::create_dir_all(folder).map_err(|error| format!("cannot make {folder}: {error}"))?;
+    }
+    println!("{target}: {seconds} s");
+    let output = Command::new(Path::new("fuzz/target").join(triple).join("release").join(target))
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-max_len={INPUT_BYTES_MAX}"))
+        .args(["-timeout=5", "-rss_limit_mb=512", "-verbosity=0"])
+        .arg(format!("-artifact_prefix=fuzz/artifacts/{target}-"))
+        .args([&found, &format!("fuzz/corpus/{target}")])
+        .output()
+        .map_err(|error| format!("cannot start fuzz target {target}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+    Err(format!("fuzz target {target} failed; the input is in fuzz/artifacts"))
+}
