@@ -46,11 +46,12 @@ impl Directory {
         if now_ms < checked_at_ms.saturating_add(revalidate_after_ms) {
             return Ok(self.changes());
         }
-        let (fd, status) = root.find(&self.name, access)?;
+        let status = root.status(&self.name, access)?;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if *seen != Some(status.identity) {
             self.note_change();
-            if let Some(watcher) = &self.watcher {
+            // It may be another directory.
+            if let (Some(watcher), Ok((fd, _))) = (&self.watcher, root.find(&self.name, access)) {
                 watcher.watch(&fd, self);
             }
         }

@@ -253,8 +253,8 @@ impl Representation {
 
 impl Source {
     fn is_same(&self, root: &Root, access: Access) -> Result<bool, OpenError> {
-        match root.find(&self.name, access) {
-            Ok((_, status)) => Ok(self.version == Some(status.identity)),
+        match root.status(&self.name, access) {
+            Ok(status) => Ok(self.version == Some(status.identity)),
             Err(OpenError::NotFound) => Ok(self.version.is_none()),
             Err(error @ (OpenError::WouldBlock | OpenError::Exhausted)) => Err(error),
             // Making the object anew will tell what is wrong.

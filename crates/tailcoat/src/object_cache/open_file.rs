@@ -84,6 +84,13 @@ impl FileStatus {
         rustix::fs::statx(fd, c"", flags, StatxFlags::BASIC_STATS).map(|status| Self::from_statx(&status))
     }
 
+    /// The status of what a name stands for, links followed. May wait for a disk.
+    pub(super) fn at(directory: impl AsFd, name: &[u8]) -> Result<Self, Errno> {
+        let name = if name.is_empty() { b"." } else { name };
+        let status = rustix::fs::statx(directory, name, AtFlags::empty(), StatxFlags::BASIC_STATS)?;
+        Ok(Self::from_statx(&status))
+    }
+
     fn from_statx(status: &Statx) -> Self {
         let nanoseconds =
             |time: &StatxTimestamp| time.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(time.tv_nsec));

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -70,6 +71,8 @@ impl fmt::Display for OpenError {
 pub struct Root {
     directory: OwnedFd,
     status: FileStatus,
+    /// Whether files may be opened without their time of access being noted, as far as we know.
+    no_access_time: AtomicBool,
 }
 
 impl Root {
@@ -82,7 +85,7 @@ impl Root {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve)?;
         let status = FileStatus::of(&directory)?;
-        Ok(Self { directory, status })
+        Ok(Self { directory, status, no_access_time: AtomicBool::new(true) })
     }
 
     /// Whether both are the same directory.
@@ -98,13 +101,24 @@ impl Root {
         Ok((fd, status))
     }
 
+    /// The status of what a name stands for. Works without a free descriptor, too.
+    pub fn status(&self, name: &[u8], access: Access) -> Result<FileStatus, OpenError> {
+        match (self.find(name, access), access) {
+            (Err(OpenError::Exhausted), Access::Cached) => Err(OpenError::WouldBlock),
+            // Nothing confines this one to the root. But all that comes of it is whether a file that was found below the
+            // root is still the same.
+            (Err(OpenError::Exhausted), Access::Blocking) => Ok(FileStatus::at(&self.directory, name)?),
+            (result, _) => result.map(|(_, status)| status),
+        }
+    }
+
     /// Opens a regular file for reading, and gives its status as it was before. Anything else is not even opened:
     /// opening a FIFO or a device can have effects.
     pub fn open_file(&self, name: &[u8], access: Access) -> Result<(OwnedFd, FileStatus), OpenError> {
         let (_, status) = self.find(name, access)?;
         expect_file(&status)?;
         // Should another file have taken the name in between, O_NONBLOCK keeps us from waiting for a FIFO's writer.
-        let fd = self.resolve(name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, access)?;
+        let fd = self.open_for_reading(name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, access)?;
         let status = FileStatus::of(&fd)?;
         expect_file(&status)?;
         Ok((fd, status))
@@ -113,6 +127,20 @@ impl Root {
     /// Opens a directory for reading its entries.
     pub fn open_directory(&self, name: &[u8]) -> Result<OwnedFd, OpenError> {
         self.resolve(name, OFlags::RDONLY | OFlags::DIRECTORY, Access::Blocking)
+    }
+
+    /// Reading notes the time of access in the inode, which may have to wait for the file system's journal, and writes to
+    /// the disk what nobody wants to know. Only a file's owner may do without.
+    fn open_for_reading(&self, name: &[u8], flags: OFlags, access: Access) -> Result<OwnedFd, OpenError> {
+        if self.no_access_time.load(Ordering::Relaxed) {
+            match self.resolve(name, flags | OFlags::NOATIME, access) {
+                Err(OpenError::Forbidden) => {}
+                result => return result,
+            }
+        }
+        let fd = self.resolve(name, flags, access)?;
+        self.no_access_time.store(false, Ordering::Relaxed);
+        Ok(fd)
     }
 
     fn resolve(&self, name: &[u8], flags: OFlags, access: Access) -> Result<OwnedFd, OpenError> {

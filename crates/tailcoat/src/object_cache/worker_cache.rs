@@ -107,6 +107,13 @@ impl WorkerCache {
         }
     }
 
+    /// Lets go of all objects: a worker that has nothing to do must not keep alive what others evict. Those that the
+    /// store still has are found there again.
+    pub fn clear(&self) {
+        *self.table.borrow_mut() = HashTable::new();
+        self.deaths_seen.set(self.store.deaths());
+    }
+
     #[cold]
     fn get_from_store(&self, root: RootId, path: &[u8], hash: u64, now_ms: u64) -> Lookup {
         match self.store.get(root, path, hash) {

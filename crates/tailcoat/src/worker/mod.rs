@@ -151,6 +151,7 @@ async fn keep_time(context: Rc<Context>, cache: Rc<WorkerCache>, busy: Rc<Notify
         context.clock.synchronise();
         cache.tick();
         if context.table.borrow().is_empty() {
+            cache.clear();
             busy.notified().await;
             context.clock.synchronise();
         }

@@ -105,14 +105,12 @@ impl FileTree {
             }
             self.store.remove(&object);
         }
-        match self.load(root, path, now, access, earlier) {
-            Err(LoadError::Refused(Refusal::Unavailable)) => {
-                // Our own open files are the ones we can do without.
-                self.store.release_files();
-                self.load(root, path, now, access, earlier)
-            }
-            result => result,
+        let result = self.load(root, path, now, access, earlier);
+        if let Err(LoadError::Refused(Refusal::Unavailable)) = result {
+            // Our own open files are the ones we can do without: they are closed when the workers next tick.
+            self.store.release_files();
         }
+        result
     }
 
     fn load(

@@ -10,7 +10,6 @@ mod compress;
 mod content_type;
 mod heads;
 mod load;
-mod page;
 mod respond;
 mod roots;
 #[cfg(test)]
@@ -23,7 +22,6 @@ use std::sync::Arc;
 use wire::http::{Method, Status, path};
 
 use self::load::{Found, LoadError, Refusal};
-pub use self::page::{FilePage, PageOutcome};
 use self::respond::Choice;
 use self::roots::{OpenedRoot, WorkerRoot, WorkerRoots};
 pub use self::tree::FileTree;

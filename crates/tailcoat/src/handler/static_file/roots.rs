@@ -173,12 +173,16 @@ impl WorkerRoot {
         now_ms: u64,
         recheck_after_ms: u64,
     ) -> Result<Arc<OpenedRoot>, OpenError> {
-        // What says nothing about the root is not remembered.
-        if !matches!(result, Err(OpenError::WouldBlock | OpenError::Exhausted)) {
-            *self.opened.borrow_mut() = result.clone();
-            self.check_at_ms.set(now_ms + recheck_after_ms);
+        match result {
+            Err(OpenError::WouldBlock) => result,
+            // Without a free descriptor nobody can tell; most likely it is what it was.
+            Err(OpenError::Exhausted) => self.opened().map_err(|_| OpenError::Exhausted),
+            result => {
+                *self.opened.borrow_mut() = result.clone();
+                self.check_at_ms.set(now_ms + recheck_after_ms);
+                result
+            }
         }
-        result
     }
 }
 
