@@ -170,7 +170,7 @@ pub(super) fn parse_field_line(bytes: &[u8], line: Span) -> Result<(Span, Span),
 }
 
 /// RFC 9110, section 5.5: CR, LF and NUL are dangerous, other controls invalid; bytes from 0x80 are opaque data.
-fn is_forbidden_in_value(byte: u8) -> bool {
+pub(super) fn is_forbidden_in_value(byte: u8) -> bool {
     (byte < b' ') & (byte != b'\t') | (byte == 0x7f)
 }
 

@@ -1,7 +1,7 @@
 //! The client's side of a message: parsing response heads, and where a response's content ends (RFC 9112, sections 4, 6.3).
 
 use super::framing::parse_content_length;
-use super::request_head::parse_field_line;
+use super::request_head::{is_forbidden_in_value, parse_field_line};
 use super::{BodyFraming, HeadLimits};
 use crate::http::{KnownField, Method, Span, Status, Version};
 use memchr::memchr;
@@ -151,7 +151,8 @@ fn parse_status_line(line: &[u8]) -> Result<(Version, Status), MalformedResponse
     let [hundreds @ b'1'..=b'9', tens @ b'0'..=b'9', units @ b'0'..=b'9', rest @ ..] = code else {
         return Err(MALFORMED);
     };
-    if !matches!(rest, [] | [b' ', ..]) {
+    // A reason phrase has the bytes of a field value: above all no bare CR, at which others end the line.
+    if !matches!(rest, [] | [b' ', ..]) || rest.iter().any(|&byte| is_forbidden_in_value(byte)) {
         return Err(MALFORMED);
     }
     let digit = |byte: &u8| u16::from(byte - b'0');
@@ -192,6 +193,8 @@ mod tests {
             b"HTTP/1.1 2000 OK\r\n\r\n",
             b"HTTP/1.1  200 OK\r\n\r\n",
             b"HTTP/1.1 200 OK\n\r\n",
+            b"HTTP/1.1 200 OK\rA: b\r\n\r\n",
+            b"HTTP/1.1 200 \0\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nA : b\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n",
             b"HTTP/1.1 200 OK\r\na:\r\nb:\r\nc:\r\nd:\r\n\r\n",
