@@ -177,7 +177,7 @@ impl H1Connection {
 
     /// Notes until when input is waited for.
     fn await_input(&mut self, context: &Context, task: &mut Task<'_>) {
-        let now_ms = context.clock.recent().monotonic_ms;
+        let now_ms = context.clock.now().monotonic_ms;
         let limits = &context.limits;
         let mut table = context.table.borrow_mut();
         let (stage, timeout) = if self.deferred.is_some() {

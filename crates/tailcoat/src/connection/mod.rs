@@ -60,7 +60,7 @@ struct Scratch {
 
 impl Context {
     /// A context with these limits.
-    pub fn new(router: Rc<Router>, limits: Limits, server_field: bool, recorder: Recorder) -> Self {
+    pub fn new(router: Rc<Router>, limits: Limits, server_field: bool, recorder: Recorder, clock: Clock) -> Self {
         let input_bytes = limits.head_bytes_max + READ_BYTES;
         Self {
             router,
@@ -78,7 +78,7 @@ impl Context {
             },
             limits,
             server_field,
-            clock: Clock::new(),
+            clock,
             table: RefCell::default(),
             recorder: RefCell::new(recorder),
             is_draining: Cell::new(false),

@@ -36,8 +36,6 @@ impl Acceptor {
             }
             match listener.accept().await {
                 Ok((socket, client)) => {
-                    // The clock stands still while there are no connections.
-                    self.context.clock.now();
                     self.busy.notify_one();
                     let context = Rc::clone(&self.context);
                     tokio::task::spawn_local(H1Connection::new(socket, client, self.number, context));

@@ -8,6 +8,7 @@ use std::io;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle as TaskHandle;
 
 use crate::config::Config;
-use crate::connection::{Context, SWEEPS_A_ROUND};
+use crate::connection::{Clock, Context, SWEEPS_A_ROUND};
 use crate::handler::SharedSite;
 use crate::log::{LogId, Recorder};
 use crate::object_cache::{ObjectStore, WorkerCache};
@@ -90,25 +91,29 @@ fn run(plan: WorkerPlan) -> io::Result<()> {
         // A worker that can't be bound (a container may forbid it) works as well, if a little slower.
         let _ = rustix::thread::sched_setaffinity(None, &cores);
     }
+    let has_waited = Arc::new(AtomicBool::new(true));
+    let clock = Clock::new(Arc::clone(&has_waited));
     let runtime = Builder::new_current_thread()
+        .on_thread_unpark(move || has_waited.store(true, Ordering::Relaxed))
         .enable_io()
         .enable_time()
         .event_interval(EVENT_INTERVAL)
         .max_blocking_threads(plan.config.server.blocking_threads_max)
         .build_local(LocalOptions::default())?;
-    let result = runtime.block_on(serve(plan));
+    let result = runtime.block_on(serve(plan, clock));
     // Reads of a disk that hangs are not waited for.
     runtime.shutdown_background();
     result
 }
 
-async fn serve(plan: WorkerPlan) -> io::Result<()> {
+async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
     let cache = Rc::new(WorkerCache::new(Arc::clone(&plan.store)));
     let context = Rc::new(Context::new(
         Rc::new(build_router(&plan, &cache)),
         plan.config.limits.clone(),
         plan.config.server.server_field,
         plan.recorder,
+        clock,
     ));
     let busy = Rc::new(Notify::new());
     let accepting = plan
