@@ -1,1 +1,4 @@
 //! Black-box tests of the built binary: one file a feature.
+
+mod conformance;
+mod support;

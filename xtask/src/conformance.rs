@@ -109,7 +109,7 @@ fn test(name: &str, address: SocketAddr, cases: &[Case], options: &Options) -> V
         client: Client { address, patience: Duration::from_secs(2), silence: Duration::from_millis(150) },
         split: options.split,
         tailcoat: name == "tailcoat",
-        connections: 48,
+        connections: 128,
     };
     let failures = suite.run(cases);
     if !options.table {
