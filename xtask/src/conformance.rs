@@ -106,7 +106,7 @@ fn read_options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Op
 
 fn test(name: &str, address: SocketAddr, cases: &[Case], options: &Options) -> Vec<Failure> {
     let suite = Suite {
-        client: Client { address, patience: Duration::from_secs(2), silence: Duration::from_millis(150) },
+        client: Client { address, patience: Duration::from_secs(5), silence: Duration::from_millis(150) },
         split: options.split,
         tailcoat: name == "tailcoat",
         connections: 128,
