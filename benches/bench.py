@@ -6,7 +6,7 @@
   benches/bench.py close --servers floor,tailcoat     fewer servers
   benches/bench.py keepalive-1k --servers tailcoat,old='/tmp/old/tailcoat'
 
-The server is pinned to core 0, the clients to core 1. Rounds alternate (A B B A), ratios are taken within a round, and
+The server is pinned to core 0, the clients to core 1. Turns alternate (A B B A), ratios are taken within a turn, and
 `tailcoat-again` is the control: if tailcoat differs from itself by more than 3 %, or any response was wrong, the run is
 void and ends with status 1. Needs root (control groups), a C compiler, taskset and the named peers.
 """
@@ -37,8 +37,9 @@ def parse_arguments():
         command.add_argument("--servers", default=",".join(scenario.servers), metavar="NAME[=COMMAND],...",
                              help="default: %(default)s; a COMMAND without {port} gets the options of `tailcoat serve`")
         command.add_argument("--tailcoat", default=DEFAULT_TAILCOAT, metavar="COMMAND", help="default: the release build")
-        command.add_argument("--rounds", type=int, default=scenario.rounds, help="default: %(default)s")
-        command.add_argument("--seconds", type=float, default=scenario.seconds, help="a round of a server; default: %(default)s")
+        command.add_argument("--rounds", type=int, default=scenario.rounds, help="how often servers are started; default: %(default)s")
+        command.add_argument("--slots", type=int, default=scenario.slots, help="turns in a round; default: %(default)s")
+        command.add_argument("--seconds", type=float, default=scenario.seconds, help="a turn of a server; default: %(default)s")
         command.add_argument("--directory", help="where the files to serve are made; default: the system's temporary directory")
         command.add_argument("--json", metavar="FILE", help="write everything that was measured")
         scenario.add_arguments(command)

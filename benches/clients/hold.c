@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RECEIVE_BUFFER_BYTES = 4096, INPUT_BYTES = 64 << 10, SOURCE_CONNECTIONS_MAX = 20000 };
+enum { RECEIVE_BUFFER_BYTES = 4096, INPUT_BYTES = 64 << 10, CONNECTIONS_MAX = 20000, LATE_NS_MAX = 50000000 };
 
 static int port, count, read_bytes, interval_ms;
 static const char *path;
@@ -79,7 +79,8 @@ static int input_ended(int timeout_ms) {
 static void read_slowly_until_input_ends(void) {
   uint64_t begin_ns = now_ns();
   for (uint64_t turn = 0;; turn++) {
-    uint64_t due_ns = begin_ns + turn * interval_ms * 1000000ull / count;
+    uint64_t due_ns = begin_ns + turn * interval_ms * 1000000ull / count, now = now_ns();
+    if (now > due_ns + LATE_NS_MAX) begin_ns += now - due_ns, due_ns = now; /* Stopped for a while: turns missed are left out. */
     while (now_ns() < due_ns)
       if (input_ended((due_ns - now_ns()) / 1000000 > 5 ? 5 : 1)) return;
     read_slowly(&fds[turn % count]);
@@ -90,7 +91,7 @@ int main(int argc, char **argv) {
   if (argc != 4 && argc != 6) return fprintf(stderr, "usage: hold PORT PATH CONNECTIONS [READ_BYTES INTERVAL_MS]\n"), 2;
   port = atoi(argv[1]), path = argv[2], count = atoi(argv[3]);
   if (argc == 6) read_bytes = atoi(argv[4]), interval_ms = atoi(argv[5]);
-  if (count < 1 || count > SOURCE_CONNECTIONS_MAX || read_bytes > INPUT_BYTES) return fprintf(stderr, "hold: number out of range\n"), 2;
+  if (count < 1 || count > CONNECTIONS_MAX || read_bytes > INPUT_BYTES) return fprintf(stderr, "hold: number out of range\n"), 2;
   fds = calloc(count, sizeof *fds);
   for (int i = 0; i < count; i++) {
     fds[i] = open_connection();

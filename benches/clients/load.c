@@ -71,7 +71,7 @@ static uint64_t next_due, start_ns;
 static int measuring, stopping;
 static struct histogram latency;
 static struct {
-  uint64_t responses, body_bytes, verified, connects;
+  uint64_t responses, body_bytes, verified, connects, retries;
   uint64_t connect_errors, early_closes, malformed, wrong_status, wrong_length, wrong_body;
 } seen;
 
@@ -231,6 +231,15 @@ static int handle_input(struct connection *connection, const char *input, size_t
   return 1;
 }
 
+/* A server may close a connection that it owes nothing, and a request may just then be on its way: a client sends it
+ * again (RFC 9112, section 9.3.1). If it was the first on its connection, or its response had begun, it is an error. */
+static void note_early_close(struct connection *connection) {
+  int was_first = connection->requests_sent <= (unsigned)options.pipeline;
+  int had_begun = connection->reading_body || connection->head_bytes || connection->first_outstanding;
+  if (was_first || had_begun) seen.early_closes++;
+  else seen.retries++;
+}
+
 static void drive_connection(struct connection *connection, uint32_t events) {
   static char input[INPUT_BYTES];
   if (connection->awaits_connect) {
@@ -247,8 +256,7 @@ static void drive_connection(struct connection *connection, uint32_t events) {
     ssize_t got = recv(connection->fd, input, sizeof input, 0);
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) {
-      /* A server may close a connection that it owes nothing. */
-      if (connection->outstanding && !stopping) seen.early_closes++;
+      if (connection->outstanding && !stopping) note_early_close(connection);
       return connection_reopen(connection);
     }
     if (!handle_input(connection, input, got)) return connection_reopen(connection);
@@ -371,9 +379,9 @@ int main(int argc, char **argv) {
   stopping = 1;
 
   printf("{\"responses\": %lu, \"body_bytes\": %lu, \"verified_bodies\": %lu, \"seconds\": %.4f, \"server_cpu_us\": %.0f, \"client_cpu_us\": %.0f, "
-         "\"connects\": %lu, \"unanswered\": %lu, \"latency_us\": {\"p50\": %.1f, \"p90\": %.1f, \"p99\": %.1f, \"p999\": %.1f, \"max\": %.1f}, "
+         "\"connects\": %lu, \"retries\": %lu, \"unanswered\": %lu, \"latency_us\": {\"p50\": %.1f, \"p90\": %.1f, \"p99\": %.1f, \"p999\": %.1f, \"max\": %.1f}, "
          "\"errors\": {\"connect\": %lu, \"early_close\": %lu, \"malformed\": %lu, \"status\": %lu, \"length\": %lu, \"body\": %lu}}\n",
-         answered, body_bytes, seen.verified, seconds, usage, own, seen.connects, unanswered, histogram_quantile(&latency, 0.5) / 1e3,
+         answered, body_bytes, seen.verified, seconds, usage, own, seen.connects, seen.retries, unanswered, histogram_quantile(&latency, 0.5) / 1e3,
          histogram_quantile(&latency, 0.9) / 1e3, histogram_quantile(&latency, 0.99) / 1e3, histogram_quantile(&latency, 0.999) / 1e3,
          latency.largest_ns / 1e3, seen.connect_errors, seen.early_closes, seen.malformed, seen.wrong_status, seen.wrong_length, seen.wrong_body);
   return errors() ? 1 : 0;

@@ -7,6 +7,7 @@ import json
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 
@@ -37,7 +38,7 @@ class Load:
 
     connections: int = 64
     seconds: float = 3
-    warmup_seconds: float = 0.3
+    warmup_seconds: float = 0.1
     rate: float | None = None
     pipeline: int = 1
     requests_per_connection: int = 0
@@ -75,7 +76,9 @@ def begin(server, plan, tree, load, seed=1):
     require("taskset", "client and server are pinned to cores (package util-linux)")
     plan_file = server.run / f"plan{seed}"
     plan_file.write_text("".join(kind.line() for kind in plan))
-    command = ["taskset", "-c", CLIENT_CORE, compiled(CLIENTS / "load.c"), "--port", server.port, "--plan", plan_file,
+    # In an open loop the client must be on time, whatever else runs on its core.
+    priority = ["chrt", "--fifo", "10"] if load.rate else []
+    command = [*priority, "taskset", "-c", CLIENT_CORE, compiled(CLIENTS / "load.c"), "--port", server.port, "--plan", plan_file,
                "--pattern", tree.pattern_file, "--usage", server.group.cpu_usage_file, "--seed", seed,
                "--connections", load.connections, "--seconds", load.seconds, "--warmup", load.warmup_seconds,
                "--pipeline", load.pipeline, "--requests-per-connection", load.requests_per_connection,
@@ -105,9 +108,8 @@ def run_wrk(server, path, load):
     require("wrk", "needed for --client wrk (package wrk)")
     command = ["taskset", "-c", CLIENT_CORE, "wrk", "--latency", "-t1", "-c", str(load.connections)]
     url = f"http://127.0.0.1:{server.port}{path}"
-    subprocess.run([*command, "-d", "1", url], capture_output=True, check=True)
     before_us = server.group.cpu_us()
-    output = subprocess.run([*command, "-d", str(round(load.seconds)), url], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run([*command, "-d", str(max(round(load.seconds), 1)), url], capture_output=True, text=True, check=True).stdout
     errors = sum(map(int, re.findall(r"(?:Non-2xx or 3xx responses:|connect|read|write|timeout) (\d+)", output)))
     p99, unit = re.search(r"(?m)^\s+99%\s+([\d.]+)(us|ms|s)", output).groups()
     done, seconds = re.search(r"(\d+) requests in ([\d.]+)s", output).groups()
@@ -134,7 +136,14 @@ class Held:
         if self._process.poll() is None:
             self.release()
 
+    def pause(self):
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        self._process.send_signal(signal.SIGCONT)
+
     def release(self):
         """Closes all; returns what was seen: connections, closed_by_server, bytes_read."""
+        self.resume()
         output, _ = self._process.communicate()
-        return json.loads(output)
+        return json.loads(output) if output else {}

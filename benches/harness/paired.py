@@ -1,5 +1,6 @@
-"""Comparison in alternating rounds: A B B A, ratios only within a round, and a control of ourselves against ourselves."""
+"""Comparison in alternating slots: A B B A, ratios only within a turn, and a control of ourselves against ourselves."""
 
+import contextlib
 import dataclasses
 import statistics
 
@@ -12,10 +13,10 @@ CLIENT_LIMIT = 0.9
 
 @dataclasses.dataclass
 class Comparison:
-    """Samples of all rounds by server, and what makes the run void."""
+    """Samples of all turns by server, and what makes the run void."""
 
     samples: dict
-    """Server name -> results of clients/load.c, one a round, each with `cpu_us` a response added."""
+    """Server name -> results of clients/load.c, one a turn, each with `cpu_us` a response added."""
     void: list
     """Reasons; none: the run counts."""
 
@@ -23,7 +24,7 @@ class Comparison:
         return statistics.median(value(sample, key) for sample in self.samples[name])
 
     def ratios(self, name, base, key="cpu_us"):
-        """name / base, round by round."""
+        """name / base, turn by turn."""
         return [value(a, key) / value(b, key) for a, b in zip(self.samples[name], self.samples[base])]
 
     def ratio(self, name, base, key="cpu_us"):
@@ -36,31 +37,35 @@ def value(sample, key):
     return sample
 
 
-def alternate(listed, rounds, measure):
-    """Calls measure(server) for each server in each round, forwards and backwards in turn."""
-    samples = {server.name: [] for server in listed}
-    for number in range(rounds):
-        for server in listed if number % 2 == 0 else reversed(listed):
-            samples[server.name].append(measure(server))
-    return samples
+def compare(bench, path, measure, body_bytes=None, warm_up_seconds=0.5):
+    """Measures the servers in turn, in short slots: a virtual machine changes its speed within seconds (its cores come
+    to lie nearer together or farther apart), and only what is measured close together can be compared.
 
-
-def compare(listed, rounds, tree, path, measure, body_bytes=None):
-    """Measures each server freshly started. `measure` takes a running server and returns a result of clients/load.c.
-    With `body_bytes` responses are counted by bytes: of large ones, many are under way when the time is over."""
-
-    def measure_fresh(server):
-        with servers.running(server, tree, path) as running:
-            result = measure(running)
-        responses = result["body_bytes"] / body_bytes if body_bytes else result["responses"]
-        result["cpu_us"] = result["server_cpu_us"] / max(responses, 1)
-        result["rate"] = responses / result["seconds"]
-        result["error_count"] = sum(result["errors"].values())
-        result["client_busy"] = result.get("client_cpu_us", 0) / 1e6 / result["seconds"]
-        return result
-
-    samples = alternate(listed, rounds, measure_fresh)
+    A round starts all servers afresh, warms each up, and then gives each a slot, forwards and backwards in turn, as often
+    as --slots says; those that are not being measured are idle. `measure` takes a running server, a number of seconds and
+    a seed, and returns a result of clients/load.c. With `body_bytes` responses are counted by bytes: of large ones, many
+    are under way when the time is over."""
+    arguments = bench.arguments
+    samples = {server.name: [] for server in bench.servers}
+    for number in range(arguments.rounds):
+        with contextlib.ExitStack() as stack:
+            started = [stack.enter_context(servers.running(server, bench.tree, path)) for server in bench.servers]
+            for running in started:
+                measure(running, warm_up_seconds, 0)
+            for slot in range(arguments.slots):
+                for running in started if slot % 2 == 0 else reversed(started):
+                    seed = number * arguments.slots + slot + 1
+                    samples[running.name].append(with_rates(measure(running, arguments.seconds, seed), body_bytes))
     return Comparison(samples, reasons_to_void(samples))
+
+
+def with_rates(result, body_bytes):
+    responses = result["body_bytes"] / body_bytes if body_bytes else result["responses"]
+    result["cpu_us"] = result["server_cpu_us"] / max(responses, 1)
+    result["rate"] = responses / result["seconds"]
+    result["error_count"] = sum(result["errors"].values())
+    result["client_busy"] = result.get("client_cpu_us", 0) / 1e6 / result["seconds"]
+    return result
 
 
 def reasons_to_void(samples):
@@ -68,9 +73,10 @@ def reasons_to_void(samples):
     for name, results in samples.items():
         errors = sum(result["error_count"] for result in results)
         if errors:
-            reasons.append(f"{name}: {errors} wrong or missing responses: {[result['errors'] for result in results]}")
+            kinds = {kind: sum(result["errors"][kind] for result in results) for kind in results[0]["errors"]}
+            reasons.append(f"{name}: {errors} wrong or missing responses: {kinds}")
         if min(result["responses"] for result in results) == 0:
-            reasons.append(f"{name}: a round without a response")
+            reasons.append(f"{name}: a slot without a response")
     if OURS in samples and OURS_AGAIN in samples and not reasons:
         control = Comparison(samples, []).ratio(OURS_AGAIN, OURS)
         if abs(control - 1) > CONTROL_TOLERANCE:

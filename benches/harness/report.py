@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import statistics
 import sys
 import time
 
@@ -49,13 +50,16 @@ class Report:
 
     def add_comparison(self, part, comparison):
         """The table of a comparison by CPU a response."""
-        print(f"\n{part}\n  {'server':15} {'CPU us':>9}  {'x floor (spread)':>20}  {'x tailcoat (spread)':>20}  {'per second':>10}"
+        print(f"\n{part}\n  {'server':15} {'CPU us':>9}  {'x floor (quartiles)':>22}  {'x tailcoat (quartiles)':>22}  {'per second':>10}"
               f"  {'p99 us':>9}  {'errors':>6}")
         for name, results in comparison.samples.items():
             p99 = comparison.median(name, "latency_us.p99")
-            print(f"  {name:15} {comparison.median(name, 'cpu_us'):9.2f}  {spread(comparison, name, 'floor'):>20}"
-                  f"  {spread(comparison, name, OURS):>20}  {comparison.median(name, 'rate'):10.0f}  {p99:9.0f}"
+            print(f"  {name:15} {comparison.median(name, 'cpu_us'):9.2f}  {spread(comparison, name, 'floor'):>22}"
+                  f"  {spread(comparison, name, OURS):>22}  {comparison.median(name, 'rate'):10.0f}  {p99:9.0f}"
                   f"  {sum(result['error_count'] for result in results):6}")
+        for name, results in comparison.samples.items():
+            if retries := sum(result.get("retries", 0) for result in results):
+                self.note(f"{part}: {name} closed {retries} kept connections just when a request came; it was sent again")
         busy = [name for name in comparison.samples if comparison.median(name, "client_busy") > CLIENT_LIMIT]
         if busy:
             self.note(f"{part}: the client was the limit (over {CLIENT_LIMIT:.0%} busy) with {', '.join(busy)}: "
@@ -93,7 +97,15 @@ class Report:
 
 
 def spread(comparison, name, base):
+    """Median and quartiles of the paired ratios."""
     if base not in comparison.samples:
         return "-"
-    ratios = comparison.ratios(name, base)
-    return f"{comparison.ratio(name, base):.3f} ({min(ratios):.2f}-{max(ratios):.2f})"
+    lower, upper = quartiles(comparison.ratios(name, base))
+    return f"{comparison.ratio(name, base):.3f} ({lower:.2f}-{upper:.2f})"
+
+
+def quartiles(numbers):
+    if len(numbers) < 2:
+        return numbers[0], numbers[0]
+    lower, _, upper = statistics.quantiles(numbers, n=4, method="inclusive")
+    return lower, upper

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import pathlib
 import pwd
@@ -15,7 +16,8 @@ import time
 from . import accounting, client
 
 PEERS = pathlib.Path(__file__).resolve().parent.parent / "peers"
-SERVER_CORE = 0
+SERVER_CORE, CLIENT_CORE = 0, 1
+PRIORITY = -20  # Of all servers alike, so that other work on the machine disturbs the least.
 
 # Name -> config file below peers/, command, the command that prints its version.
 KNOWN_PEERS = {
@@ -24,6 +26,8 @@ KNOWN_PEERS = {
     "lighttpd": ("lighttpd.conf", "lighttpd -D -f {config}", "lighttpd -v"),
     "apache": ("apache.conf", "apache2 -f {config} -DFOREGROUND", "apache2 -v"),
 }
+_numbers = itertools.count()
+
 OURS, OURS_AGAIN = "tailcoat", "tailcoat-again"
 TAILCOAT_OPTIONS = "serve {root} --listen 127.0.0.1:{port} --workers 1 --access-log {run}/tailcoat.log"
 
@@ -84,7 +88,7 @@ def first_line(command):
 
 
 @contextlib.contextmanager
-def running(server, tree, path, read_bytes_per_second=None):
+def running(server, tree, path, read_bytes_per_second=None, core=SERVER_CORE):
     """Starts the server on a free port, pinned and accounted; stops it and removes its traces at the end.
     `path` is what the floor answers with, whatever it is asked for."""
     with tempfile.TemporaryDirectory(prefix=f"bench.{server.name}.") as run_name:
@@ -92,11 +96,11 @@ def running(server, tree, path, read_bytes_per_second=None):
         run.chmod(0o755)  # Peers that drop privileges look through it.
         port = free_port()
         command = prepared_command(server, port, tree.root, path, run)
-        group = accounting.ControlGroup(f"tailcoat-bench-{os.getpid()}-{server.name}")
+        group = accounting.ControlGroup(f"tailcoat-bench-{os.getpid()}-{next(_numbers)}-{server.name}")
         try:
             if read_bytes_per_second:
                 group.throttle_reads(tree.root, read_bytes_per_second)
-            process = start(command, group, run)
+            process = start(command, group, run, core)
             try:
                 wait_until_answers(process, port, run)
                 yield RunningServer(server.name, port, group, process, run)
@@ -118,10 +122,11 @@ def prepared_command(server, port, root, path, run):
     return shlex.split(server.command.format(**fill))
 
 
-def start(command, group, run):
+def start(command, group, run, core):
     def prepare():
         os.setsid()
-        os.sched_setaffinity(0, {SERVER_CORE})
+        os.sched_setaffinity(0, {core})
+        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
         group.join()
 
     with open(run / "output", "wb") as output:

@@ -45,6 +45,7 @@ static void prepare_response(const char *body_path) {
 static int listen_on(int port) {
   int on = 1, listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
   setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* what it accepts inherits this */
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   if (bind(listener, (void *)&address, sizeof address) || listen(listener, 4096)) perror("bind"), exit(1);
   return listener;
@@ -81,7 +82,7 @@ static int receive(int fd) {
 int main(int argc, char **argv) {
   if (argc != 3) return fprintf(stderr, "usage: floor PORT BODY_FILE\n"), 2;
   prepare_response(argv[2]);
-  int on = 1, listener = listen_on(atoi(argv[1])), poller = epoll_create1(0);
+  int listener = listen_on(atoi(argv[1])), poller = epoll_create1(0);
   struct epoll_event event = {.events = EPOLLIN, .data.fd = listener}, events[EVENTS_MAX];
   epoll_ctl(poller, EPOLL_CTL_ADD, listener, &event);
   for (;;) {
@@ -91,7 +92,6 @@ int main(int argc, char **argv) {
       if (fd == listener) {
         int client;
         while ((client = accept4(listener, 0, 0, SOCK_NONBLOCK)) >= 0) {
-          setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
           event.events = EPOLLIN | EPOLLOUT | EPOLLET, event.data.fd = client;
           owed[client].responses = 0, owed[client].offset = 0;
           epoll_ctl(poller, EPOLL_CTL_ADD, client, &event);

@@ -14,9 +14,12 @@ SOURCES = 64
 def run(bench, requests_per_connection):
     path = bench.tree.add(FILE, FILE_BYTES)
     plan = [client.RequestKind(path, FILE_BYTES)]
-    load = client.Load(seconds=bench.arguments.seconds, requests_per_connection=requests_per_connection, sources=SOURCES)
-    comparison = paired.compare(bench.servers, bench.arguments.rounds, bench.tree, path,
-                                lambda server: client.run(server, plan, bench.tree, load))
+
+    def measure(server, seconds, seed):
+        load = client.Load(seconds=seconds, requests_per_connection=requests_per_connection, sources=SOURCES)
+        return client.run(server, plan, bench.tree, load, seed)
+
+    comparison = paired.compare(bench, path, measure)
     part = f"{requests_per_connection} a connection, 64 connections at a time"
     bench.report.add_comparison(part, comparison)
     bench.report.mark_ratio(part, comparison, "nginx", "tailcoat", 1.2, at_least=True)

@@ -2,14 +2,15 @@
 
 The cold files are put out of the page cache, the server's reads from the disk are throttled by its control group, and
 some clients ask for cold files as fast as they come. Beside them hot requests are due at a fixed rate; what is compared
-is their 99th percentile with and without the cold ones."""
+is their 99th percentile with and without the cold ones. Each turn has a server started afresh, so that what an
+earlier one left to be read slows nobody down."""
 
 import contextlib
 import os
 import statistics
 import time
 
-from harness import client, servers
+from harness import client, report, servers
 from .scenario import Scenario
 
 HOT_BYTES, COLD_BYTES, COLD_FILES = 1024, 1 << 20, 400
@@ -23,7 +24,7 @@ def add_arguments(parser):
 
 
 def put_out_of_page_cache(root):
-    """Leaves none of the files' pages in memory; returns how many bytes are still there."""
+    """Leaves none of the files' pages in memory."""
     os.sync()
     for file in root.iterdir():
         descriptor = os.open(file, os.O_RDONLY)
@@ -45,17 +46,28 @@ def cold_requests(bench, running, plan, seconds):
         process.wait()
 
 
+def hot_requests(bench, running, plan, seed):
+    load = client.Load(seconds=bench.arguments.seconds, rate=bench.arguments.rate)
+    return checked(bench, running, client.run(running, plan, bench.tree, load, seed))
+
+
+def checked(bench, running, result):
+    if any(result["errors"].values()):
+        bench.report.void(f"{running.name}: {result['errors']}")
+    return result
+
+
 def measure(bench, server, hot_plan, cold_plan, cold_root):
-    load = client.Load(seconds=bench.arguments.seconds, rate=bench.arguments.rate, connections=64)
+    """A slot alone and a slot beside cold requests."""
     put_out_of_page_cache(cold_root)
-    with servers.running(server, bench.tree, hot_plan[0].path, bench.arguments.disk_mib * (1 << 20)) as running:
-        alone = client.run(running, hot_plan, bench.tree, load)
+    disk_bytes_per_second = bench.arguments.disk_mib * (1 << 20)
+    with servers.running(server, bench.tree, hot_plan[0].path, disk_bytes_per_second) as running:
+        hot_requests(bench, running, hot_plan, 0)
+        alone = hot_requests(bench, running, hot_plan, 1)
         with cold_requests(bench, running, cold_plan, bench.arguments.seconds + 1) as cold:
             time.sleep(0.5)
-            beside = client.run(running, hot_plan, bench.tree, load)
-    for result in (alone, beside, cold):
-        if any(result["errors"].values()):
-            bench.report.void(f"{server.name}: {result['errors']}")
+            beside = hot_requests(bench, running, hot_plan, 2)
+        checked(bench, running, cold)
     return {"alone_us": alone["latency_us"]["p99"], "beside_us": beside["latency_us"]["p99"],
             "unanswered": beside["unanswered"], "cold_bytes_per_second": cold["body_bytes"] / cold["seconds"]}
 
@@ -65,21 +77,22 @@ def run(bench):
     cold_plan = [client.RequestKind(bench.tree.add(f"cold/{number}.bin", COLD_BYTES, number), COLD_BYTES, pattern_offset=number)
                  for number in range(COLD_FILES)]
     print(f"\n{bench.arguments.rate:.0f} hot requests/s alone and beside {COLD_CONNECTIONS} clients of cold files, disk at "
-          f"{bench.arguments.disk_mib:g} MiB/s; 99th percentiles in us")
+          f"{bench.arguments.disk_mib:g} MiB/s; median 99th percentiles in us")
     results = {server.name: [] for server in bench.servers}
-    for number in range(bench.arguments.rounds):
+    for number in range(bench.arguments.slots):
         for server in bench.servers if number % 2 == 0 else reversed(bench.servers):
             results[server.name].append(measure(bench, server, hot_plan, cold_plan, bench.tree.root / "cold"))
     bench.report.add_part("cold disk", results)
-    for name, rounds in results.items():
-        ratios = [one["beside_us"] / one["alone_us"] for one in rounds]
-        median = {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}
-        print(f"  {name:15} alone {median['alone_us']:8.0f}  beside {median['beside_us']:10.0f}  ratio {statistics.median(ratios):9.2f}"
-              f" ({min(ratios):.2f}-{max(ratios):.2f})  cold {median['cold_bytes_per_second'] / (1 << 20):.1f} MiB/s"
+    for name, slots in results.items():
+        ratios = [one["beside_us"] / one["alone_us"] for one in slots]
+        lower, upper = report.quartiles(ratios)
+        median = {key: statistics.median(one[key] for one in slots) for key in slots[0]}
+        print(f"  {name:15} alone {median['alone_us']:7.0f}  beside {median['beside_us']:9.0f}  paired ratio {statistics.median(ratios):.2f}"
+              f" (quartiles {lower:.2f}-{upper:.2f})  cold files {median['cold_bytes_per_second'] / (1 << 20):.1f} MiB/s"
               f"  unanswered {median['unanswered']:.0f}")
         if name == servers.OURS:
             bench.report.mark("99th percentile of hot requests beside / alone", statistics.median(ratios), DISTURBED_MAX)
 
 
-COLD_DISK = Scenario("cold-disk", "hot requests while cold files come from a slow disk", run, rounds=3, seconds=5,
+COLD_DISK = Scenario("cold-disk", "hot requests while cold files come from a slow disk", run, rounds=1, slots=6, seconds=1.5,
                      servers=("tailcoat", "nginx"), add_arguments=add_arguments)

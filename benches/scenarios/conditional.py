@@ -33,9 +33,11 @@ def mixed_plan(server, path):
 
 def run(bench):
     path = bench.tree.add(FILE, FILE_BYTES)
-    load = client.Load(seconds=bench.arguments.seconds)
-    comparison = paired.compare(bench.servers, bench.arguments.rounds, bench.tree, path,
-                                lambda server: client.run(server, mixed_plan(server, path), bench.tree, load))
+
+    def measure(server, seconds, seed):
+        return client.run(server, mixed_plan(server, path), bench.tree, client.Load(seconds=seconds), seed)
+
+    comparison = paired.compare(bench, path, measure)
     part = "80 % whole, 10 % not modified, 10 % ranges, 64 connections"
     bench.report.add_comparison(part, comparison)
     for peer, least in PEER_MARKS.items():

@@ -19,15 +19,15 @@ def run_keep_alive(bench):
     path = bench.tree.add(FILE, FILE_BYTES)
     plan = [client.RequestKind(path, FILE_BYTES)]
     for connections in bench.arguments.connections:
-        load = client.Load(connections=connections, seconds=bench.arguments.seconds)
 
-        def measure(server):
+        def measure(server, seconds, seed):
+            load = client.Load(connections=connections, seconds=seconds)
             if bench.arguments.client == "wrk":
                 return client.run_wrk(server, path, load)
-            return client.run(server, plan, bench.tree, load)
+            return client.run(server, plan, bench.tree, load, seed)
 
         part = f"{connections} connections"
-        comparison = paired.compare(bench.servers, bench.arguments.rounds, bench.tree, path, measure)
+        comparison = paired.compare(bench, path, measure)
         bench.report.add_comparison(part, comparison)
         bench.report.mark_ratio(part, comparison, "tailcoat", "floor", 1.08)
         for peer, least in PEER_MARKS.items():
@@ -37,9 +37,11 @@ def run_keep_alive(bench):
 def run_pipelined(bench):
     path = bench.tree.add(FILE, FILE_BYTES)
     plan = [client.RequestKind(path, FILE_BYTES)]
-    load = client.Load(seconds=bench.arguments.seconds, pipeline=PIPELINE)
-    comparison = paired.compare(bench.servers, bench.arguments.rounds, bench.tree, path,
-                                lambda server: client.run(server, plan, bench.tree, load))
+
+    def measure(server, seconds, seed):
+        return client.run(server, plan, bench.tree, client.Load(seconds=seconds, pipeline=PIPELINE), seed)
+
+    comparison = paired.compare(bench, path, measure)
     part = f"pipelined by {PIPELINE}, 64 connections"
     bench.report.add_comparison(part, comparison)
     bench.report.mark_ratio(part, comparison, "nginx", "tailcoat", 6, at_least=True)

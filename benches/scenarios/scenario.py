@@ -13,6 +13,7 @@ class Scenario:
     run: collections.abc.Callable
     """Takes a Bench."""
     servers: tuple = ALL_SERVERS
-    rounds: int = 5
-    seconds: float = 3
+    rounds: int = 3
+    slots: int = 8
+    seconds: float = 0.4
     add_arguments: collections.abc.Callable = lambda parser: None

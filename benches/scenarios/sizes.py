@@ -29,9 +29,11 @@ def run(bench):
         path = bench.tree.add(f"{size}.bin", body_bytes)
         plan = [client.RequestKind(path, body_bytes)]
         connections = bench.arguments.connections or (64 if body_bytes < 10 << 20 else 8)
-        load = client.Load(connections=connections, seconds=bench.arguments.seconds)
-        comparison = paired.compare(bench.servers, bench.arguments.rounds, bench.tree, path,
-                                    lambda server: client.run(server, plan, bench.tree, load), body_bytes)
+
+        def measure(server, seconds, seed):
+            return client.run(server, plan, bench.tree, client.Load(connections=connections, seconds=seconds), seed)
+
+        comparison = paired.compare(bench, path, measure, body_bytes)
         part = f"{size}, {connections} connections"
         bench.report.add_comparison(part, comparison)
         peers = [name for name in PEERS if name in comparison.samples]

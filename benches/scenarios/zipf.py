@@ -13,7 +13,7 @@ from .scenario import Scenario
 
 SMALLEST_BYTES, LARGEST_BYTES = 512, 32 << 10
 FILES_PER_DIRECTORY = 100
-WARMUP_SECONDS, TRACED_SECONDS = 2, 3
+WARMUP_SECONDS, TRACED_SECONDS = 3, 3
 TRACED_CALLS = "open,openat,openat2"
 
 
@@ -57,9 +57,11 @@ def hit_ratio(bench, server, plan):
 def run(bench):
     plan = make_plan(bench)
     total_mib = sum(kind.body_bytes for kind in plan) / (1 << 20)
-    load = client.Load(seconds=bench.arguments.seconds, warmup_seconds=WARMUP_SECONDS)
-    comparison = paired.compare(bench.servers, bench.arguments.rounds, bench.tree, plan[0].path,
-                                lambda server: client.run(server, plan, bench.tree, load))
+
+    def measure(server, seconds, seed):
+        return client.run(server, plan, bench.tree, client.Load(seconds=seconds), seed)
+
+    comparison = paired.compare(bench, plan[0].path, measure, warm_up_seconds=WARMUP_SECONDS)
     part = f"{len(plan)} files, {total_mib:.0f} MiB, Zipf {bench.arguments.alpha:g}, 64 connections"
     bench.report.add_comparison(part, comparison)
     if bench.arguments.no_trace:
@@ -71,5 +73,5 @@ def run(bench):
         print(f"  {name:15} {ratio:6.1%} of requests opened no file")
 
 
-ZIPF = Scenario("zipf-tree", "100,000 files, Zipf access", run, rounds=3, add_arguments=add_arguments,
+ZIPF = Scenario("zipf-tree", "100,000 files, Zipf access", run, rounds=2, slots=10, add_arguments=add_arguments,
                 servers=("tailcoat", "nginx", "h2o", "tailcoat-again"))
