@@ -16,6 +16,20 @@ struct Cli {
 enum Command {
     /// Loads a server and reports what it did.
     Bench(Box<crate::bench::Options>),
+    /// Compares servers under the same load, in alternating rounds; or two recorded runs.
+    Compare(crate::lab::Options),
+    /// Makes a site to try things out with, and a list of its URLs for `bench --urls`.
+    Site(crate::site::Options),
+    /// Joins control groups, takes processors, and becomes a command.
+    #[command(hide = true)]
+    Launch {
+        #[arg(long)]
+        join: Vec<std::path::PathBuf>,
+        #[arg(long, value_delimiter = ',')]
+        cpus: Vec<usize>,
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
     /// Prints the JSON schema of a report.
     Schema {
         /// Of which report.
@@ -28,6 +42,8 @@ enum Command {
 enum SchemaOf {
     /// `tailor bench --json`
     Bench,
+    /// `tailor compare --json`
+    Compare,
 }
 
 /// How the program can end: the exit codes.
@@ -58,6 +74,13 @@ impl From<End> for ExitCode {
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Bench(options) => crate::bench::run(&options),
+        Command::Compare(options) => crate::lab::run(&options),
+        Command::Site(options) => crate::site::run(&options),
+        Command::Launch { join, cpus, command } => Err(crate::lab::become_command(&join, &cpus, &command)),
+        Command::Schema { report: SchemaOf::Compare } => {
+            println!("{}", crate::lab::schema());
+            Ok(End::Passed)
+        }
         Command::Schema { report: SchemaOf::Bench } => {
             println!("{}", crate::report::json::schema());
             Ok(End::Passed)

@@ -1,6 +1,7 @@
 //! Tests of the built `tailor` against servers whose behaviour is known to the request.
 
 mod failures;
+mod lab;
 mod latency;
 mod lines;
 mod output;

@@ -1,0 +1,168 @@
+//! `tailor compare`: servers under the same load, in alternating rounds.
+
+mod cgroup;
+mod difference;
+mod environment;
+mod model;
+mod report;
+mod rounds;
+mod server;
+mod statistics;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use environment::Environment;
+pub use report::CompareReport;
+pub(crate) use server::become_command;
+pub use statistics::Estimate;
+
+use crate::cli::End;
+
+/// The servers that labs may name.
+const PEERS: &str = include_str!("../../labs/peers.kdl");
+/// The labs that come with the program.
+const LABS: [(&str, &str); 7] = [
+    ("keepalive-1k", include_str!("../../labs/keepalive-1k.kdl")),
+    ("static-mix", include_str!("../../labs/static-mix.kdl")),
+    ("clients-sweep", include_str!("../../labs/clients-sweep.kdl")),
+    ("slow-lines", include_str!("../../labs/slow-lines.kdl")),
+    ("page", include_str!("../../labs/page.kdl")),
+    ("soak", include_str!("../../labs/soak.kdl")),
+    ("web99-static", include_str!("../../labs/web99-static.kdl")),
+];
+
+/// Options of `tailor compare`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// A lab (a file, or one that comes with the program: --list), or two recorded runs to compare.
+    #[arg(value_name = "LAB | OLD.json NEW.json", required_unless_present = "list", num_args = 1..=2)]
+    pub what: Vec<String>,
+    /// List the labs that come with the program.
+    #[arg(long)]
+    pub list: bool,
+    /// Print the lab instead of running it.
+    #[arg(long)]
+    pub print: bool,
+    /// Only these servers of the lab; the first is what the others are compared with.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub servers: Vec<String>,
+    /// Rounds, instead of the lab's.
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<usize>,
+    /// How long each load runs, instead of the lab's.
+    #[arg(long, value_name = "TIME", value_parser = crate::units::parse_duration)]
+    pub duration: Option<std::time::Duration>,
+    /// Only these values of the lab's sweep.
+    #[arg(long, value_name = "VALUES", value_delimiter = ',')]
+    pub sweep: Vec<String>,
+    /// Write the record of the run as JSON (`tailor schema compare`).
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write an HTML page.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Does what the options say.
+///
+/// # Errors
+/// What makes it impossible, as a message.
+pub fn run(options: &Options) -> Result<End, String> {
+    if options.list {
+        for (name, text) in LABS {
+            println!("{name:16} {}", model::parse(text, &peers()?)?.about);
+        }
+        return Ok(End::Passed);
+    }
+    if let [old, new] = options.what.as_slice() {
+        let (text, is_comparable) = difference::describe(&read_report(old)?, &read_report(new)?);
+        print!("{text}");
+        return Ok(if is_comparable { End::Passed } else { End::Failed });
+    }
+    let text = lab_text(&options.what[0])?;
+    if options.print {
+        print!("{text}");
+        return Ok(End::Passed);
+    }
+    run_lab(options, &text)
+}
+
+fn run_lab(options: &Options, text: &str) -> Result<End, String> {
+    let mut lab = model::parse(text, &peers()?)?;
+    lab.rounds = options.rounds.unwrap_or(lab.rounds).max(1);
+    if !options.sweep.is_empty() {
+        lab.sweep.retain(|value| options.sweep.contains(value));
+    }
+    select_servers(&mut lab, &options.servers)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| format!("signals: {error}"))?;
+    }
+    let report = rounds::run(&lab, text, options.duration, &stop)?;
+    if let Some(path) = &options.json {
+        let json = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
+        crate::report::write_to(path, &json)?;
+    }
+    if let Some(path) = &options.html {
+        crate::report::write_to(path, &report.to_html())?;
+    }
+    print!("{}", report.to_text());
+    Ok(match (stop.load(Ordering::Relaxed), report.passed) {
+        (true, _) => End::Interrupted,
+        (false, true) => End::Passed,
+        (false, false) => End::Failed,
+    })
+}
+
+/// The JSON schema of a recorded run.
+pub fn schema() -> String {
+    serde_json::to_string_pretty(&schemars::schema_for!(CompareReport)).expect("a schema can be written as JSON")
+}
+
+fn peers() -> Result<Vec<model::Server>, String> {
+    model::parse_peers(PEERS).map_err(|error| format!("peers: {error}"))
+}
+
+fn lab_text(name: &str) -> Result<String, String> {
+    if let Some((_, text)) = LABS.iter().find(|(known, _)| *known == name) {
+        return Ok((*text).to_owned());
+    }
+    std::fs::read_to_string(name)
+        .map_err(|error| format!("{name}: {error} (--list has the labs that come with tailor)"))
+}
+
+/// Keeps the servers that are asked for, in that order.
+fn select_servers(lab: &mut model::Lab, names: &[String]) -> Result<(), String> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let known = lab.servers.iter().cloned().chain(peers()?).collect::<Vec<_>>();
+    let find = |name: &String| known.iter().find(|server| server.name == *name).cloned();
+    lab.servers =
+        names.iter().map(|name| find(name).ok_or_else(|| format!("no server `{name}`"))).collect::<Result<_, _>>()?;
+    Ok(())
+}
+
+fn read_report(path: &str) -> Result<CompareReport, String> {
+    let text = std::fs::read_to_string(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;
+    serde_json::from_str(&text).map_err(|error| format!("{path}: not a record of `tailor compare`: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_labs_that_come_with_it_are_whole() {
+        let peers = peers().unwrap();
+        for (name, text) in LABS {
+            let lab = model::parse(text, &peers).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(lab.name, name);
+            assert!(!lab.about.is_empty(), "{name}");
+            let site = lab.site.replace("@VALUE@", lab.sweep.first().map_or("", String::as_str));
+            crate::site::Kind::parse(&site).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Starting and stopping servers.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use super::cgroup::Group;
+use super::model::Server;
+use crate::report::observe::Observed;
+
+/// How long a server may take to end before it is killed.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+/// A server that runs.
+#[derive(Debug)]
+pub(crate) struct Running {
+    children: Vec<Child>,
+    group: Option<Group>,
+}
+
+/// Where a server runs: what the marks in its files and commands stand for.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) port: u16,
+    /// The site to serve.
+    pub(crate) root: PathBuf,
+    /// A directory of its own.
+    pub(crate) run: PathBuf,
+}
+
+impl Place {
+    /// Replaces `@PORT@`, `@URL@`, `@ROOT@` and `@RUN@`.
+    pub(crate) fn fill(&self, text: &str) -> String {
+        text.replace("@PORT@", &self.port.to_string())
+            .replace("@URL@", &self.url())
+            .replace("@ROOT@", &self.root.display().to_string())
+            .replace("@RUN@", &self.run.display().to_string())
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+}
+
+/// A port that is free now.
+pub(crate) fn free_port() -> Result<u16, String> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| format!("no free port: {error}"))?;
+    listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
+}
+
+/// Whether a program is installed.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
+    Path::new(program).is_file() && program.contains('/')
+        || directories.into_iter().any(|directory| directory.join(program).is_file())
+}
+
+/// Starts a server and waits until it takes connections.
+pub(crate) fn start(server: &Server, place: &Place, cpus: &str, ready_max: Duration) -> Result<Running, String> {
+    let error = |error: &dyn std::fmt::Display| format!("{}: {error}", server.name);
+    std::fs::create_dir_all(&place.run).map_err(|e| error(&e))?;
+    for (name, text) in &server.files {
+        std::fs::write(place.run.join(name), place.fill(text)).map_err(|e| error(&e))?;
+    }
+    let name: String = server.name.chars().filter(char::is_ascii_alphanumeric).collect();
+    let mut running = Running { children: Vec::new(), group: Group::new(&name) };
+    for words in server.helpers.iter().chain([&server.command]) {
+        running.children.push(launch(words, place, cpus, running.group.as_ref()).map_err(|e| error(&e))?);
+    }
+    match running.wait_until_ready(place.port, ready_max) {
+        Ok(()) => Ok(running),
+        Err(reason) => {
+            let log = std::fs::read_to_string(place.run.join("output")).unwrap_or_default();
+            running.stop();
+            Err(format!("{}: {reason}\n{}", server.name, log.trim_end()))
+        }
+    }
+}
+
+/// Starts a command in the group, on its processors. The program starts itself for that, since a process joins a group
+/// and takes its processors best before it is another.
+fn launch(words: &[String], place: &Place, cpus: &str, group: Option<&Group>) -> std::io::Result<Child> {
+    let output = std::fs::File::options().create(true).append(true).open(place.run.join("output"))?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("launch");
+    if !cpus.is_empty() {
+        command.arg("--cpus").arg(cpus);
+    }
+    for file in group.map(Group::member_files).unwrap_or_default() {
+        command.arg("--join").arg(file);
+    }
+    command.arg("--").args(words.iter().map(|word| place.fill(word)));
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0).current_dir(&place.run);
+    command.spawn()
+}
+
+impl Running {
+    fn wait_until_ready(&mut self, port: u16, ready_max: Duration) -> Result<(), String> {
+        let start = Instant::now();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        while start.elapsed() < ready_max {
+            if TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok() {
+                return Ok(());
+            }
+            let server = self.children.last_mut();
+            if let Some(Ok(Some(status))) = server.map(Child::try_wait) {
+                return Err(format!("ended at once: {status}"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err(format!("nothing listens on port {port} after {} s", ready_max.as_secs_f64()))
+    }
+
+    /// To read what it uses: its control group, or its processes.
+    pub(crate) fn observed(&self) -> Observed {
+        match &self.group {
+            Some(group) => group.observed(),
+            None => Observed::Process(self.children.last().map_or(0, Child::id)),
+        }
+    }
+
+    /// Ends it, and all that it started.
+    pub(crate) fn stop(mut self) {
+        for signal in [Signal::TERM, Signal::KILL] {
+            for child in &self.children {
+                if let Some(id) = Pid::from_raw(child.id() as i32) {
+                    // What ended already can't be told to.
+                    let _ = kill_process_group(id, signal);
+                }
+            }
+            let start = Instant::now();
+            while start.elapsed() < STOP_MAX {
+                let has_ended = self.children.iter_mut().all(|child| !matches!(child.try_wait(), Ok(None)));
+                let members = self.group.as_ref().map(Group::members).unwrap_or_default();
+                if has_ended && members.is_empty() {
+                    return;
+                }
+                if has_ended {
+                    // Workers that outlived their master, outside its process group.
+                    for id in members.into_iter().filter_map(Pid::from_raw) {
+                        let _ = kill_process(id, signal);
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}
+
+/// The hidden command behind [`launch`]: joins groups, takes processors, and becomes the command.
+pub(crate) fn become_command(join: &[PathBuf], cpus: &[usize], words: &[String]) -> String {
+    for file in join {
+        if let Err(error) = std::fs::write(file, std::process::id().to_string()) {
+            return format!("{}: {error}", file.display());
+        }
+    }
+    if !cpus.is_empty() {
+        let mut set = rustix::thread::CpuSet::new();
+        cpus.iter().filter(|cpu| **cpu < rustix::thread::CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
+        if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+            return format!("processors: {error}");
+        }
+    }
+    let Some((program, arguments)) = words.split_first() else { return "no command".into() };
+    // Servers are often installed where only the administrator looks.
+    let path = std::env::var("PATH").unwrap_or_default();
+    let error = Command::new(program).args(arguments).env("PATH", format!("{path}:/usr/sbin:/usr/local/sbin")).exec();
+    format!("{program}: {error}")
+}
