@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+const SERVE: [&str; 5] = ["serve", "--workers", "1", "--listen", "127.0.0.1:0"];
+
 /// `tailcoat serve`, until it is dropped.
 pub(crate) struct Server {
     child: Child,
@@ -15,10 +17,21 @@ pub(crate) struct Server {
 impl Server {
     /// Serves a directory on a free port of the loopback, with one worker and these further arguments.
     pub(crate) fn serve(directory: &Path, arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tailcoat"))
-            .args(["serve", "--workers", "1", "--listen", "127.0.0.1:0"])
-            .args(arguments)
-            .arg(directory)
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tailcoat"));
+        command.args(SERVE).args(arguments).arg(directory);
+        Self::start(command)
+    }
+
+    /// Serves a directory like [`Self::serve`], with a limit of open descriptors.
+    pub(crate) fn serve_with_descriptors(directory: &Path, descriptors_max: u32) -> Self {
+        let mut command = Command::new("sh");
+        let limited = format!("ulimit -n {descriptors_max}; exec \"$@\"");
+        command.args(["-c", &limited, "sh", env!("CARGO_BIN_EXE_tailcoat")]).args(SERVE).arg(directory);
+        Self::start(command)
+    }
+
+    fn start(mut command: Command) -> Self {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -74,9 +74,11 @@ impl Server {
     ///
     /// # Errors
     /// What could not be opened; then nothing is left running.
-    pub fn start(config: Config, server_log: ServerLog) -> Result<Self, StartError> {
+    pub fn start(mut config: Config, server_log: ServerLog) -> Result<Self, StartError> {
         crate::object_cache::check_kernel().map_err(StartError::at("cannot open files below a root (openat2)"))?;
         let descriptors_max = raise_descriptor_limit();
+        // Most are for connections.
+        config.cache.files_max = config.cache.files_max.min(descriptors_max / 4);
         let config = Arc::new(config);
         let cores = cores().map_err(StartError::at("cannot tell which cores may be used"))?;
         let worker_count = config.server.workers.unwrap_or(cores.len()).max(1);

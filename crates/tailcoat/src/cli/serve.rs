@@ -89,11 +89,12 @@ impl Serve {
     }
 }
 
-/// The directory as an absolute path, so that it stays the same wherever the process goes.
+/// The directory as an absolute path, so that it stays the same wherever the process goes. Links in it are kept: a link
+/// to the current release may be made to point to the next while the server runs.
 fn root(directory: &Path) -> Result<String, String> {
     let shown = directory.display();
-    let full = std::fs::canonicalize(directory).map_err(|error| format!("{shown}: {error}"))?;
-    if !full.is_dir() {
+    let full = std::path::absolute(directory).map_err(|error| format!("{shown}: {error}"))?;
+    if !full.metadata().map_err(|error| format!("{shown}: {error}"))?.is_dir() {
         return Err(format!("{shown} is not a directory"));
     }
     full.into_os_string().into_string().map_err(|_| format!("{shown}: the name of this directory is not UTF-8"))

@@ -136,7 +136,7 @@ impl Inner {
             Ok(root) => root,
             Err(error) => return refuse(&routed, error.into()),
         };
-        let mut may_fall_back = true;
+        let (mut may_fall_back, mut may_retry) = (true, true);
         loop {
             let result = match self.cache.get(root.id, path, routed.now.monotonic_ms) {
                 Lookup::Fresh(cached) => Ok(Found::Object(Arc::clone(&cached.object))),
@@ -145,6 +145,12 @@ impl Inner {
                 }
                 Lookup::Due(_) | Lookup::Miss => self.tree.obtain(&root, path).await,
             };
+            if may_retry && matches!(result, Err(Refusal::Unavailable)) {
+                // The store has let go of its open files; so does this worker, and that may be enough.
+                self.cache.tick();
+                may_retry = false;
+                continue;
+            }
             match self.take_step(&routed, result, may_fall_back) {
                 Step::Done(outcome) => return outcome,
                 Step::Make(choice) => return Outcome::Ready(self.make(&routed, choice).await),
@@ -188,7 +194,7 @@ impl Inner {
         }
         match self.tree.load_or_check(root, path, now, Access::Cached, None) {
             Ok(found) => Some(Ok(found)),
-            Err(LoadError::WouldBlock | LoadError::Unsettled(_)) => None,
+            Err(LoadError::WouldBlock | LoadError::Unsettled(_) | LoadError::Refused(Refusal::Unavailable)) => None,
             Err(LoadError::Directory) => Some(Ok(Found::Directory)),
             Err(LoadError::Refused(refusal)) => Some(Err(refusal)),
         }

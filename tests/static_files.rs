@@ -1,0 +1,305 @@
+//! Files, byte for byte, as a client gets them from the built server.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::Server;
+
+/// A connection that is kept alive.
+struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Client {
+    fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Self { stream: BufReader::new(stream) }
+    }
+
+    fn send(&mut self, method: &str, target: &str, fields: &str) {
+        let request = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
+        self.stream.get_mut().write_all(request.as_bytes()).unwrap();
+    }
+
+    /// Receives an answer; `None` if the connection ends before it is complete.
+    fn receive(&mut self, method: &str) -> Option<Answer> {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if self.stream.read_line(&mut head).ok()? == 0 {
+                return None;
+            }
+        }
+        let status = head[9..12].parse().unwrap();
+        let mut answer = Answer { status, head, body: Vec::new() };
+        if method != "HEAD" && status != 304 && status != 204 {
+            let length = answer.field("Content-Length").expect("a length").parse().unwrap();
+            answer.body.resize(length, 0);
+            self.stream.read_exact(&mut answer.body).ok()?;
+        }
+        Some(answer)
+    }
+
+    fn get(&mut self, target: &str, fields: &str) -> Answer {
+        self.send("GET", target, fields);
+        self.receive("GET").expect("a whole answer")
+    }
+}
+
+impl Answer {
+    fn field(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
+    }
+}
+
+/// Numbers that look random and are always the same.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % end
+    }
+
+    fn bytes(&mut self, length: u64) -> Vec<u8> {
+        (0..length).map(|_| self.below(256) as u8).collect()
+    }
+}
+
+fn encode(path: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    path.bytes().map(encode).collect()
+}
+
+#[test]
+fn a_tree_byte_for_byte() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut random = Random(1);
+    let mut files = Vec::new();
+    for index in 0..120u64 {
+        let folder = ["", "a/", "a/b c/", "ünï/%41/", "deep/er/and/deep/er/"][index as usize % 5];
+        let extension = ["html", "png", "bin", "txt"][index as usize % 4];
+        let path = format!("{folder}file {index}.{extension}");
+        // Sizes around the limits of copying, of keeping in memory, and of a socket's buffer.
+        let length = match index % 6 {
+            0 => index % 3,
+            1 => random.below(2000),
+            2 => 65_535 + random.below(3),
+            3 => random.below(70_000),
+            4 => 100_000 + random.below(200_000),
+            _ => 1000,
+        };
+        fs::create_dir_all(directory.path().join(folder)).unwrap();
+        let content = random.bytes(length);
+        fs::write(directory.path().join(&path), &content).unwrap();
+        files.push((format!("/{}", encode(&path)), content));
+    }
+    let server = Server::serve(directory.path(), &[]);
+    let mut client = Client::connect(server.address);
+    for round in 0..2 {
+        // Sixteen at a time, so that answers from memory and from files follow each other.
+        for batch in files.chunks(16) {
+            for (target, _) in batch {
+                client.send("GET", target, "");
+                client.send("HEAD", target, "");
+            }
+            for (target, content) in batch {
+                let got = client.receive("GET").unwrap();
+                assert_eq!((got.status, got.body == *content), (200, true), "{target} in round {round}");
+                let head = client.receive("HEAD").unwrap();
+                assert_eq!(head.field("Content-Length"), Some(content.len().to_string().as_str()));
+                assert_eq!((head.status, head.field("ETag")), (200, got.field("ETag")), "{target}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ranges_are_slices() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut random = Random(2);
+    let contents = [("/small", random.bytes(5000)), ("/large", random.bytes(400_000))];
+    for (name, content) in &contents {
+        fs::write(directory.path().join(&name[1..]), content).unwrap();
+    }
+    // What is just being written has no strong entity tag, and so no If-Range.
+    thread::sleep(Duration::from_millis(50));
+    let server = Server::serve(directory.path(), &[]);
+    let mut client = Client::connect(server.address);
+    for _ in 0..100 {
+        for (name, content) in &contents {
+            let first = random.below(content.len() as u64) as usize;
+            let last = first + random.below((content.len() - first) as u64) as usize;
+            let got = client.get(name, &format!("Range: bytes={first}-{last}\r\n"));
+            assert_eq!((got.status, got.body == content[first..=last]), (206, true), "{name} {first}-{last}");
+            let content_range = format!("bytes {first}-{last}/{}", content.len());
+            assert_eq!(got.field("Content-Range"), Some(content_range.as_str()));
+            let etag = got.field("ETag").unwrap();
+            let not_modified = client.get(name, &format!("If-None-Match: {etag}\r\n"));
+            assert_eq!((not_modified.status, not_modified.field("ETag")), (304, Some(etag)));
+            let suffix = random.below(content.len() as u64) as usize + 1;
+            let got = client.get(name, &format!("Range: bytes=-{suffix}\r\nIf-Range: {etag}\r\n"));
+            assert_eq!((got.status, got.body == content[content.len() - suffix..]), (206, true), "{name} -{suffix}");
+        }
+    }
+    let got = client.get("/large", "Range: bytes=0-9,200000-200009,-10\r\n");
+    let boundary = got.field("Content-Type").unwrap().split_once("boundary=").unwrap().1.to_owned();
+    let content = &contents[1].1;
+    let mut expect = Vec::new();
+    for (range, part) in
+        [("0-9", &content[..10]), ("200000-200009", &content[200_000..200_010]), ("399990-399999", &content[399_990..])]
+    {
+        let start = if expect.is_empty() { "" } else { "\r\n" };
+        let head = "Content-Type: application/octet-stream\r\nContent-Range: bytes";
+        expect.extend_from_slice(format!("{start}--{boundary}\r\n{head} {range}/400000\r\n\r\n").as_bytes());
+        expect.extend_from_slice(part);
+    }
+    expect.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
+    assert_eq!((got.status, got.body == expect), (206, true));
+}
+
+#[test]
+fn a_release_is_switched_by_a_link() {
+    let directory = tempfile::tempdir().unwrap();
+    let current = directory.path().join("current");
+    for release in ["1", "2"] {
+        fs::create_dir(directory.path().join(release)).unwrap();
+        fs::write(directory.path().join(release).join("index.html"), release).unwrap();
+    }
+    symlink("1", &current).unwrap();
+    let server = Server::serve(&current, &[]);
+    let mut client = Client::connect(server.address);
+    for release in ["1", "2", "1"] {
+        symlink(release, directory.path().join("next")).unwrap();
+        fs::rename(directory.path().join("next"), &current).unwrap();
+        thread::sleep(Duration::from_millis(1050));
+        assert_eq!(client.get("/", "").body, release.as_bytes());
+    }
+}
+
+/// A file of 300 KB is changed all the time; slow and fast clients each get one version of it, or see that they didn't.
+#[track_caller]
+fn check_storm(write: impl Fn(&Path, &[u8]) + Sync) {
+    const LENGTH: usize = 300_000;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    write(&path, &[0; LENGTH]);
+    let server = Server::serve(directory.path(), &[]);
+    let (ended, began) = (AtomicBool::new(false), Instant::now());
+    let whole = thread::scope(|scope| {
+        scope.spawn(|| {
+            for version in (0..=255u8).cycle().take_while(|_| !ended.load(Ordering::Relaxed)) {
+                write(&path, &[version; LENGTH]);
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let clients: Vec<_> = [0, 2]
+            .map(|pause_ms| {
+                scope.spawn(move || {
+                    let mut whole = 0;
+                    while began.elapsed() < Duration::from_secs(2) {
+                        let mut client = Client::connect(server.address);
+                        client.send("GET", "/file", "");
+                        thread::sleep(Duration::from_millis(pause_ms));
+                        let Some(got) = client.receive("GET") else { continue };
+                        if got.status == 503 {
+                            continue;
+                        }
+                        assert_eq!(got.status, 200);
+                        assert!(got.body.is_empty() || got.body.len() == LENGTH, "{} bytes", got.body.len());
+                        let version = got.body.first().copied().unwrap_or_default();
+                        assert!(got.body.iter().all(|byte| *byte == version), "a mixture");
+                        whole += 1;
+                    }
+                    whole
+                })
+            })
+            .into_iter()
+            .collect();
+        let whole: usize = clients.into_iter().map(|client| client.join().unwrap()).sum();
+        ended.store(true, Ordering::Relaxed);
+        whole
+    });
+    assert!(whole > 0, "nobody got anything");
+}
+
+#[test]
+fn a_file_replaced_all_the_time() {
+    check_storm(|path, content| {
+        fs::write(path.with_extension("new"), content).unwrap();
+        fs::rename(path.with_extension("new"), path).unwrap();
+    });
+}
+
+#[test]
+fn a_file_rewritten_all_the_time() {
+    check_storm(|path, content| fs::write(path, content).unwrap());
+}
+
+#[test]
+fn a_download_outlives_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let content = Random(3).bytes(8 << 20);
+    for replace in [true, false] {
+        fs::write(&path, &content).unwrap();
+        let server = Server::serve(directory.path(), &[]);
+        let mut client = Client::connect(server.address);
+        client.send("GET", "/file", "");
+        client.stream.fill_buf().unwrap();
+        if replace {
+            fs::write(directory.path().join("new"), b"new").unwrap();
+            fs::rename(directory.path().join("new"), &path).unwrap();
+        } else {
+            fs::write(&path, vec![b'x'; content.len()]).unwrap();
+        }
+        match client.receive("GET") {
+            Some(got) => assert!(replace && got.body == content, "what is whole is one version"),
+            None => assert!(!replace, "a file that was replaced is still there for whoever reads it"),
+        }
+    }
+}
+
+#[test]
+fn out_of_descriptors() {
+    let directory = tempfile::tempdir().unwrap();
+    let content = Random(4).bytes(100_000);
+    for index in 0..200 {
+        fs::write(directory.path().join(format!("{index}")), &content).unwrap();
+    }
+    fs::write(directory.path().join("hot"), "hot").unwrap();
+    let server = Server::serve_with_descriptors(directory.path(), 64);
+    let mut client = Client::connect(server.address);
+    for round in 0..2 {
+        let mut served = 0;
+        for index in 0..200 {
+            let got = client.get(&format!("/{index}"), "");
+            match got.status {
+                200 => assert_eq!(got.body, content),
+                status => assert_eq!((status, got.field("Retry-After")), (503, Some("1")), "{index} in round {round}"),
+            }
+            served += usize::from(got.status == 200);
+            assert_eq!(client.get("/hot", "").body, b"hot");
+        }
+        assert!(served > 20, "{served} in round {round}");
+    }
+}
