@@ -167,7 +167,8 @@ pub(super) fn encode(record: &Record<'_>, capture: &Capture, value_bytes_max: us
     if capture.host {
         push(TAG_HOST, record.host);
     }
-    push(TAG_USER, record.user);
+    // Unlike what the parser lets through, names of users may hold anything.
+    push(TAG_USER, first_line(record.user, value_bytes_max));
     let record_bytes = (out.len() - start) as u32;
     out[start..start + 4].copy_from_slice(&record_bytes.to_le_bytes());
 }
@@ -213,7 +214,7 @@ fn push_value(out: &mut Vec<u8>, tag: u8, value: &[u8], value_bytes_max: usize) 
     out.extend_from_slice(value);
 }
 
-/// The first line of what is not a request. No value in a record has a line feed, which the binary format relies on.
+/// The first line, for what is not a request or comes from elsewhere. No value in a record has a line feed, which the binary format relies on.
 fn first_line(bytes: &[u8], value_bytes_max: usize) -> &[u8] {
     // One byte more than is kept, so that what is cut is marked.
     let bytes = &bytes[..bytes.len().min(value_bytes_max + 1)];

@@ -16,6 +16,30 @@ const PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
+/// 0 to 255, each with a dot behind it, and the length of that.
+const OCTETS: [([u8; 4], usize); 256] = {
+    let mut octets = [([b'.'; 4], 0); 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let digits = [b'0' + (octet / 100) as u8, b'0' + (octet / 10 % 10) as u8, b'0' + (octet % 10) as u8];
+        let length = if octet < 10 {
+            1
+        } else if octet < 100 {
+            2
+        } else {
+            3
+        };
+        let mut at = 0;
+        while at < length {
+            octets[octet].0[at] = digits[3 - length + at];
+            at += 1;
+        }
+        octets[octet].1 = length + 1;
+        octet += 1;
+    }
+    octets
+};
+
 /// Appends a number in decimal.
 pub(super) fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 20];
@@ -57,12 +81,15 @@ pub(super) fn push_timestamp(out: &mut Vec<u8>, unix_us: u64, dates: &mut DateTe
 pub(super) fn push_address(out: &mut Vec<u8>, address: IpAddr) {
     match address.to_canonical() {
         IpAddr::V4(address) => {
-            let [first, rest @ ..] = address.octets();
-            push_decimal(out, u64::from(first));
-            for octet in rest {
-                out.push(b'.');
-                push_decimal(out, u64::from(octet));
+            let mut text = [0; 16];
+            let mut length = 0;
+            for octet in address.octets() {
+                let (digits, digits_length) = OCTETS[usize::from(octet)];
+                text[length..length + 4].copy_from_slice(&digits);
+                length += digits_length;
             }
+            // Without the last dot.
+            out.extend_from_slice(&text[..length - 1]);
         }
         // Finding the longest run of zeros is the library's business; writing to a vector cannot fail.
         IpAddr::V6(address) => {

@@ -77,13 +77,14 @@ fn plain_lines() {
 fn hostile_bytes_forge_nothing() {
     let request = hostile_request();
     let check = |format: AccessLogFormat, expect: &str| {
-        let record = Record { host: b"a b\"\n", user: b"me] \"x\n", ..record_of(LogId(0), request.subject()) };
+        let record =
+            Record { host: b"a b\"\n", user: b"me] \"x\nsecond line", ..record_of(LogId(0), request.subject()) };
         assert_eq!(line(&format, &record), format!("{expect}\n"));
     };
     check(
         AccessLogFormat::Combined,
         concat!(
-            r#"192.0.2.7 - me]\x20\x22x\x0A [06/Nov/1994:08:49:37 +0000] "#,
+            r#"192.0.2.7 - me]\x20\x22x [06/Nov/1994:08:49:37 +0000] "#,
             r#""GET /\x22\x20200\x201\x0A6.6.6.6\x20-\x20- HTTP/1.1" 200 1024 "#,
             r#""\x22 \x22forged\x22\x0D\x0Aline\x5C" "\x1B[2J\x9B2J\xE2\x80\xAEevil\x7F\x00\xFF\x09""#,
         ),
@@ -91,7 +92,7 @@ fn hostile_bytes_forge_nothing() {
     check(
         AccessLogFormat::Common,
         concat!(
-            r#"192.0.2.7 - me]\x20\x22x\x0A [06/Nov/1994:08:49:37 +0000] "#,
+            r#"192.0.2.7 - me]\x20\x22x [06/Nov/1994:08:49:37 +0000] "#,
             r#""GET /\x22\x20200\x201\x0A6.6.6.6\x20-\x20- HTTP/1.1" 200 1024"#,
         ),
     );
@@ -99,7 +100,7 @@ fn hostile_bytes_forge_nothing() {
         AccessLogFormat::Json,
         concat!(
             r#"{"time":"1994-11-06T08:49:37.123456Z","client":"192.0.2.7","client_port":50000,"#,
-            r#""user":"me] \"x\u000a","host":"a b\"\u000a","method":"GET","target":"/\" 200 1\u000a6.6.6.6 - -","#,
+            r#""user":"me] \"x","host":"a b\"\u000a","method":"GET","target":"/\" 200 1\u000a6.6.6.6 - -","#,
             r#""version":"HTTP/1.1","status":200,"bytes":1024,"duration_us":1234,"#,
             r#""referer":"\" \"forged\"\u000d\u000aline\\","#,
             r#""user_agent":"\u001b[2J\\x9B2J\u202eevil\u007f\u0000\\xFF\u0009"}"#,
@@ -108,7 +109,7 @@ fn hostile_bytes_forge_nothing() {
     check(
         AccessLogFormat::W3c,
         concat!(
-            r#"1994-11-06 08:49:37 192.0.2.7 me]%20%22x%0A GET /%22%20200%201%0A6.6.6.6%20-%20- - HTTP/1.1 "#,
+            r#"1994-11-06 08:49:37 192.0.2.7 me]%20%22x GET /%22%20200%201%0A6.6.6.6%20-%20- - HTTP/1.1 "#,
             r#"a%20b%22%0A 200 1024 0.001234 "\x1B[2J\x9B2J\xE2\x80\xAEevil\x7F\x00\xFF\x09" "#,
             r#"""" ""forged""\x0D\x0Aline\x5C""#,
         ),
@@ -140,7 +141,7 @@ fn any_byte_stays_in_its_line() {
             if format == AccessLogFormat::Json {
                 let value: serde_json::Value = serde_json::from_str(content).unwrap();
                 if let Ok(text) = std::str::from_utf8(chunk) {
-                    assert_eq!((&value["target"], &value["user"]), (&text.into(), &text.into()));
+                    assert_eq!(value["target"], text);
                 }
             }
         }
