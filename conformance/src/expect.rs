@@ -63,11 +63,12 @@ impl Outcome {
 /// The outcomes that are right, as the `expect` line of a case says.
 ///
 /// Alternatives are separated by ` or `. Each is a list of answers, then `close` (the server must close the connection),
-/// `keep` (it must not), `awaits` (it must not, but the input is incomplete) or nothing (close or keep). If a complete input
-/// leaves the connection open, the next request must get its own answer.
-/// An answer is `400`, `400|501`, `2xx`, `error` (any 4xx or 5xx), with `HEAD` before it if it answers a HEAD request (`HEAD?` if it may), `?`
-/// behind it if it may be missing, `with Name` if it must have that field. `none`: no answer, the server waits for
-/// more. `raw`: bytes that are no HTTP/1 response (HTTP/0.9, HTTP/2).
+/// `keep` (it must not), `awaits` (it must not, but the input is incomplete) or nothing (close or keep). If a complete
+/// input leaves the connection open, the next request must get its own answer.
+///
+/// An answer is `400`, `400|501`, `2xx`, `error` (any 4xx or 5xx), with `HEAD` before it if it answers a HEAD request
+/// (`HEAD?` if it may), `?` behind it if it may be missing, `with Name` if it must have that field. `none`: no answer,
+/// the server waits for more. `raw`: bytes that are no HTTP/1 response (HTTP/0.9, HTTP/2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expect {
     alternatives: Vec<Alternative>,
@@ -175,6 +176,12 @@ impl Expect {
 }
 
 impl Alternative {
+    /// Whether it is one error and close.
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::Answers(answers, Connection::Close | Connection::Either)
+            if answers.len() == 1 && answers[0].statuses.iter().all(|(first, _)| *first >= 400))
+    }
+
     fn allows(&self, outcome: &Outcome) -> bool {
         match self {
             // Nothing that an incomplete request asks for may be done (RFC 9112, section 8).
@@ -204,18 +211,10 @@ impl Alternative {
     }
 }
 
-impl Alternative {
-    /// Whether it is one error and close.
-    fn is_refusal(&self) -> bool {
-        matches!(self, Self::Answers(answers, Connection::Close | Connection::Either)
-            if answers.len() == 1 && answers[0].statuses.iter().all(|(first, _)| *first >= 400))
-    }
-}
-
 impl Answer {
     fn allows(&self, response: &Response) -> bool {
         self.statuses.iter().any(|(first, last)| (*first..=*last).contains(&response.status))
-            && !(self.is_without_content && !response.body.is_empty())
+            && (!self.is_without_content || response.body.is_empty())
             && self.field.as_ref().is_none_or(|name| response.field(name).is_some())
     }
 

@@ -14,6 +14,6 @@ mod text;
 pub use case::{Case, ParseError, load, parse};
 pub use client::{Client, Feed, PROBE_BODY, PROBE_FILE};
 pub use expect::{End, Expect, Outcome};
-pub use response::{ParseStep, Response};
+pub use response::Response;
 pub use suite::{Failure, Suite};
 pub use text::escape;

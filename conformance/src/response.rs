@@ -25,7 +25,7 @@ impl Response {
 
 /// What the first bytes of a connection are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ParseStep {
+pub(crate) enum ParseStep {
     /// A response, and how many bytes it takes.
     Whole(Response, usize),
     /// The beginning of one.
@@ -36,7 +36,7 @@ pub enum ParseStep {
 
 impl ParseStep {
     /// Reads a response. `closed`: nothing follows these bytes. `head`: it answers a HEAD request.
-    pub fn read(bytes: &[u8], head: bool, closed: bool) -> Self {
+    pub(crate) fn read(bytes: &[u8], head: bool, closed: bool) -> Self {
         if !b"HTTP/1.".starts_with(&bytes[..bytes.len().min(7)]) {
             return Self::Garbage("not a status line");
         }

@@ -64,9 +64,11 @@ impl Suite {
     }
 
     fn check(&self, case: &Case, feed: Feed) -> Result<Outcome, String> {
-        let outcome = self.client.run(&case.input, &case.expect, feed).map_err(|error| error.to_string())?;
+        let choice = case.tailcoat.as_ref().filter(|_| self.tailcoat);
+        let outcome = self.client.run(&case.input, choice.unwrap_or(&case.expect), feed);
+        let outcome = outcome.map_err(|error| error.to_string())?;
         case.expect.check(&outcome, !self.tailcoat)?;
-        if let (true, Some(choice)) = (self.tailcoat, &case.tailcoat) {
+        if let Some(choice) = choice {
             choice.check(&outcome, false).map_err(|message| format!("by our own choice: {message}"))?;
         }
         Ok(outcome)
