@@ -1,5 +1,8 @@
 //! Black-box tests of the built binary: one file a feature.
 
 mod conformance;
+mod exchange;
+mod lifecycle;
+mod limits;
 mod static_files;
 mod support;

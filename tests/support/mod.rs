@@ -1,13 +1,16 @@
 //! What the black-box tests share: the built server, started on a free port.
 
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
 
 const SERVE: [&str; 5] = ["serve", "--workers", "1", "--listen", "127.0.0.1:0"];
 
-/// `tailcoat serve`, until it is dropped.
+/// A running server, until it is dropped.
 pub(crate) struct Server {
     child: Child,
     /// Where it listens.
@@ -17,7 +20,7 @@ pub(crate) struct Server {
 impl Server {
     /// Serves a directory on a free port of the loopback, with one worker and these further arguments.
     pub(crate) fn serve(directory: &Path, arguments: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tailcoat"));
+        let mut command = tailcoat();
         command.args(SERVE).args(arguments).arg(directory);
         Self::start(command)
     }
@@ -26,25 +29,102 @@ impl Server {
     pub(crate) fn serve_with_descriptors(directory: &Path, descriptors_max: u32) -> Self {
         let mut command = Command::new("sh");
         let limited = format!("ulimit -n {descriptors_max}; exec \"$@\"");
-        command.args(["-c", &limited, "sh", env!("CARGO_BIN_EXE_tailcoat")]).args(SERVE).arg(directory);
+        command.args(["-c", &limited, "sh"]).arg(tailcoat().get_program()).args(SERVE).arg(directory);
         Self::start(command)
     }
 
-    fn start(mut command: Command) -> Self {
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the built binary starts");
+    /// Runs with a configuration, whose site has `listen "127.0.0.1:0"`.
+    pub(crate) fn run(config: &str) -> Self {
+        let file = tempfile::NamedTempFile::new().expect("a file for the configuration");
+        std::fs::write(file.path(), config).expect("it can be written");
+        let mut command = tailcoat();
+        command.arg("run").arg("-c").arg(file.path());
+        Self::start(command)
+    }
+
+    /// Starts the command, and waits until it says where it listens.
+    pub(crate) fn start(command: Command) -> Self {
+        Self::start_with_input(command, Stdio::null())
+    }
+
+    /// The same, with this as standard input.
+    pub(crate) fn start_with_input(mut command: Command, input: Stdio) -> Self {
+        let mut child =
+            command.stdin(input).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the built binary starts");
         let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines().map_while(Result::ok);
-        let url =
-            lines.find_map(|line| Some(line.strip_prefix("Serving at http://")?.trim_end_matches('/').to_owned()));
-        let address = url.and_then(|url| url.parse().ok()).expect("the server says where it listens");
+        let address = lines.find_map(|line| {
+            let (_, url) = line.split_once("Serving at http://").or_else(|| line.split_once("listening on "))?;
+            url.trim_end_matches('/').parse().ok()
+        });
+        let address = address.expect("the server says where it listens");
         // What it says later must not fill the pipe.
         std::thread::spawn(move || lines.for_each(|line| eprintln!("{line}")));
         Self { child, address }
     }
+
+    /// Opens a connection.
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).expect("the server takes connections");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket has a read time-out");
+        stream
+    }
+
+    /// Sends bytes on a new connection, ends the sending side, and returns all that comes back.
+    pub(crate) fn exchange(&self, input: &[u8]) -> String {
+        let mut stream = self.connect();
+        stream.write_all(input).expect("the server reads");
+        stream.shutdown(Shutdown::Write).expect("the sending side can be ended");
+        read_all(&mut stream)
+    }
+
+    /// Sends it a signal: `TERM`, `USR1`, …
+    pub(crate) fn signal(&self, name: &str) {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        assert!(status.is_ok_and(|status| status.success()), "signal {name}");
+    }
+
+    /// Waits until it has ended; whether it said that all went well.
+    pub(crate) fn wait(&mut self) -> bool {
+        self.child.wait().expect("a child can be waited for").success()
+    }
+}
+
+/// How long a test waits for what has to come. Not a measure of speed: it is far beyond what a slow machine takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The built binary.
+pub(crate) fn tailcoat() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_tailcoat"))
+}
+
+/// Bytes of `large` in [`site_with_large_file`]: more than all buffers between server and client hold.
+pub(crate) const LARGE_BYTES: usize = 16 << 20;
+
+/// A directory with a large file, named `large`.
+pub(crate) fn site_with_large_file() -> TempDir {
+    let directory = tempfile::tempdir().expect("a directory for the site");
+    std::fs::write(directory.path().join("large"), "x".repeat(LARGE_BYTES)).expect("it can be written");
+    directory
+}
+
+/// All that comes until the other side ends.
+pub(crate) fn read_all(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    // A reset after the answer is an end as well.
+    let _ = stream.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Reads until this text has come.
+pub(crate) fn read_until(stream: &mut TcpStream, text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 4096];
+    while !String::from_utf8_lossy(&bytes).contains(text) {
+        let count = stream.read(&mut buffer).expect("more comes");
+        assert!(count > 0, "ended before {text:?}: {:?}", String::from_utf8_lossy(&bytes));
+        bytes.extend_from_slice(&buffer[..count]);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 impl Drop for Server {

@@ -65,7 +65,7 @@ impl ConnectionTable {
 
     /// Adds a connection; returns its place.
     pub fn insert(&mut self) -> u32 {
-        let entry = Entry { deadline_ms: NEVER, waker: None, stage: Stage::Head, verdict: None, is_free: false };
+        let entry = Entry { deadline_ms: NEVER, waker: None, stage: Stage::Idle, verdict: None, is_free: false };
         if let Some(slot) = self.free.pop() {
             self.entries[slot as usize] = entry;
             return slot;

@@ -10,8 +10,9 @@ use tokio::sync::Notify;
 use super::listener::AsyncListener;
 use crate::connection::{Context, H1Connection};
 
-/// Idle connections that are closed at once when room is needed, so that finding them (a look at all) is done seldom.
-const EVICT_AT_ONCE: usize = 32;
+/// The part of the connections that is closed at once when room is needed, so that finding the longest idle (a look at
+/// all) is done seldom.
+const EVICTED_PART: usize = 64;
 
 /// How long is waited before accepting again when no room could be made.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -30,12 +31,12 @@ impl Acceptor {
     /// Accepts for ever. No error ends it, and none makes it spin.
     pub(super) async fn run(self, listener: AsyncListener) {
         loop {
-            if self.context.table.borrow().len() >= self.connections_max {
-                self.make_room().await;
-                continue;
-            }
             match listener.accept().await {
                 Ok((socket, client)) => {
+                    // It is already there, and waits for its place if none can be made.
+                    while self.context.table.borrow().len() >= self.connections_max {
+                        self.make_room().await;
+                    }
                     self.busy.notify_one();
                     let context = Rc::clone(&self.context);
                     tokio::task::spawn_local(H1Connection::new(socket, client, self.number, context));
@@ -50,7 +51,11 @@ impl Acceptor {
 
     /// Closes the connections that have been idle longest; if there are none, waits a little.
     async fn make_room(&self) {
-        let evicted = self.context.table.borrow_mut().evict_idle(EVICT_AT_ONCE);
+        let evicted = {
+            let mut table = self.context.table.borrow_mut();
+            let count = table.len().div_ceil(EVICTED_PART);
+            table.evict_idle(count)
+        };
         if evicted == 0 {
             tokio::time::sleep(RETRY_INTERVAL).await;
         } else {

@@ -1,0 +1,153 @@
+//! From the start to the end: listeners, signals, draining.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::support::{LARGE_BYTES, PATIENCE, Server, read_all, read_until, site_with_large_file, tailcoat};
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+
+fn server(options: &str) -> (Server, TempDir) {
+    let files = site_with_large_file();
+    let root = files.path().display();
+    let server = Server::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n respond \"/\" 200 \"hello\"\n}}\n\
+         server {{ workers 2; {options} }}\n"
+    ));
+    (server, files)
+}
+
+#[test]
+fn a_drain_answers_what_was_asked_and_closes_the_rest() {
+    for signal in ["TERM", "INT", "QUIT"] {
+        let (mut server, _files) = server("grace-time \"60s\"");
+        let mut idle = server.connect();
+        idle.write_all(GET).unwrap();
+        read_until(&mut idle, "hello");
+        let mut busy = server.connect();
+        busy.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        read_until(&mut busy, "\r\n\r\n");
+        let mut half = server.connect();
+        half.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+        // It is a request in progress when the server has read it; nothing else tells that it has.
+        std::thread::sleep(Duration::from_millis(200));
+        server.signal(signal);
+        assert_eq!(read_all(&mut idle), "", "{signal}: an idle connection is closed");
+        half.write_all(b"Host: h\r\n\r\n").unwrap();
+        let answer = read_all(&mut half);
+        assert!(answer.contains("Connection: close\r\n") && answer.ends_with("hello"), "{signal}: {answer}");
+        let rest = read_all(&mut busy);
+        assert!(rest.len() > LARGE_BYTES - 65_536 && rest.ends_with('x'), "{signal}: {} bytes", rest.len());
+        assert!(server.wait(), "{signal}");
+    }
+}
+
+#[test]
+fn the_grace_time_and_a_second_signal_end_a_drain() {
+    for (grace_time, signals) in [("1s", 1), ("600s", 2)] {
+        let (mut server, _files) = server(&format!("grace-time \"{grace_time}\""));
+        let mut busy = server.connect();
+        busy.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        read_until(&mut busy, "\r\n\r\n");
+        server.signal("TERM");
+        if signals == 2 {
+            std::thread::sleep(Duration::from_millis(300));
+            server.signal("TERM");
+        }
+        assert!(server.wait());
+        assert!(read_all(&mut busy).len() < LARGE_BYTES, "what was not sent is not made to look complete");
+    }
+}
+
+#[test]
+fn logs_are_opened_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("access.log");
+    let mut server = Server::serve(directory.path(), &["--access-log", log.to_str().unwrap()]);
+    server.exchange(b"GET /before HTTP/1.1\r\nHost: h\r\n\r\n");
+    let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap_or_default();
+    wait_until(|| read(&log).contains("/before"));
+    let moved = directory.path().join("access.log.1");
+    std::fs::rename(&log, &moved).unwrap();
+    server.signal("USR1");
+    wait_until(|| log.exists());
+    server.exchange(b"GET /after HTTP/1.1\r\nHost: h\r\n\r\n");
+    server.signal("TERM");
+    assert!(server.wait());
+    assert!(read(&log).contains("/after") && !read(&log).contains("/before"));
+    assert!(!read(&moved).contains("/after"));
+}
+
+#[test]
+fn unix_sockets() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("index.html"), "x".repeat(300_000)).unwrap();
+    let socket = directory.path().join("socket");
+    let listen = format!("unix:{}", socket.display());
+    let start = || {
+        let mut server = Server::serve(directory.path(), &["--listen", &listen]);
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        assert!(answer.len() > 300_000, "{}", String::from_utf8_lossy(&answer));
+        server.signal("KILL");
+        server.wait();
+    };
+    start();
+    // The killed server has left its socket behind.
+    start();
+}
+
+/// systemd's socket activation: descriptors from 3 on.
+#[test]
+fn inherited_sockets() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let config = "site {\n listen \"127.0.0.1:0\" \"systemd:web\"\n respond \"/\" 200 \"hello\"\n}\n";
+    std::fs::write(file.path(), config).unwrap();
+    // The shell puts the socket, which comes as its standard input, where systemd would.
+    let mut command = std::process::Command::new("sh");
+    command
+        .arg("-c")
+        .arg("exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=web exec \"$0\" run -c \"$1\"")
+        .arg(tailcoat().get_program())
+        .arg(file.path())
+        .arg0("sh");
+    let server = Server::start_with_input(command, Stdio::from(std::os::fd::OwnedFd::from(listener)));
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(GET).unwrap();
+    read_until(&mut stream, "hello");
+    drop(server);
+}
+
+#[test]
+fn an_address_that_is_taken_is_not_shared() {
+    let (first, _files) = server("");
+    let directory = tempfile::tempdir().unwrap();
+    for workers in ["1", "2"] {
+        let second = tailcoat()
+            .args(["serve", "--workers", workers, "--listen", &first.address.to_string()])
+            .arg(directory.path())
+            .output()
+            .unwrap();
+        let message = String::from_utf8_lossy(&second.stderr);
+        assert!(!second.status.success() && message.contains(&first.address.to_string()), "{message}");
+    }
+}
+
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "waited too long");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
