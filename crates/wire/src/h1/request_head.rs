@@ -74,7 +74,7 @@ fn next_line(bytes: &[u8], start: usize) -> Result<Option<Span>, Refusal> {
 /// Refuses what can't become a request line, so that a peer that speaks something else (TLS, say) is not waited for.
 fn check_incomplete_request_line(line: &[u8], limits: &HeadLimits) -> Result<(), Refusal> {
     let text = line.strip_suffix(b"\r").unwrap_or(line);
-    if text.iter().any(|&byte| byte < b' ' || byte >= 0x7f) {
+    if text.iter().any(|byte| !(b' '..0x7f).contains(byte)) {
         return Err(Refusal::bad_request("invalid byte in the request line"));
     }
     let method_bytes = memchr(b' ', text).unwrap_or(text.len());
