@@ -1,22 +1,29 @@
 //! One command each: ci, conformance, bench, fuzz.
 
 mod bench;
+mod ci;
 mod conformance;
 mod fuzz;
+mod licences;
+mod tidy;
 
 use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask ci
+       cargo xtask conformance [OPTION]...
+       cargo xtask bench SCENARIO [OPTION]...
+       cargo xtask fuzz [TARGET]... [--seconds N]";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
-        Some("bench") => bench::run(arguments),
+        Some("ci") => ci::run(arguments),
         Some("conformance") => conformance::run(arguments),
+        Some("bench") => bench::run(arguments),
         Some("fuzz") => fuzz::run(arguments),
         _ => {
-            eprintln!(
-                "usage: cargo xtask bench SCENARIO [OPTION]...\n       cargo xtask conformance [OPTION]...\n       \
-                 cargo xtask fuzz [TARGET]... [--seconds N]"
-            );
+            eprintln!("{USAGE}");
             ExitCode::from(2)
         }
     }

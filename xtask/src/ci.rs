@@ -1,0 +1,78 @@
+//! `cargo xtask ci`: every check there is, in the order of how soon each can tell that something is wrong.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use crate::{conformance, fuzz, licences, tidy};
+
+/// How long each fuzz target runs: a smoke run, which tries all seeds and their neighbours.
+const FUZZ_SECONDS: &str = "5";
+
+type Check = (&'static str, fn() -> bool);
+
+const CHECKS: [Check; 8] = [
+    ("tidiness", || report(tidy::check(Path::new(".")))),
+    ("licences", || report(licences::check(Path::new(".")))),
+    ("format", format),
+    ("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+    ("documentation", || succeeds(command(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))),
+    ("tests", || cargo(&["test", "--workspace", "--no-fail-fast"])),
+    ("conformance", || is_success(conformance::run(std::iter::empty()))),
+    ("fuzzing", || is_success(fuzz::run(["--seconds", FUZZ_SECONDS].into_iter().map(str::to_owned)))),
+];
+
+/// Runs all checks, also behind one that failed, and sums up.
+pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> ExitCode {
+    if let Some(argument) = arguments.next() {
+        eprintln!("cargo xtask ci takes no arguments, not even {argument:?}");
+        return ExitCode::from(2);
+    }
+    let results: Vec<(&str, bool, u64)> = CHECKS
+        .iter()
+        .map(|(name, check)| {
+            println!("\n== {name}");
+            let start = Instant::now();
+            (*name, check(), start.elapsed().as_secs())
+        })
+        .collect();
+    println!("\n== summary");
+    for (name, passed, seconds) in &results {
+        println!("{} {name}, {seconds} s", if *passed { "ok    " } else { "FAILED" });
+    }
+    if results.iter().all(|(_, passed, _)| *passed) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn format() -> bool {
+    let members = cargo(&["fmt", "--all", "--check"]);
+    members & cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"])
+}
+
+fn cargo(arguments: &[&str]) -> bool {
+    succeeds(&mut command(arguments))
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments);
+    command
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    match command.status() {
+        Ok(status) => status.success(),
+        Err(error) => {
+            eprintln!("cannot start {}: {error}", command.get_program().display());
+            false
+        }
+    }
+}
+
+fn report(problems: Vec<String>) -> bool {
+    problems.iter().for_each(|problem| println!("{problem}"));
+    problems.is_empty()
+}
+
+fn is_success(code: ExitCode) -> bool {
+    code == ExitCode::SUCCESS
+}

@@ -1,0 +1,83 @@
+//! Whether all that the build takes from others may be taken: licences by `deny.toml`, sources by crates.io.
+//!
+//! cargo-deny does the same and more, but building it takes longer than building Tailcoat.
+
+use std::path::Path;
+use std::process::Command;
+
+use spdx::{Expression, ParseMode};
+
+/// What is wrong with the dependencies of the workspace at `root`, a line each.
+pub(crate) fn check(root: &Path) -> Vec<String> {
+    match try_check(root) {
+        Ok(problems) => problems,
+        Err(message) => vec![message],
+    }
+}
+
+fn try_check(root: &Path) -> Result<Vec<String>, String> {
+    let rules = std::fs::read_to_string(root.join("deny.toml")).map_err(|error| format!("deny.toml: {error}"))?;
+    let allowed = allowed_licences(&rules);
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["tree", "--workspace", "--edges", "normal,build,dev", "--prefix", "none", "--format", "{p}|{l}"])
+        .current_dir(root)
+        .output()
+        .map_err(|error| format!("cannot start cargo: {error}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let mut problems: Vec<String> =
+        String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| problem(line, &allowed)).collect();
+    problems.sort_unstable();
+    problems.dedup();
+    Ok(problems)
+}
+
+/// The list `allow` of deny.toml.
+fn allowed_licences(rules: &str) -> Vec<String> {
+    let list = rules.split("\nallow = [").nth(1).and_then(|rest| rest.split(']').next()).unwrap_or_default();
+    list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// What is wrong with a package, from a line `name version (source)|licence`.
+fn problem(line: &str, allowed: &[String]) -> Option<String> {
+    let (package, licence) = line.trim_end_matches(" (*)").split_once('|')?;
+    if package.contains("://") {
+        return Some(format!("{package}: not from crates.io"));
+    }
+    let Ok(expression) = Expression::parse_mode(licence, ParseMode::LAX) else {
+        return Some(format!("{package}: its licence {licence:?} is no SPDX expression"));
+    };
+    let is_allowed = expression.evaluate(|requirement| {
+        requirement.addition.is_none()
+            && requirement.license.id().is_some_and(|id| allowed.iter().any(|allowed| allowed == id.name))
+    });
+    (!is_allowed).then(|| format!("{package}: its licence {licence} is not allowed by deny.toml"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems() {
+        let allowed = allowed_licences("# x\nallow = [\n    \"MIT\",\n    \"ISC\",\n]\n");
+        assert_eq!(allowed, ["MIT", "ISC"]);
+        for (line, expect) in [
+            ("a v1.0.0|MIT", None),
+            ("a v1.0.0|MIT (*)", None),
+            ("a v1.0.0 (/somewhere/a)|MIT OR GPL-2.0-only", None),
+            ("a v1.0.0|GPL-2.0-only/MIT", None),
+            ("a v1.0.0|Apache-2.0 WITH LLVM-exception OR MIT", None),
+            ("", None),
+            (
+                "a v1.0.0|MIT AND GPL-2.0-only",
+                Some("a v1.0.0: its licence MIT AND GPL-2.0-only is not allowed by deny.toml"),
+            ),
+            ("a v1.0.0|", Some("a v1.0.0: its licence \"\" is no SPDX expression")),
+            ("a v1.0.0 (https://git.example/a#1)|MIT", Some("a v1.0.0 (https://git.example/a#1): not from crates.io")),
+        ] {
+            assert_eq!(problem(line, &allowed).as_deref(), expect, "{line}");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What no compiler checks: the size and shape of files, which room knows which, and that documents speak of what exists.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+/// A file past this many lines wants to be two.
+const RUST_LINES_MAX: usize = 800;
+
+/// Extensions of files that people write. Seeds and cases of raw bytes are held to nothing.
+const WRITTEN: [&str; 11] = ["rs", "py", "sh", "md", "toml", "kdl", "css", "c", "h", "html", "yml"];
+
+/// What marks something as not done; a test may only be left out for a reason. In two pieces, or this file would be a find
+/// of its own.
+const UNFINISHED: [[&str; 2]; 5] =
+    [["todo", "!("], ["unimpl", "emented!("], ["FIX", "ME"], ["XX", "X"], ["#[ign", "ore]"]];
+
+/// Homes of developers.
+const HOMES: [[&str; 2]; 2] = [["/ho", "me/"], ["/Use", "rs/"]];
+
+/// What protocol code must not know: sockets, files, clocks, threads, runtimes.
+const INPUT_OUTPUT: [&str; 7] =
+    ["std::net", "std::fs", "std::thread", "std::process", "tokio", "Instant::now", "SystemTime::now"];
+
+/// Which rooms of a crate a room may know. A room that is not in the list may know all.
+const EDGES: [(&str, &str, &[&str]); 13] = [
+    ("wire", "http", &[]),
+    ("wire", "h1", &["http"]),
+    ("tailcoat", "config", &[]),
+    ("tailcoat", "log", &["config"]),
+    ("tailcoat", "object_cache", &["config"]),
+    ("tailcoat", "handler", &["config", "object_cache"]),
+    ("tailcoat", "routing", &["config", "log", "handler"]),
+    ("tailcoat", "connection", &["config", "log", "object_cache", "handler", "routing"]),
+    ("tailcoat", "worker", &["config", "log", "object_cache", "handler", "routing", "connection"]),
+    ("tailcoat", "control", &[]),
+    ("tailor", "units", &[]),
+    ("tailor", "engine", &["units"]),
+    ("tailor", "report", &["units", "engine", "bench"]),
+];
+
+/// Crates of ours, by the crate that must not depend on them.
+const FORBIDDEN_DEPENDENCIES: [(&str, &[&str]); 3] =
+    [("wire", &["tailcoat", "tailor"]), ("tailor", &["tailcoat"]), ("tailcoat", &["tailor"])];
+
+/// The documents whose mentions of files and functions must be true.
+const DOCUMENTS: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"];
+
+/// What is wrong in the repository at `root`, a line each.
+pub(crate) fn check(root: &Path) -> Vec<String> {
+    let files = match load(root) {
+        Ok(files) => files,
+        Err(message) => return vec![message],
+    };
+    let mut problems = Vec::new();
+    for file in &files {
+        check_shape(file, &mut problems);
+        check_edges(file, &mut problems);
+    }
+    check_manifests(&files, &mut problems);
+    check_rooms(&files, &mut problems);
+    check_mentions(&files, &mut problems);
+    check_dependency_reasons(&files, &mut problems);
+    problems
+}
+
+/// A file of the repository, by its path from the root.
+struct File {
+    path: String,
+    text: String,
+}
+
+impl File {
+    fn extension(&self) -> &str {
+        self.path.rsplit_once('.').map_or("", |(_, extension)| extension)
+    }
+
+    /// The crate it is the source of, and the room in it: `crates/CRATE/src/ROOM…`.
+    fn room(&self) -> Option<(&str, &str)> {
+        let (name, rest) = self.path.strip_prefix("crates/")?.split_once("/src/")?;
+        let room = rest.split('/').next()?;
+        Some((name, room.strip_suffix(".rs").unwrap_or(room)))
+    }
+
+    /// Lines with their numbers, from 1.
+    fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.text.split('\n').enumerate().map(|(index, line)| (index + 1, line))
+    }
+}
+
+/// All files of text that are in the repository, or will be when they are added.
+fn load(root: &Path) -> Result<Vec<File>, String> {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .map_err(|error| format!("cannot start git: {error}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let paths = String::from_utf8_lossy(&output.stdout).into_owned();
+    // Bytes that are no text, and files that were deleted but not yet committed as such, are left out.
+    let read = |path: &str| Some(File { path: path.into(), text: std::fs::read_to_string(root.join(path)).ok()? });
+    Ok(paths.lines().filter_map(read).collect())
+}
+
+fn check_shape(file: &File, problems: &mut Vec<String>) {
+    let path = &file.path;
+    if !WRITTEN.contains(&file.extension()) {
+        return;
+    }
+    let lines = file.text.lines().count();
+    if file.extension() == "rs" && lines > RUST_LINES_MAX {
+        problems.push(format!("{path}: {lines} lines; split it"));
+    }
+    if !file.text.is_empty() && (!file.text.ends_with('\n') || file.text.ends_with("\n\n")) {
+        problems.push(format!("{path}: does not end with one line feed"));
+    }
+    for (number, line) in file.lines() {
+        if line.ends_with([' ', '\t', '\r']) {
+            problems.push(format!("{path}:{number}: white space at the end"));
+        }
+        for mark in UNFINISHED.iter().map(|mark| mark.concat()).filter(|mark| line.contains(mark.as_str())) {
+            problems.push(format!("{path}:{number}: not finished: {mark}"));
+        }
+        for home in HOMES.iter().map(|home| home.concat()).filter(|home| line.contains(home.as_str())) {
+            problems.push(format!("{path}:{number}: somebody's own directory: {home}"));
+        }
+    }
+}
+
+fn check_edges(file: &File, problems: &mut Vec<String>) {
+    let Some((name, room)) = file.room() else { return };
+    let allowed = EDGES.iter().find(|(of, from, _)| (*of, *from) == (name, room)).map(|(.., to)| *to);
+    for (number, line) in file.lines().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+        let place = || format!("{}:{number}", file.path);
+        if name == "wire" {
+            let known = INPUT_OUTPUT.iter().find(|known| line.contains(*known));
+            problems.extend(known.map(|known| format!("{}: wire must not know {known}", place())));
+        }
+        for other in line.split("crate::").skip(1).filter_map(first_word) {
+            // What begins with a capital is a name, not a room.
+            let is_room = other.starts_with(|first: char| first.is_ascii_lowercase());
+            if is_room && other != room && allowed.is_some_and(|allowed| !allowed.contains(&other)) {
+                problems.push(format!("{}: {room} must not know {other}", place()));
+            }
+        }
+    }
+}
+
+fn first_word(text: &str) -> Option<&str> {
+    text.split(|byte: char| !byte.is_ascii_alphanumeric() && byte != '_').next().filter(|word| !word.is_empty())
+}
+
+fn check_manifests(files: &[File], problems: &mut Vec<String>) {
+    for (name, forbidden) in FORBIDDEN_DEPENDENCIES {
+        let path = format!("crates/{name}/Cargo.toml");
+        let Some(manifest) = files.iter().find(|file| file.path == path) else { continue };
+        let depends_on = |other: &&&str| {
+            manifest
+                .text
+                .lines()
+                .any(|line| line.strip_prefix(**other).is_some_and(|rest| rest.starts_with(['.', ' ', '='])))
+        };
+        problems.extend(forbidden.iter().find(depends_on).map(|other| format!("{path}: must not depend on {other}")));
+    }
+}
+
+/// Each folder of sources is a room, and ARCHITECTURE.md says what it is for.
+fn check_rooms(files: &[File], problems: &mut Vec<String>) {
+    let architecture = text_of(files, "ARCHITECTURE.md");
+    let mut rooms = BTreeSet::new();
+    for file in files.iter().filter(|file| file.extension() == "rs" && file.room().is_some()) {
+        let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        rooms.extend(folder.split_once("/src/").map(|(_, room)| room));
+    }
+    for room in rooms.iter().filter(|room| !architecture.contains(&format!("`{room}/`"))) {
+        problems.push(format!("ARCHITECTURE.md: does not name the room `{room}/`"));
+    }
+}
+
+/// A file in a document exists: `accept.rs`, `worker/accept.rs`, `conformance/`. A function, `drive_reading()`, is in the
+/// file named before it on the line.
+fn check_mentions(files: &[File], problems: &mut Vec<String>) {
+    for document in files.iter().filter(|file| DOCUMENTS.contains(&file.path.as_str())) {
+        for (number, line) in document.lines() {
+            let mut last: Option<&File> = None;
+            for mention in line.split('`').skip(1).step_by(2) {
+                let place = || format!("{}:{number}", document.path);
+                if mention.ends_with(".rs") && !mention.contains(char::is_whitespace) {
+                    last = files.iter().find(|file| is_path_end(&file.path, mention));
+                    if last.is_none() {
+                        problems.push(format!("{}: there is no file {mention}", place()));
+                    }
+                } else if let Some(function) = mention.strip_suffix("()")
+                    && let Some(file) = last
+                {
+                    let function = function.rsplit("::").next().unwrap_or(function);
+                    let begins = |end| file.text.contains(&format!("fn {function}{end}"));
+                    if !begins('(') && !begins('<') {
+                        problems.push(format!("{}: there is no function {mention} in {}", place(), file.path));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn is_path_end(path: &str, end: &str) -> bool {
+    path.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with('/'))
+}
+
+/// Each library has a line of reason in CONTRIBUTING.md.
+fn check_dependency_reasons(files: &[File], problems: &mut Vec<String>) {
+    let contributing = text_of(files, "CONTRIBUTING.md");
+    for name in external_dependencies(text_of(files, "Cargo.toml")) {
+        if !contributing.contains(&format!("`{name}`")) {
+            problems.push(format!("CONTRIBUTING.md: gives no reason for the dependency `{name}`"));
+        }
+    }
+}
+
+/// The names in `[workspace.dependencies]` that are not ours.
+fn external_dependencies(manifest: &str) -> impl Iterator<Item = &str> {
+    manifest
+        .lines()
+        .skip_while(|line| *line != "[workspace.dependencies]")
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .filter(|line| !line.contains("path = "))
+        .filter_map(|line| Some(line.split_once(" = ")?.0))
+}
+
+fn text_of<'a>(files: &'a [File], path: &str) -> &'a str {
+    files.iter().find(|file| file.path == path).map_or("", |file| &file.text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_repository_is_tidy() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let problems = check(&root);
+        assert!(problems.is_empty(), "{}", problems.join("\n"));
+    }
+
+    fn file(path: &str, text: &str) -> File {
+        File { path: path.into(), text: text.into() }
+    }
+
+    #[test]
+    fn shape_and_edges() {
+        for (path, text, expect) in [
+            ("a.rs", "fn a() {}\n", ""),
+            ("a.rs", "fn a() {} \n", "a.rs:1: white space at the end"),
+            ("a.rs", "fn a() {}", "a.rs: does not end with one line feed"),
+            ("a.rs", "\n// FI\x58ME\n", "a.rs:2: not finished: FI\x58ME"),
+            ("a.cases", "anything ", ""),
+            ("crates/wire/src/h1/a.rs", "use std::fs;\n", "crates/wire/src/h1/a.rs:1: wire must not know std::fs"),
+            ("crates/wire/src/h1/a.rs", "// std::fs\nuse crate::http::Method;\n", ""),
+            ("crates/wire/src/http/a.rs", "use crate::h1::A;\n", "crates/wire/src/http/a.rs:1: http must not know h1"),
+            (
+                "crates/tailcoat/src/log/mod.rs",
+                "use crate::worker;\n",
+                "crates/tailcoat/src/log/mod.rs:1: log must not know worker",
+            ),
+            ("crates/tailcoat/src/server.rs", "use crate::worker;\n", ""),
+        ] {
+            let mut problems = Vec::new();
+            let file = file(path, text);
+            check_shape(&file, &mut problems);
+            check_edges(&file, &mut problems);
+            assert_eq!(problems.join("\n"), expect, "{path}: {text:?}");
+        }
+    }
+
+    #[test]
+    fn manifests_rooms_and_mentions() {
+        let files = [
+            file("Cargo.toml", "[workspace.dependencies]\nwire = { path = \"a\" }\nlibrary = \"1\"\n[profile.dev]\n"),
+            file("crates/tailor/Cargo.toml", "[dependencies]\ntailcoat.workspace = true\n"),
+            file("crates/tailor/src/engine/slot.rs", "fn drive() {}\n"),
+            file("ARCHITECTURE.md", "`slot.rs` `drive()` `stop()`, `gone.rs`\n"),
+        ];
+        let mut problems = Vec::new();
+        check_manifests(&files, &mut problems);
+        check_rooms(&files, &mut problems);
+        check_mentions(&files, &mut problems);
+        check_dependency_reasons(&files, &mut problems);
+        assert_eq!(
+            problems,
+            [
+                "crates/tailor/Cargo.toml: must not depend on tailcoat",
+                "ARCHITECTURE.md: does not name the room `engine/`",
+                "ARCHITECTURE.md:1: there is no function stop() in crates/tailor/src/engine/slot.rs",
+                "ARCHITECTURE.md:1: there is no file gone.rs",
+                "CONTRIBUTING.md: gives no reason for the dependency `library`",
+            ]
+        );
+    }
+}
