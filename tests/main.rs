@@ -4,5 +4,6 @@ mod conformance;
 mod exchange;
 mod lifecycle;
 mod limits;
+mod readme;
 mod static_files;
 mod support;
