@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -161,7 +162,7 @@ impl Server {
         let mut result = Ok(());
         for _ in 0..self.workers.len() {
             // Local invariant: each worker sends once, and `self` keeps the channel open.
-            let Some(ended) = self.ended.borrow_mut().recv().await else { break };
+            let Some(ended) = poll_fn(|task| self.ended.borrow_mut().poll_recv(task)).await else { break };
             if let Err(error) = ended {
                 self.server_log.error(format_args!("a worker failed: {error}"), "the server ends");
                 self.phase.send_replace(Phase::Ended);

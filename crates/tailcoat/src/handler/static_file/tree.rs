@@ -30,8 +30,11 @@ pub struct FileTree {
     /// Compressions that may run at a time. While all do, clients get what is there.
     pub(super) compressions: Semaphore,
     /// Loads under way, so that many requests for one path at the same time cause one.
-    loads: Mutex<HashMap<(RootId, Box<[u8]>), LoadReceiver>>,
+    loads: Mutex<Loads>,
 }
+
+/// By root and path.
+type Loads = HashMap<(RootId, Box<[u8]>), LoadReceiver>;
 
 /// Gets the result of a load when there is one.
 type LoadReceiver = watch::Receiver<Option<LoadResult>>;
