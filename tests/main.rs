@@ -1,5 +1,6 @@
 //! Black-box tests of the built binary: one file a feature.
 
+mod attacks;
 mod conformance;
 mod exchange;
 mod lifecycle;

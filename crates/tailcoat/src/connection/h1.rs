@@ -113,6 +113,8 @@ impl H1Connection {
     /// Goes on until something has to be waited for; ready when the connection is to be closed.
     fn drive(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let context = Rc::clone(&self.context);
+        // All connections of the worker use it in turn. What one left when it failed is nobody else's.
+        context.scratch.borrow_mut().output.clear();
         let verdict = context.table.borrow_mut().take_verdict(self.slot);
         if let Some(verdict) = verdict
             && self.on_verdict(verdict, &context, task)?.is_ready()

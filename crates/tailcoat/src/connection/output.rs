@@ -57,6 +57,12 @@ impl Output {
         self.bytes.is_empty() && self.tail.is_empty()
     }
 
+    /// Drops what has not been sent.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.tail.clear();
+    }
+
     /// Whether it should be sent before anything is added.
     pub fn is_full(&self) -> bool {
         self.bytes.len() >= GATHER_BYTES_MAX || !self.tail.is_empty()
