@@ -128,8 +128,10 @@ impl Worker {
 
     /// Runs to the end, and reports on the way.
     pub(crate) fn run(mut self) {
-        // An open loop that is woken late by default (50 us of timer slack) would miss its times.
-        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        if self.shared.arrivals.is_open() {
+            // Woken as late as the kernel does by default (50 us of timer slack), it would miss its times.
+            let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        }
         self.processor_time = ProcessorTime::of_thread();
         let start = self.run.counting_start() - nanos(self.run.plan.warm_up);
         self.shared.arrivals.start(start, self.end, &mut self.shared.rng);

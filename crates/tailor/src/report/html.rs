@@ -7,9 +7,9 @@ use super::{BenchReport, Distribution, IntervalReport};
 use crate::units::{format_bytes, format_count, format_nanos};
 
 pub(crate) const STYLE: &str = "
-body { font: 15px/1.45 system-ui, sans-serif; color: #1c2833; background: #fff; max-width: 900px; margin: 2em auto; padding: 0 1em }
+body { font: 15px/1.45 system-ui, sans-serif; color: #1c2833; background: #fff; max-width: 960px; margin: 2em auto; padding: 0 1em }
 h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin-top: 2em }
-table { border-collapse: collapse; margin: .6em 0 } th, td { padding: .2em .8em; text-align: right; border-bottom: 1px solid #dde3e8 }
+table { border-collapse: collapse; margin: .6em 0 } th, td { padding: .2em .6em; text-align: right; white-space: nowrap; border-bottom: 1px solid #dde3e8 }
 th:first-child, td:first-child { text-align: left } th { font-weight: 600 }
 figure { margin: 1.4em 0 } figcaption { font-weight: 600; margin-bottom: .3em } figcaption span { font-weight: 400; margin-left: .8em }
 svg { width: 100%; height: auto } svg text { font-size: 12px; fill: #51606d } svg .grid { stroke: #e4e9ed; stroke-width: 1 }
