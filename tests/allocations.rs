@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,11 +23,13 @@ const REQUESTS: usize = 100;
 #[test]
 fn a_warm_get_allocates_nothing() {
     let directory = tempfile::tempdir().unwrap();
+    // Not in the same directory, for a change there makes the cache look at its files.
+    let logs = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("page.html"), "x".repeat(1024)).unwrap();
     // What was written a moment ago may be written again, and isn't believed to be whole yet.
     std::thread::sleep(Duration::from_millis(200));
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
-    let (mut client, log) = runtime.block_on(async { connect(directory.path()) });
+    let (mut client, log) = runtime.block_on(async { connect(directory.path(), logs.path()) });
     let fields = "Host: example.com\r\nUser-Agent: test\r\nAccept: */*\r\n";
     for (name, request, status) in [
         ("plain", format!("GET /page.html HTTP/1.1\r\n{fields}\r\n"), "200"),
@@ -44,12 +47,12 @@ fn a_warm_get_allocates_nothing() {
     }
     drop(runtime);
     assert!(log.shutdown(Duration::from_secs(60)));
-    let lines = std::fs::read_to_string(directory.path().join("access.log")).unwrap().lines().count();
+    let lines = std::fs::read_to_string(logs.path().join("access.log")).unwrap().lines().count();
     assert_eq!(lines, 5 * (10 + REQUESTS));
 }
 
 /// A connection to a worker's parts, put together on this thread.
-fn connect(root: &std::path::Path) -> (UnixStream, LogHandle) {
+fn connect(root: &Path, log_directory: &Path) -> (UnixStream, LogHandle) {
     let files = Files::below(root.to_str().unwrap());
     let route = Route { path: PathPattern::Any, handler: config::Handler::Files(files) };
     let mut config = Config { sites: vec![Site { routes: vec![route], ..Site::default() }], ..Config::default() };
@@ -58,7 +61,7 @@ fn connect(root: &std::path::Path) -> (UnixStream, LogHandle) {
     let store = ObjectStore::new(config.cache.clone()).unwrap();
     let cache = Rc::new(WorkerCache::new(Arc::clone(&store)));
     let site = SharedSite::new(&config.sites[0], &config, &store);
-    let target = AccessLogTarget::File(root.join("access.log"));
+    let target = AccessLogTarget::File(log_directory.join("access.log"));
     let logs = [AccessLog { target, format: AccessLogFormat::Combined }];
     let server_log = ServerLog::stderr(config.server.log_level);
     let (log, ids) = tailcoat::log::start(&logs, tailcoat::log::Options::default(), server_log).unwrap();
