@@ -176,7 +176,7 @@ impl Output {
             None => {
                 server_log.warn(
                     format_args!("{name} could not keep up: {dropped} records dropped, {total} since the start"),
-                    "use a faster disk, a shorter format or the binary one",
+                    "use a faster disk or a shorter format",
                 );
             }
         }

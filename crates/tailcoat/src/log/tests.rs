@@ -135,7 +135,8 @@ fn every_record_is_written_once_or_counted() {
         let path = directory.path().join("access.log");
         let template = AccessLogFormat::Template("{method} {target}".into());
         let options = Options { ring_bytes_max, ..Options::default() };
-        let (handle, ids) = start(&[file_log(&path, template)], options, Messages::default().log()).unwrap();
+        let messages = Messages::default();
+        let (handle, ids) = start(&[file_log(&path, template)], options, messages.log()).unwrap();
         std::thread::scope(|scope| {
             for worker in 0..WORKERS {
                 let mut recorder = handle.recorder();
@@ -154,6 +155,7 @@ fn every_record_is_written_once_or_counted() {
         let dropped = shared.counters[0].dropped.load(Ordering::Relaxed) as usize;
         let written = shared.counters[0].written.load(Ordering::Relaxed) as usize;
         assert_eq!(written + dropped, WORKERS * RECORDS);
+        assert_eq!(messages.text().contains(&format!("records dropped, {dropped} since the start")), dropped > 0);
 
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: HashSet<&str> = text.lines().collect();
