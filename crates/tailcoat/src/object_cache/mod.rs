@@ -13,7 +13,7 @@ mod store;
 mod watcher;
 mod worker_cache;
 
-pub use directory::Directory;
+pub use directory::{Directory, PRECOMPRESSED_EXTENSIONS};
 pub use object::{CachedObject, Coding, Codings, Object, ObjectParts, Origin, Representation, Source};
 pub use open_file::{FileIdentity, FileStatus, OpenFile, file_time_now_ns};
 pub use read::{Content, RETRY_AFTER_MS, ReadError, ReadFile, Snapshot, read_file};

@@ -60,6 +60,10 @@ pub struct Origin {
     pub directory: Arc<Directory>,
     /// The number of changes in the directory before the files were read.
     pub changes_seen: u64,
+    /// Those of them that names came or went by.
+    pub entry_changes_seen: u64,
+    /// When all of this was known to be so, in milliseconds.
+    pub checked_at_ms: u64,
     /// Whether one of the files may have changed without a trace, so that the object is made anew instead of compared.
     pub unsettled: bool,
 }
@@ -92,6 +96,8 @@ pub(super) struct State {
     pub(super) checked_at_ms: AtomicU64,
     /// The directory's number of changes then.
     pub(super) changes_seen: AtomicU64,
+    /// The directory's number of changes of its entries then.
+    pub(super) entry_changes_seen: AtomicU64,
 }
 
 /// A worker's own reference to an [`Object`].
@@ -109,12 +115,13 @@ impl Key {
 }
 
 impl Object {
-    pub(super) fn new(key: Key, parts: ObjectParts, now_ms: u64) -> Self {
+    pub(super) fn new(key: Key, parts: ObjectParts) -> Self {
         let state = State {
             dead: AtomicBool::new(false),
             visited: AtomicBool::new(false),
-            checked_at_ms: AtomicU64::new(now_ms),
+            checked_at_ms: AtomicU64::new(parts.origin.checked_at_ms),
             changes_seen: AtomicU64::new(parts.origin.changes_seen),
+            entry_changes_seen: AtomicU64::new(parts.origin.entry_changes_seen),
         };
         let ObjectParts { identity, codings, last_modified_unix_seconds, origin } = parts;
         Self { key, state, identity, codings: codings.map(Box::new), last_modified_unix_seconds, origin }
@@ -170,22 +177,27 @@ impl Object {
         if self.origin.unsettled {
             return Ok(false);
         }
-        let checked_at_ms = self.state.checked_at_ms.load(Ordering::Relaxed);
-        let changes = match self.origin.directory.refresh(root, now_ms, revalidate_after_ms, access) {
-            Ok(changes) => changes,
+        let (state, directory) = (&self.state, &self.origin.directory);
+        let earlier_ms = state.checked_at_ms.load(Ordering::Relaxed);
+        match directory.refresh(root, now_ms, revalidate_after_ms, access) {
+            Ok(()) => {}
             Err(error @ (OpenError::WouldBlock | OpenError::Exhausted)) => return Err(error),
             Err(_) => return Ok(false),
-        };
-        let directory_changed = changes != self.state.changes_seen.load(Ordering::Relaxed);
+        }
+        let (changes, entry_changes) = (directory.changes(), directory.entry_changes());
+        let entries_changed = entry_changes != state.entry_changes_seen.load(Ordering::Relaxed);
         for source in &self.origin.sources {
-            // What wasn't there can't have come without a change of the directory.
-            if (source.version.is_some() || directory_changed) && !source.is_same(root, access)? {
+            // What wasn't there can't have come without a change of the entries.
+            if (source.version.is_some() || entries_changed) && !source.is_same(root, access)? {
                 return Ok(false);
             }
         }
-        self.state.changes_seen.store(changes, Ordering::Relaxed);
-        // Fails if another worker was faster.
-        let _ = self.state.checked_at_ms.compare_exchange(checked_at_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed);
+        state.changes_seen.store(changes, Ordering::Relaxed);
+        state.entry_changes_seen.store(entry_changes, Ordering::Relaxed);
+        // What is known of names that weren't there is as old as the look at the directory. Fails if another worker was
+        // faster.
+        let checked_at_ms = now_ms.min(directory.checked_at_ms());
+        let _ = state.checked_at_ms.compare_exchange(earlier_ms, checked_at_ms, Ordering::Relaxed, Ordering::Relaxed);
         Ok(true)
     }
 

@@ -118,8 +118,8 @@ impl ObjectStore {
         RootId(self.next_root.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The directory of this name below a root, and the number of changes in it so far. To be asked before the files
-    /// that an object is made of are read.
+    /// The directory of this name below a root. To be asked, and its number of changes noted, before the files that an
+    /// object is made of are read.
     pub fn directory(
         &self,
         id: RootId,
@@ -128,7 +128,7 @@ impl ObjectStore {
         now_ms: u64,
         access: Access,
     ) -> Result<Arc<Directory>, OpenError> {
-        self.directories.get(id, root, name, now_ms, access)
+        self.directories.get(id, root, name, now_ms, self.revalidate_after_ms(), access)
     }
 
     /// Compares an object's files with what they were; whether it may still be served. Fails only with
@@ -139,9 +139,9 @@ impl ObjectStore {
 
     /// Puts a new object in, in the place of the one with the same key, and evicts others until the limits are kept. An
     /// object that is too large by itself is only returned.
-    pub fn insert(&self, root: RootId, path: &[u8], parts: ObjectParts, now_ms: u64) -> Arc<Object> {
+    pub fn insert(&self, root: RootId, path: &[u8], parts: ObjectParts) -> Arc<Object> {
         let key = Key { root, path: path.into(), hash: self.hash(root, path) };
-        let object = Arc::new(Object::new(key, parts, now_ms));
+        let object = Arc::new(Object::new(key, parts));
         let (memory_bytes, files) = object.measure();
         let mut inner = self.lock();
         if let Some(slot) = inner.find(root, path, object.key.hash) {

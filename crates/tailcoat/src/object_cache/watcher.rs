@@ -108,8 +108,9 @@ impl Table {
     }
 
     fn on_event(&mut self, event: &Event<&std::ffi::OsStr>) {
+        let of_entries = !event.mask.intersects(EventMask::MODIFY | EventMask::CLOSE_WRITE | EventMask::ATTRIB);
         let note = |directories: &Vec<Weak<Directory>>| {
-            directories.iter().filter_map(Weak::upgrade).for_each(|directory| directory.note_change());
+            directories.iter().filter_map(Weak::upgrade).for_each(|directory| directory.note_change(of_entries));
         };
         if event.mask.contains(EventMask::Q_OVERFLOW) {
             // Events were lost, so that any directory may have changed.

@@ -11,8 +11,8 @@ use super::heads::{Description, etag};
 use super::roots::OpenedRoot;
 use crate::handler::Now;
 use crate::object_cache::{
-    Access, Codings, Directory, Object, ObjectParts, OpenError, Origin, ReadError, ReadFile, Representation, Snapshot,
-    Source, read_file,
+    Access, Codings, Object, ObjectParts, OpenError, Origin, PRECOMPRESSED_EXTENSIONS, ReadError, ReadFile,
+    Representation, Snapshot, Source, read_file,
 };
 
 /// What there is for a path.
@@ -86,8 +86,11 @@ impl From<ReadError> for LoadError {
 
 /// Codings in the order in which they are preferred, with the extensions of precompressed siblings. Brotli makes texts
 /// smallest; zstd comes next, and unpacks fastest.
-pub(super) const CODINGS: [(Coding, &str); 3] =
-    [(Coding::Brotli, ".br"), (Coding::Zstd, ".zst"), (Coding::Gzip, ".gz")];
+pub(super) const CODINGS: [(Coding, &str); 3] = [
+    (Coding::Brotli, PRECOMPRESSED_EXTENSIONS[0]),
+    (Coding::Zstd, PRECOMPRESSED_EXTENSIONS[1]),
+    (Coding::Gzip, PRECOMPRESSED_EXTENSIONS[2]),
+];
 
 impl FileTree {
     /// Finds what there is for a path: the object that is cached, if it is still right, or a new one.
@@ -126,8 +129,15 @@ impl FileTree {
         let (parent, file_name) = name.split_at(parent_end);
         let directory = self.store.directory(root.id, &root.root, parent, now.monotonic_ms, access)?;
         // Before anything is read, so that what changes meanwhile is seen at the next request.
-        let changes_seen = directory.changes();
-        let mut loading = Loading { tree: self, root, path, now, access, directory, changes_seen, absent: Vec::new() };
+        let origin = Origin {
+            sources: Vec::new(),
+            changes_seen: directory.changes(),
+            entry_changes_seen: directory.entry_changes(),
+            checked_at_ms: directory.checked_at_ms().min(now.monotonic_ms),
+            directory,
+            unsettled: false,
+        };
+        let mut loading = Loading { tree: self, root, path, now, access, origin };
         if !file_name.is_empty() {
             return match loading.read(name, earlier) {
                 Err(LoadError::Directory) => Ok(Found::Directory),
@@ -137,7 +147,9 @@ impl FileTree {
         for index in &self.files.index {
             let index = [name, index.as_bytes()].concat();
             match loading.read(&index, earlier) {
-                Err(LoadError::Refused(Refusal::NotFound) | LoadError::Directory) => loading.absent.push(index.into()),
+                Err(LoadError::Refused(Refusal::NotFound) | LoadError::Directory) => {
+                    loading.origin.sources.push(Source { name: index.into(), version: None });
+                }
                 result => return loading.finish(&index, result?),
             }
         }
@@ -152,10 +164,8 @@ struct Loading<'a> {
     path: &'a [u8],
     now: Now,
     access: Access,
-    directory: Arc<Directory>,
-    changes_seen: u64,
-    /// Names that were looked for before the one that was found.
-    absent: Vec<Box<[u8]>>,
+    /// What the object depends on, as far as it is known.
+    origin: Origin,
 }
 
 impl Loading<'_> {
@@ -169,7 +179,7 @@ impl Loading<'_> {
     }
 
     /// Makes the object of a file that was found.
-    fn finish(self, name: &[u8], file: ReadFile) -> Result<Found, LoadError> {
+    fn finish(mut self, name: &[u8], file: ReadFile) -> Result<Found, LoadError> {
         let files = &self.tree.files;
         let content_type = content_type(files, name);
         let url_path = [files.strip_prefix.as_bytes(), self.path].concat();
@@ -181,33 +191,22 @@ impl Loading<'_> {
             varies,
             last_modified_unix_seconds: last_modified_unix_seconds(&file, self.now),
         };
-        let mut origin = Origin {
-            sources: vec![Source { name: name.into(), version: Some(file.status.identity) }],
-            directory: Arc::clone(&self.directory),
-            changes_seen: self.changes_seen,
-            unsettled: file.unsettled,
-        };
-        origin.sources.extend(self.absent.iter().map(|name| Source { name: name.clone(), version: None }));
-        let codings = if varies { Some(self.codings(&description, name, &file, &mut origin)?) } else { None };
+        self.origin.sources.insert(0, Source { name: name.into(), version: Some(file.status.identity) });
+        self.origin.unsettled = file.unsettled;
+        let codings = if varies { Some(self.codings(&description, name, &file)?) } else { None };
         let unsettled_content = file.unsettled.then_some(&file.content);
         let etag = etag(&file.status.identity, unsettled_content, Coding::Identity);
         let parts = ObjectParts {
             identity: description.represent(Coding::Identity, &etag, file.content.clone()),
             codings,
             last_modified_unix_seconds: description.last_modified_unix_seconds,
-            origin,
+            origin: self.origin,
         };
-        Ok(Found::Object(self.tree.store.insert(self.root.id, self.path, parts, self.now.monotonic_ms)))
+        Ok(Found::Object(self.tree.store.insert(self.root.id, self.path, parts)))
     }
 
     /// The codings of a file: those that lie beside it, and room for those that can be made of it.
-    fn codings(
-        &self,
-        description: &Description<'_>,
-        name: &[u8],
-        file: &ReadFile,
-        origin: &mut Origin,
-    ) -> Result<Codings, LoadError> {
+    fn codings(&mut self, description: &Description<'_>, name: &[u8], file: &ReadFile) -> Result<Codings, LoadError> {
         let mut codings = Codings::default();
         let files = &self.tree.files;
         let size = file.status.identity.size;
@@ -217,7 +216,7 @@ impl Loading<'_> {
             && (!file.unsettled || size <= self.tree.store.limits().object_bytes_max);
         for (coding, extension) in CODINGS {
             let sibling = match files.precompressed {
-                true => self.sibling(description, coding, [name, extension.as_bytes()].concat(), file, origin)?,
+                true => self.sibling(description, coding, [name, extension.as_bytes()].concat(), file)?,
                 false => None,
             };
             let cell = match sibling {
@@ -232,29 +231,33 @@ impl Loading<'_> {
 
     /// The precompressed file of this name, if it is there and not older than the file that it was made of.
     fn sibling(
-        &self,
+        &mut self,
         description: &Description<'_>,
         coding: Coding,
         name: Vec<u8>,
         file: &ReadFile,
-        origin: &mut Origin,
     ) -> Result<Option<Representation>, LoadError> {
+        let file_name = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        if !self.origin.directory.may_have_precompressed(&self.root.root, file_name, self.access)? {
+            self.origin.sources.push(Source { name: name.into(), version: None });
+            return Ok(None);
+        }
         let sibling = match self.read(&name, None) {
             Ok(sibling) => Some(sibling),
             Err(LoadError::WouldBlock) => return Err(LoadError::WouldBlock),
             // It is being written: for now it isn't there, and soon somebody will look again.
             Err(LoadError::Unsettled(_)) => {
-                origin.unsettled = true;
+                self.origin.unsettled = true;
                 None
             }
             // Whatever is wrong with it, the file itself can still be sent.
             Err(LoadError::Refused(_) | LoadError::Directory) => None,
         };
         let version = sibling.as_ref().map(|sibling| sibling.status.identity);
-        origin.sources.push(Source { name: name.into(), version });
+        self.origin.sources.push(Source { name: name.into(), version });
         Ok(sibling.filter(|sibling| sibling.status.identity.modified_ns >= file.status.identity.modified_ns).map(
             |sibling| {
-                origin.unsettled |= sibling.unsettled;
+                self.origin.unsettled |= sibling.unsettled;
                 let unsettled_content = sibling.unsettled.then_some(&sibling.content);
                 let etag = etag(&sibling.status.identity, unsettled_content, coding);
                 description.represent(coding, &etag, sibling.content.clone())
