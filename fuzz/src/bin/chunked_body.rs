@@ -41,7 +41,9 @@ fn model(input: &[u8]) -> Option<(Vec<u8>, usize)> {
         let line = take_line(&mut rest)?;
         let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
         let size = usize::from_str_radix(str::from_utf8(&line[..digits]).ok()?, 16).ok()?;
-        if size as u64 + content.len() as u64 > LIMITS.body_bytes_max || !are_extensions(&line[digits..]) {
+        if (size as u64).saturating_add(content.len() as u64) > LIMITS.body_bytes_max
+            || !are_extensions(&line[digits..])
+        {
             return None;
         }
         if size == 0 {
