@@ -1,9 +1,11 @@
 //! Attacks on the server as a whole, each named for what was tried.
 
 use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::time::Duration;
 
-use crate::support::{Server, read_all};
+use crate::support::{Server, read_all, tailcoat};
 
 /// A client that resets its connection before its answers are sent must not have them sent to the next one: what a
 /// worker could not send is dropped, though all its connections gather output in the same buffer.
@@ -35,4 +37,32 @@ fn answers_to_a_client_that_resets_never_reach_another() {
         assert!(answer.ends_with("\r\n\r\npublic"), "{answer}");
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
     }
+}
+
+/// A path that was meant for a socket but has something else: whoever mistypes it must not lose a file.
+#[test]
+fn no_file_but_an_abandoned_socket_makes_room_for_a_listener() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    std::fs::write(at("file"), "precious").unwrap();
+    std::fs::create_dir(at("directory")).unwrap();
+    symlink("file", at("link")).unwrap();
+    symlink("nowhere", at("dangling")).unwrap();
+    let _live = std::os::unix::net::UnixListener::bind(at("live")).unwrap();
+    symlink("live", at("link-to-live")).unwrap();
+    let run = |path: &Path| {
+        let config = at("config.kdl");
+        let path = path.display();
+        std::fs::write(&config, format!("site {{\n listen \"unix:{path}\"\n respond \"/\" 200 \"\"\n}}\n")).unwrap();
+        tailcoat().arg("run").arg("-c").arg(config).output().unwrap()
+    };
+    for name in ["file", "directory", "link", "dangling", "live", "link-to-live"] {
+        let before = std::fs::symlink_metadata(at(name)).unwrap();
+        let output = run(&at(name));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("cannot listen on"), "{name}: {said}");
+        let after = std::fs::symlink_metadata(at(name)).unwrap();
+        assert_eq!(before.file_type(), after.file_type(), "{name}");
+    }
+    assert_eq!(std::fs::read(at("file")).unwrap(), b"precious");
 }

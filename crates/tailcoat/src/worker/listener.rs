@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
 use listenfd::ListenFd;
@@ -123,12 +123,15 @@ fn listen_tcp(address: SocketAddr, server: &Server, shares_port: bool) -> io::Re
     Ok(Listener::Tcp(socket.into()))
 }
 
-/// Binds a unix socket. A socket file that nobody listens on any more, as a killed server leaves it, is replaced.
+/// Binds a unix socket. A socket file that nobody listens on any more, as a killed server leaves it, is replaced; no
+/// other file ever is.
 fn bind_unix(path: &Path, mode: u32, server: &Server) -> io::Result<std::os::unix::net::UnixListener> {
     let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
     let address = socket2::SockAddr::unix(path)?;
     if let Err(error) = socket.bind(&address) {
+        // Connecting to a file of another kind is refused as well.
         let is_abandoned = error.kind() == io::ErrorKind::AddrInUse
+            && std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
             && std::os::unix::net::UnixStream::connect(path)
                 .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
         if !is_abandoned {
