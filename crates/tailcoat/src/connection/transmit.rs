@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,8 +29,8 @@ pub struct Transmission {
     bytes: Vec<u8>,
     bytes_sent: usize,
     tail: VecDeque<Segment>,
-    /// Up to where the file being sent is known to be in the page cache.
-    resident_until: u64,
+    /// Where the file being sent is known to be in the page cache.
+    resident: Range<u64>,
     /// The read that brings more of it there.
     warming: Option<JoinHandle<()>>,
     /// Bytes taken by the socket so far.
@@ -66,7 +67,7 @@ pub fn send_now(socket: &mut Socket, task: &mut Task<'_>, output: &mut Output) -
         bytes,
         bytes_sent: 0,
         tail: std::mem::take(&mut output.tail),
-        resident_until: 0,
+        resident: 0..0,
         warming: None,
         total_sent: 0,
     }))
@@ -115,7 +116,7 @@ impl Transmission {
         if is_last || file.is_volatile(file_time_now_ns()) {
             return poll_send_copy(socket, task, &file, offset, length, is_last);
         }
-        let chunk = (length - COPY_CHUNK_BYTES).min(FILE_CHUNK_BYTES);
+        let chunk = (length - COPY_CHUNK_BYTES).min(known_bytes(&self.resident, offset));
         match ready!(socket.poll_send_file(task, file.fd.as_fd(), offset, chunk as usize))? {
             0 => Poll::Ready(Err(changed())),
             count => Poll::Ready(Ok(count)),
@@ -131,11 +132,11 @@ impl Transmission {
                 self.warming = None;
                 return Poll::Ready(());
             }
-            if offset < self.resident_until && offset + length.min(COPY_CHUNK_BYTES) <= self.resident_until {
+            if known_bytes(&self.resident, offset) >= length.min(COPY_CHUNK_BYTES) {
                 return Poll::Ready(());
             }
             let chunk = length.min(FILE_CHUNK_BYTES);
-            self.resident_until = offset + chunk;
+            self.resident = offset..offset + chunk;
             if file.is_resident(offset, chunk) {
                 return Poll::Ready(());
             }
@@ -143,6 +144,12 @@ impl Transmission {
             self.warming = Some(tokio::task::spawn_blocking(move || file.warm(offset, chunk)));
         }
     }
+}
+
+/// Bytes from this offset on that are known to be in the page cache. Those before the known ones are not: ranges may be
+/// asked for in any order.
+fn known_bytes(resident: &Range<u64>, offset: u64) -> u64 {
+    if resident.contains(&offset) { resident.end - offset } else { 0 }
 }
 
 fn poll_send_copy(
@@ -197,5 +204,18 @@ fn advance(tail: &mut VecDeque<Segment>, mut count: usize) {
             return;
         }
         tail.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::known_bytes;
+
+    #[test]
+    fn only_what_was_looked_at_is_known() {
+        for (offset, expect) in [(99, 0), (100, 50), (149, 1), (150, 0), (0, 0)] {
+            assert_eq!(known_bytes(&(100..150), offset), expect, "{offset}");
+        }
+        assert_eq!(known_bytes(&(0..0), 0), 0);
     }
 }
