@@ -26,6 +26,8 @@ impl FileTree {
         let name = path.strip_prefix(b"/").unwrap_or(path).to_vec();
         let (url_path, format) = (routed.path.to_vec(), PageFormat::wanted_by(&routed.request));
         let sort = SortOrder::from_query(routed.query);
+        // Local invariant: nothing closes it.
+        let _turn = self.listings.acquire().await;
         let making = tokio::task::spawn_blocking(move || {
             let listing = tree.read_listing(&root, &name)?;
             Ok(listing::render(&url_path, listing, sort, format))

@@ -29,6 +29,9 @@ pub struct FileTree {
     pub(super) roots: Arc<SharedRoots>,
     /// Compressions that may run at a time. While all do, clients get what is there.
     pub(super) compressions: Semaphore,
+    /// Listings that may be read at a time: fewer than there are threads for blocking work, so that many requests for a
+    /// large directory leave some to those who wait for a file.
+    pub(super) listings: Semaphore,
     /// Loads under way, so that many requests for one path at the same time cause one.
     loads: Mutex<Loads>,
 }
@@ -50,6 +53,7 @@ impl FileTree {
             store,
             roots: Arc::default(),
             compressions: Semaphore::new(cores),
+            listings: Semaphore::new(cores),
             loads: Mutex::default(),
         })
     }
