@@ -16,7 +16,7 @@ const CHECKS: [Check; 8] = [
     ("licences", || report(licences::check(Path::new(".")))),
     ("format", format),
     ("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
-    ("documentation", || succeeds(command(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))),
+    ("documentation", documentation),
     ("tests", || cargo(&["test", "--workspace", "--no-fail-fast"])),
     ("conformance", || is_success(conformance::run(std::iter::empty()))),
     ("fuzzing", || is_success(fuzz::run(["--seconds", FUZZ_SECONDS].into_iter().map(str::to_owned)))),
@@ -46,6 +46,12 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> ExitCode {
 fn format() -> bool {
     let members = cargo(&["fmt", "--all", "--check"]);
     members & cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"])
+}
+
+/// Private items too: what they say is for whoever works on them.
+fn documentation() -> bool {
+    let mut command = command(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
+    succeeds(command.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links"))
 }
 
 fn cargo(arguments: &[&str]) -> bool {

@@ -8,7 +8,7 @@ const BUSY_SHARE_MAX: f64 = 0.9;
 const PORT_SHARE_MAX: f64 = 0.8;
 /// A network interface that carries more than this share of its speed is the limit.
 const BANDWIDTH_SHARE_MAX: f64 = 0.8;
-/// The share of requests that may start later than [`LAG_MAX`].
+/// The share of requests that may start later than [`LAG_MAX_NANOS`].
 const LAG_QUANTILE: f64 = 0.99;
 /// Open loop: how late a request may start.
 const LAG_MAX_NANOS: u64 = 100_000;

@@ -30,7 +30,7 @@ pub fn format(unix_seconds: u64) -> [u8; DATE_BYTES] {
 }
 
 /// Formats seconds since 1970 as pages and JSON write them (RFC 3339): `1994-11-06T08:49:37Z`. After the year 9999 as
-/// [`format`].
+/// [`format()`].
 pub fn format_rfc3339(unix_seconds: u64) -> [u8; 20] {
     const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
     let fixdate = format(unix_seconds);

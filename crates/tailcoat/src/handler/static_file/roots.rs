@@ -105,7 +105,7 @@ impl WorkerRoots {
         Self { kind, recheck_after_ms: revalidate_after_ms / 2 }
     }
 
-    /// The root for this host. It may have to be checked: see [`WorkerRoot::open`].
+    /// The root for this host. It may have to be checked: see [`WorkerRoot::check`].
     #[inline]
     pub(super) fn get(&self, host: &[u8]) -> Result<Rc<WorkerRoot>, OpenError> {
         match &self.kind {
