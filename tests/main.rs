@@ -5,6 +5,7 @@ mod conformance;
 mod exchange;
 mod lifecycle;
 mod limits;
+mod listing;
 mod readme;
 mod static_files;
 mod support;

@@ -189,6 +189,8 @@ pub struct Files {
     pub index: Vec<String>,
     /// Whether a directory without an index file is listed.
     pub browse: bool,
+    /// Entries in a listing; the rest is left out, and the listing says so.
+    pub browse_entries_max: usize,
     /// Whether names that begin with a dot are served.
     pub hidden: bool,
     /// Served, with status 200, for paths without a file (single-page applications): a path below the root.
@@ -397,6 +399,7 @@ impl Files {
             strip_prefix: String::new(),
             index: vec!["index.html".into()],
             browse: false,
+            browse_entries_max: 10_000,
             hidden: false,
             fallback: None,
             precompressed: true,

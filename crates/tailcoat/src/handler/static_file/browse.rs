@@ -7,7 +7,7 @@ use wire::http::{Fields, Status};
 
 use super::FileTree;
 use super::heads::apply_rules;
-use super::listing::{self, ENTRIES_MAX, Entry, Listing, SortOrder};
+use super::listing::{self, Entry, Listing, SortOrder};
 use super::load::{Refusal, is_for_everyone};
 use super::roots::OpenedRoot;
 use crate::handler::page::{Page, PageFormat};
@@ -57,7 +57,7 @@ impl FileTree {
             if !is_directory && !is_served {
                 continue;
             }
-            if listing.entries.len() == ENTRIES_MAX {
+            if listing.entries.len() == self.files.browse_entries_max {
                 listing.is_cut_off = true;
                 break;
             }

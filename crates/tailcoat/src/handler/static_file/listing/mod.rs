@@ -11,16 +11,12 @@ use wire::http::{date, path};
 pub use self::sort::{SortKey, SortOrder};
 use crate::handler::page::{Page, PageFormat};
 
-/// Most entries that a listing has: it is for people, and made in memory, at some 300 bytes an entry. Whoever reads the
-/// directory stops there.
-pub const ENTRIES_MAX: usize = 10_000;
-
 /// A directory's entries.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
     /// In any order.
     pub entries: Vec<Entry>,
-    /// Whether there are more, left out for [`ENTRIES_MAX`].
+    /// Whether there are more, left out for `browse-entries-max`.
     pub is_cut_off: bool,
 }
 
