@@ -13,6 +13,7 @@ pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
     check_names(draft, diagnostics);
     check_defaults(draft, diagnostics);
     check_unix_modes(draft, diagnostics);
+    whole_sites(draft).for_each(|site| check_listen(site, diagnostics));
     for site in whole_sites(draft) {
         check_handlers(site, diagnostics);
         check_order(site, diagnostics);
@@ -69,6 +70,18 @@ fn check_defaults(draft: &Draft, diagnostics: &mut Diagnostics) {
     }
 }
 
+/// A site listens on an address once.
+fn check_listen(site: &SiteDraft, diagnostics: &mut Diagnostics) {
+    for (index, listen) in site.site.listen.iter().enumerate() {
+        if site.site.listen[..index].contains(listen) {
+            let message = format!("this site listens twice on {listen}");
+            note(site, Severity::Error, Finding::new(site.listen_span.clone(), message, "here"), diagnostics);
+            // A port alone is two addresses, and one message is enough.
+            return;
+        }
+    }
+}
+
 /// A unix socket has one set of permissions.
 fn check_unix_modes(draft: &Draft, diagnostics: &mut Diagnostics) {
     let mut known: HashMap<&Path, (u32, &SiteDraft)> = HashMap::new();
@@ -77,7 +90,7 @@ fn check_unix_modes(draft: &Draft, diagnostics: &mut Diagnostics) {
             let Listen::Unix(path, mode) = listen else { continue };
             match known.get(path.as_path()) {
                 Some((first, other)) if first != mode => {
-                    let message = format!("{} has two sets of permissions", path.display());
+                    let message = format!("unix:{} has two sets of permissions", path.display());
                     let finding = Finding::new(site.listen_span.clone(), message, "others here").related(
                         other.source.clone(),
                         other.listen_span.clone(),
@@ -138,7 +151,6 @@ fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
         let covering = routes[..index]
             .iter()
             .find(|(earlier, _)| !matches!(earlier.handler, Handler::Files(_)) && covers(&earlier.path, &route.path));
-        // What stands last, the site's own root, is no mistake: `redirect "*"` may be meant to close a site.
         if let Some((_, earlier)) = covering {
             let finding = Finding::new((*span).clone(), "this is never tried", "all its requests are answered before")
                 .related(site.source.clone(), (*earlier).clone(), "by this")

@@ -101,9 +101,14 @@ impl Diagnostics {
         self.list.len() + self.omitted - self.error_count
     }
 
+    /// Whether further findings are only counted.
+    pub(super) fn is_full(&self) -> bool {
+        self.list.len() >= Self::LIST_MAX
+    }
+
     pub(super) fn push(&mut self, diagnostic: Diagnostic) {
         self.error_count += usize::from(diagnostic.severity == Severity::Error);
-        if self.list.len() < Self::LIST_MAX {
+        if !self.is_full() {
             self.list.push(diagnostic);
         } else {
             self.omitted += 1;

@@ -139,8 +139,9 @@ impl Writer {
             After::Slashdash => true,
             After::Value => self.newlines == 0,
             After::Close => may_follow_block && self.newlines == 0,
-            After::Escline if self.newlines > 0 => return self.continue_line(),
-            After::Escline => true,
+            After::Escline if self.newlines == 1 => return self.continue_line(),
+            // It continues the line over one newline, not over two.
+            After::Escline => self.newlines == 0,
             After::Start | After::Open | After::Semicolon | After::LineComment => false,
         };
         match (goes_on, self.glue) {
@@ -154,7 +155,7 @@ impl Writer {
     fn place_comment(&mut self) {
         if self.newlines == 0 && !matches!(self.after, After::Start | After::LineComment) {
             self.out.push(' ');
-        } else if self.after == After::Escline {
+        } else if self.after == After::Escline && self.newlines == 1 {
             self.continue_line();
         } else {
             self.start_line(true);
@@ -219,6 +220,7 @@ mod tests {
         check("a /- { b } { c }", "a /-{\n    b\n} {\n    c\n}\n");
         check("a 1 \\\n  2\n", "a 1 \\\n    2\n");
         check("a 1 \\ // why\n  2\n", "a 1 \\ // why\n    2\n");
+        check("a 1 \\\n\n\n b", "a 1 \\\n\nb\n");
         check("a;b; c\r\nd\r\n", "a\nb\nc\nd\n");
         check("a; // x\nb", "a // x\nb\n");
         check("(t)a (u8)1", "(t)a (u8)1\n");

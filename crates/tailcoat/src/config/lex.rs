@@ -86,14 +86,17 @@ fn first_token(rest: &str) -> (TokenKind, usize, usize) {
     }
 }
 
-/// Length of a bare word, at least one character.
+/// Length of a bare word, at least one character. A slash is part of it, as in paths without quotes, but not where a
+/// comment begins.
 fn word_length(rest: &str) -> usize {
-    let is_end = |character: char| {
+    let is_end = |at: usize, character: char| {
         is_newline(character)
             || is_space(character)
-            || matches!(character, '{' | '}' | ';' | '=' | '(' | ')' | '\\' | '"' | '/')
+            || matches!(character, '{' | '}' | ';' | '=' | '(' | ')' | '\\' | '"')
+            || rest[at..].starts_with("//")
+            || rest[at..].starts_with("/*")
     };
-    rest.char_indices().skip(1).find(|(_, character)| is_end(*character)).map_or(rest.len(), |(at, _)| at)
+    rest.char_indices().skip(1).find(|(at, character)| is_end(*at, *character)).map_or(rest.len(), |(at, _)| at)
 }
 
 /// Length of a quoted string, of one or of several lines, to the end of the text if it isn't closed.

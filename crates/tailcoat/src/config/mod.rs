@@ -1,6 +1,6 @@
 //! The configuration: text in, a checked and immutable [`Config`] out.
 //!
-//! The way of a text: [`text`] checks that it is KDL, [`read`] holds each node against the table in [`options`], whose
+//! The way of a text: [`text`] and [`syntax`] check that it is KDL, [`read`] holds each node against the table in [`options`], whose
 //! values [`value`] reads, [`build`] puts the parts together, and [`cross_check`] looks at the whole. Each notes what
 //! is wrong in [`Diagnostics`] and goes on, so that one run finds all.
 
@@ -15,6 +15,7 @@ mod pages;
 mod read;
 mod schema;
 mod suggest;
+mod syntax;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -28,7 +29,9 @@ pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
 pub use model::*;
 pub use pages::{default_config, manual, reference};
 pub use schema::schema;
-pub use text::{NESTING_MAX, TEXT_BYTES_MAX};
+pub use syntax::NESTING_MAX;
+pub use text::TEXT_BYTES_MAX;
+pub use value::{LOG_FIELDS, SYSLOG_FACILITIES};
 
 use build::Draft;
 
@@ -90,10 +93,16 @@ pub fn check_bytes(name: &str, bytes: Vec<u8>, directory: &Path) -> Checked {
 ///
 /// What is wrong with it, for a person.
 pub fn listen_from_text(text: &str, directory: &Path) -> Result<Vec<Listen>, String> {
-    value::parse_listen(text, directory).map_err(|wrong| match wrong.help {
-        Some(help) => format!("{}; {help}", wrong.message),
-        None => wrong.message,
-    })
+    value::parse_listen(text, directory).map_err(|wrong| wrong.to_string())
+}
+
+/// Reads the format of an access log, as in the option `access-log`.
+///
+/// # Errors
+///
+/// What is wrong with it, for a person.
+pub fn log_format_from_text(text: &str) -> Result<AccessLogFormat, String> {
+    value::parse_log_format(text).map_err(|wrong| wrong.to_string())
 }
 
 /// The canonical form of a configuration, with its comments. It need not be valid but as KDL.

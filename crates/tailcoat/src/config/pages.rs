@@ -6,6 +6,7 @@ use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
 use super::DEFAULT_PATH;
 use super::options::{OptionDefinition, Parameter, Place, SECTIONS, Set, Shape};
+use super::value::LOG_FIELDS;
 
 /// How the configuration is written: the beginning of the reference and of the manual page.
 const INTRODUCTION: &[&str] = &[
@@ -42,7 +43,17 @@ pub fn reference() -> String {
             page.push_str(&reference_entry(option));
         }
     }
+    page.push_str("\n## Fields of access log templates\n\n");
+    for (name, meaning) in log_fields() {
+        let _ = writeln!(page, "- `{{{name}}}`: {meaning}");
+    }
     page
+}
+
+/// What stands in braces in the format of an access log, and what it means.
+fn log_fields() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let field_of_request = ("request.header.NAME", "The field NAME of the request's head");
+    LOG_FIELDS.iter().copied().chain([field_of_request])
 }
 
 fn reference_entry(option: &OptionDefinition) -> String {
@@ -98,6 +109,10 @@ pub fn manual() -> String {
         for option in section.options {
             manual_entry(&mut roff, option);
         }
+    }
+    roff.control("SH", ["FIELDS OF ACCESS LOG TEMPLATES"]);
+    for (name, meaning) in log_fields() {
+        roff.control("TP", []).text([bold(format!("{{{name}}}"))]).text([roman(meaning)]);
     }
     roff.control("SH", ["EXAMPLE"]).control("nf", []);
     for line in EXAMPLE.lines() {

@@ -112,7 +112,8 @@ impl Reader<'_> {
 
     fn unknown_option(&mut self, name: &str, span: Range<usize>, place: Place) {
         let shown: String = name.chars().take(64).collect();
-        let help = Some(help_for_unknown(name, place));
+        // The nearest name takes time to find, and what is not shown needs none.
+        let help = (!self.diagnostics.is_full()).then(|| help_for_unknown(name, place));
         self.error(
             Finding::new(span, format!("unknown option `{shown}` {}", place.describe()), "not known here").help(help),
         );

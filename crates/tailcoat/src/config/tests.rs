@@ -123,3 +123,385 @@ fn errors_are_found_in_one_run() {
     check("site { }", &["1: this site has nothing to serve"]);
     check("site { respond \"*\" 200 }\nsite { respond \"*\" 200 }", &["2: two default sites on 0.0.0.0:80"]);
 }
+
+/// The wrong values of a node, and what is said of them.
+#[test]
+fn wrong_values_are_explained() {
+    let check = |place: Place, node: &str, expect: &str| {
+        let found = messages(&in_place(place, node));
+        let found: Vec<_> = found.iter().filter_map(|message| message.split_once(": ")).map(|(_, text)| text).collect();
+        assert_eq!(found, [expect], "{node}");
+    };
+    check(Place::Server, "workers", "`workers` needs `count`");
+    check(Place::Server, "workers 1 2", "`workers` takes one value");
+    check(Place::Server, "workers 1.5", "expected `auto` or a number, from 1 to 1024, found a number with a fraction");
+    check(Place::Server, "workers \"4\"", "expected `auto` or a number, from 1 to 1024, found a text");
+    check(Place::Server, "workers #null", "expected `auto` or a number, from 1 to 1024, found nothing (`#null`)");
+    check(Place::Server, "workers -1", "-1 is out of range");
+    check(Place::Server, "workers 99999999999999999999999", "99999999999999999999999 is out of range");
+    check(Place::Server, "workers 1 fast=on", "`workers` has no property `fast`");
+    check(Place::Server, "workers (u8)1", "parentheses are not used here");
+    check(Place::Server, "(a)workers 1", "parentheses are not used here");
+    check(Place::Server, "workers 1 { a }", "`workers` has no block");
+    check(Place::Server, "pin-workers 1", "expected `on` or `off`, found a number");
+    check(Place::Server, "pin-workers yes", "`yes` is neither `on` nor `off`");
+    check(Place::Server, "log-level loud", "`loud` is not known here");
+    check(Place::Server, "grace-time \"30\"", "`30` is not a time");
+    check(Place::Server, "grace-time \"s\"", "`s` is not a time");
+    check(Place::Server, "grace-time \"1.5s\"", "`1.5s` is not a time");
+    check(Place::Server, "grace-time \"999999999999999999999s\"", "the time is out of range");
+    check(Place::Server, "grace-time \"18446744073709551615d\"", "the time is out of range");
+    check(Place::Limits, "head-bytes-max \"16k\"", "`16k` is not a size");
+    check(Place::Limits, "head-bytes-max \"-1KiB\"", "`-1KiB` is not a size");
+    check(Place::Limits, "head-bytes-max \"1TiB\"", "the size is out of range");
+    check(Place::Limits, "head-bytes-max \"4KiB\"", "`target-bytes-max` is above `head-bytes-max`");
+    check(Place::Limits, "idle-timeout \"0s\"", "the time is out of range");
+    check(Place::Site, "listen \"example.com:80\"", "`example.com` is not an IP address");
+    check(Place::Site, "listen \"127.0.0.1\"", "`127.0.0.1` lacks a port");
+    check(Place::Site, "listen \"::1\"", "`::1` lacks a port");
+    check(Place::Site, "listen \"80a\"", "`80a` is not an address to listen on");
+    check(Place::Site, "listen 65536", "65536 is not a port, which is from 0 to 65535");
+    check(Place::Site, "listen \"unix:\"", "a path or name is missing");
+    check(Place::Site, "listen \"unix:/a\" mode=\"8\"", "`8` are not permissions");
+    check(
+        Place::Site,
+        "listen \"unix:/a\" mode=660",
+        "expected permissions in octal, such as `\"660\"`, found a number",
+    );
+    check(Place::Site, "listen 80\nlisten 80", "this site listens twice on 0.0.0.0:80");
+    let long = format!("listen \"unix:/{}\"", "a".repeat(107));
+    check(Place::Site, &long, "the path of a unix socket has at most 107 bytes");
+    check(Place::Site, "redirect \"a\" \"/b\"", "`a` is not a path");
+    check(Place::Site, "redirect \"/a/*/b\" \"/b\"", "`/a/*/b` has a `*` where none can be");
+    check(Place::Site, "redirect \"/a%20b\" \"/b\"", "`/a%20b` matches no request: paths are compared decoded");
+    check(Place::Site, "redirect \"/a/../b\" \"/b\"", {
+        "`/a/../b` matches no request: paths are compared without `//`, `.` and `..`"
+    });
+    check(Place::Site, "redirect \"/a?b\" \"/b\"", "`/a?b` matches no request: a path has no query and no fragment");
+    check(Place::Site, "redirect \"/a\" \"/{tail}\"", "`{tail}` is not known here");
+    check(Place::Site, "redirect \"/a\" \"/{host\"", "`/{host` has a brace without its partner");
+    check(Place::Site, "redirect \"/a\" \"javascript:alert(1)\"", "`javascript:alert(1)` is not a path or URL");
+    check(Place::Site, "redirect \"/a\" \"/b\\r\\nX: 1\"", "the value of a field has no control characters");
+    check(Place::Site, "redirect \"/a\" \"/b\" status=304", "304 can't be used here");
+    check(Place::Site, "respond \"/a\" 99", "99 can't be used here");
+    check(Place::Site, "error-page 200 \"/a\"", "this is no error status");
+    check(Place::Site, "error-page \"504-500\" \"/a\"", "this is no error status");
+    check(Place::Site, "error-page 404 \"a.html\"", "`a.html` is neither below the root nor a file elsewhere");
+    check(Place::Site, "header \"X Y\" \"1\"", "`X Y` is not the name of a field (RFC 9110, section 5.1)");
+    check(Place::Site, "header \"transfer-encoding\" \"x\"", "`transfer-encoding` is set by the server itself");
+    check(Place::Site, "header \"X\" \"a\\nb\"", "the value of a field has no control characters");
+    check(Place::Site, "header \"x y\" \"X\" \"a\"", "`x y` is neither a path nor a content type");
+    check(Place::Site, "index \"a/b\"", "`a/b` is not the name of a file");
+    check(Place::Site, "type \"text/x\" \".x\"", "`.x` is not an extension");
+    check(Place::Site, "type \"text\" \"x\"", "`text` is not a content type");
+    check(Place::Site, "fallback \"index.html\"", "`index.html` is not a path");
+    check(Place::Site, "access-log \"syslog:loca0\"", "`loca0` is not known here");
+    check(Place::Site, "access-log \"a\" format=\"jsn\"", "`jsn` is not a format");
+    check(Place::Site, "compress-bytes-min \"2MiB\"", "`compress-bytes-min` is above `compress-bytes-max`");
+    check(Place::Site, "files \"/a/*\" { strip-prefix \"/b\" }", "no path of this pattern begins with `/b`");
+    check(Place::Site, "files \"/a/*\" root=\"/x/{hots}\"", "`{hots}` is not known here");
+    check(Place::Site, "files \"/a/*\" root=\"/x/{host:0}\"", "`{host:0}` is not known here");
+    check(Place::Site, "redirect \"/c/*\" \"/b\"\nrespond \"/c/d\" 200", "this is never tried");
+}
+
+#[test]
+fn conflicts_between_sites_are_found() {
+    let check = |text: &str, expect: &[&str]| assert_eq!(messages(text), expect, "{text}");
+    let site = |names: &str, inside: &str| format!("site {names} {{ respond \"*\" 200; {inside} }}\n");
+    check(&(site("a", "") + &site("b a", "")), &["2: `a` is named twice on the same address"]);
+    check(&(site("a", "listen 81") + &site("a", "listen 82")), &[]);
+    check(
+        &(site("a", "listen \"127.0.0.1:80\"") + &site("A.", "listen \"127.0.0.1:80\"")),
+        &["2: `a` is named twice on the same address"],
+    );
+    check(&site("a a", ""), &["1: `a` is named twice on the same address"]);
+    check(&(site("\"*.a\"", "") + &site("a", "")), &[]);
+    check(&(site("a", "default") + &site("b", "default")), &["2: two default sites on 0.0.0.0:80"]);
+    check(&(site("a", "default") + &site("", "")), &["2: two default sites on 0.0.0.0:80"]);
+    check(&(site("a", "default") + &site("b", "default; listen 81")), &[]);
+    check(
+        &(site("a", "listen \"unix:/s\" mode=\"600\"") + &site("b", "listen \"unix:/s\" mode=\"666\"")),
+        &["2: unix:/s has two sets of permissions"],
+    );
+    check(
+        "site a { error-page 404 \"/e\"; redirect \"*\" \"/\" }",
+        &["1: `/e` is below the site's root, and it has none"],
+    );
+    check("site a { root \"/nowhere/at/all\" }", &["1: the root /nowhere/at/all: there is no such file or directory"]);
+    check(
+        "site a { root \"/nowhere/{host:1}/{host}\" }",
+        &["1: the root /nowhere/: there is no such file or directory"],
+    );
+    check("site a { root \"/etc/passwd\" }", &["1: the root /etc/passwd is not a directory"]);
+    check(
+        "site a { listen foo }\nsite a { root 1 }\nsite b { rot }",
+        &[
+            "1: `foo` is not an address to listen on",
+            "2: expected a directory; `{host}` and `{host:N}` stand for the host and its first N letters, found a number",
+            "3: unknown option `rot` in `site`",
+        ],
+    );
+}
+
+#[test]
+fn names_that_other_servers_use_are_translated() {
+    let check = |place: Place, node: &str, expect: &str| {
+        let checked = check_bytes("test.kdl", in_place(place, node).into_bytes(), Path::new("/base"));
+        let help: Vec<_> = checked.diagnostics.iter().filter_map(|one| one.help.clone()).collect();
+        assert_eq!(help, [expect], "{node}");
+    };
+    check(Place::Site, "autoindex", "`autoindex` is `browse` here");
+    check(Place::Site, "DocumentRoot", "`DocumentRoot` is `root` here");
+    check(Place::Site, "add_header", "`add_header` is `header` here");
+    check(Place::Site, "idnex", "did you mean `index`?");
+    check(Place::Site, "error_page", "did you mean `error-page`?");
+    check(Place::Site, "workers", "`workers` stands in `server`");
+    check(
+        Place::Top,
+        "keepalive_timeout",
+        "`keepalive_timeout` is `idle-timeout` here; `idle-timeout` stands in `limits`",
+    );
+    check(Place::Top, "lisen 80", "`listen` stands in `site`");
+    check(Place::Cache, "zzz", {
+        "possible in `cache` are `memory-bytes-max`, `object-bytes-max`, `files-max`, `revalidate-after` and `watch`"
+    });
+}
+
+#[test]
+fn what_stands_wider_holds_unless_said_narrower() {
+    let config = parse(
+        r#"
+        charset ""
+        header "X-All" "1"
+        type "text/a" "x" "y"
+        access-log "/var/log/all.log"
+        error-page "5xx" "/all.html"
+        site a { root "/"; listen 81; header "X-Site" "2"; type "text/b" "x"; access-log off; error-page 404 "/own.html" }
+        site b { root "/"; charset "utf-8"; listen 82; files "/p/*" { charset "ascii" } }
+        "#,
+    );
+    let files = |site: usize, route: usize| match &config.sites[site].routes[route].handler {
+        Handler::Files(files) => files.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!([files(0, 0).charset, files(1, 0).charset, files(1, 1).charset], ["", "ascii", "utf-8"]);
+    let names: Vec<_> = files(0, 0).fields.into_iter().map(|field| field.name).collect();
+    assert_eq!(names, ["X-All", "X-Site"]);
+    assert_eq!(files(0, 0).types, [("y".into(), "text/a".into()), ("x".into(), "text/b".into())]);
+    assert_eq!([config.sites[0].access_log_off, config.sites[1].access_log_off], [true, false]);
+    assert_eq!(config.sites[0].error_pages.iter().map(|page| page.from).collect::<Vec<_>>(), [404, 500]);
+    assert!(config.access_log.is_some());
+}
+
+#[test]
+fn roots_of_many_hosts() {
+    let root = |text: &str| match &parse(&format!("site {{ root {text} }}")).sites[0].routes[0].handler {
+        Handler::Files(files) => files.root.clone(),
+        other => panic!("{other:?}"),
+    };
+    let literal = |text: &str| RootPiece::Literal(text.into());
+    assert_eq!(root(r#""/srv/{host}""#).pieces, [literal("/srv/"), RootPiece::Host]);
+    assert_eq!(
+        root(r#""/srv/{host:1}/{host:2}/{host}/htdocs""#).pieces,
+        [
+            literal("/srv/"),
+            RootPiece::HostPrefix(1),
+            literal("/"),
+            RootPiece::HostPrefix(2),
+            literal("/"),
+            RootPiece::Host,
+            literal("/htdocs"),
+        ]
+    );
+    assert_eq!(root(r#""{host}""#).pieces, [literal("/base/"), RootPiece::Host]);
+    let root = root(r#""/srv/{host}" strip-www=on strip-suffix=".Example.net""#);
+    assert_eq!((root.strip_www, root.strip_suffix.as_str()), (true, ".example.net"));
+}
+
+#[test]
+fn addresses_to_listen_on() {
+    let check = |text: &str, expect: &[&str]| {
+        let listen = &parse(&format!("site {{ respond \"*\" 200; listen {text} }}")).sites[0].listen;
+        assert_eq!(listen.iter().map(ToString::to_string).collect::<Vec<_>>(), expect, "{text}");
+    };
+    check("80", &["0.0.0.0:80", "[::]:80"]);
+    check("\":80\"", &["0.0.0.0:80", "[::]:80"]);
+    check("\"*:80\"", &["0.0.0.0:80", "[::]:80"]);
+    check("\"localhost:80\"", &["127.0.0.1:80"]);
+    check("\"127.0.0.1:0\" \"[::1]:8080\"", &["127.0.0.1:0", "[::1]:8080"]);
+    check("\"unix:run/x.sock\" \"systemd:web\"", &["unix:/base/run/x.sock", "systemd:web"]);
+    let socket = &parse("site { respond \"*\" 200; listen \"unix:/a\" 80 mode=\"0600\" }").sites[0].listen[0];
+    assert_eq!(*socket, Listen::Unix("/a".into(), 0o600));
+}
+
+#[test]
+fn hostile_texts_are_refused() {
+    let check = |bytes: Vec<u8>, expect: &str| {
+        let checked = check_bytes("test.kdl", bytes, Path::new("/"));
+        let message = checked.diagnostics.iter().next().map(|one| one.message.clone()).unwrap_or_default();
+        assert!(message.contains(expect), "{message} instead of {expect}");
+        assert_eq!(checked.config, None);
+        assert!(!checked.diagnostics.to_text(false).contains(['\u{1b}', '\0']), "nothing acts on the terminal");
+        assert!(checked.diagnostics.iter().count() <= Diagnostics::LIST_MAX);
+    };
+    check(b"site \0".to_vec(), "U+0000");
+    check(b"site \"\x1b]0;owned\x07\" {}".to_vec(), "U+001B");
+    check("site \u{202e}".into(), "U+202E");
+    check(b"site \xff\xfe".to_vec(), "not UTF-8");
+    check(vec![b' '; TEXT_BYTES_MAX + 1], "larger than 4 MiB");
+    check("a {".repeat(100_000).into_bytes(), "nested deeper");
+    check("a /-{".repeat(100_000).into_bytes(), "nested deeper");
+    check("/*".repeat(100_000).into_bytes(), "nested deeper");
+    check("site { files \"*\" { ".repeat(5).into_bytes(), "nested deeper");
+    check("(".repeat(100_000).into_bytes(), "");
+    check("}".repeat(100_000).into_bytes(), "closes no block");
+    check("\"".repeat(100_000).into_bytes(), "");
+    check("a\\\n".repeat(100_000).into_bytes(), "");
+    check("x y z\n".repeat(10_000).into_bytes(), "unknown option");
+    check(format!("{} 1\n", "x".repeat(1 << 20)).into_bytes(), "too long");
+    check(format!("site {}", "a ".repeat(10_000)).into_bytes(), "");
+    check("/- a /-{ a /-{ a /-{ a /-{ a /-{ a /-{ a /-{ a /-{ a".into(), "");
+}
+
+#[test]
+fn included_files_are_parts_of_the_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+    std::fs::create_dir(directory.path().join("sites")).unwrap();
+    write("main.kdl", "include \"sites/*.kdl\"\nserver { workers 2 }\n");
+    write("sites/b.kdl", "site b { root \"b\" }\n");
+    write("sites/a.kdl", "site a { root \".\" }\n");
+    write("sites/a.kdl.old", "no such option\n");
+    let main = directory.path().join("main.kdl");
+    let checked = check_file(&main).unwrap();
+    let names: Vec<_> = checked.config.unwrap().sites.iter().map(|site| site.names[0].to_string()).collect();
+    assert_eq!(names, ["a", "b"]);
+    let [warning] = checked.diagnostics.iter().collect::<Vec<_>>()[..] else { panic!("one warning") };
+    assert!(
+        warning.source.name.ends_with("sites/b.kdl") && warning.message.contains("sites/b"),
+        "relative to its file"
+    );
+
+    write("sites/c.kdl", "site a { respond \"*\" 200 }\nserver { workers 3 }\ninclude \"../main.kdl\"\nsit\n");
+    let checked = check_file(&main).unwrap();
+    let found: Vec<_> = checked
+        .diagnostics
+        .iter()
+        .filter(|one| one.severity == Severity::Error)
+        .map(|one| (one.source.name.rsplit('/').next().unwrap_or_default(), one.message.as_str()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("c.kdl", "`a` is named twice on the same address"),
+            ("c.kdl", "an included file includes no others"),
+            ("c.kdl", "unknown option `sit` outside all blocks"),
+            ("main.kdl", "`server` is given twice"),
+        ]
+    );
+    write("main.kdl", "include \"nothing.kdl\"\ninclude \"none/*.kdl\"\n");
+    assert_eq!(check_file(&main).unwrap().diagnostics.error_count(), 2);
+}
+
+#[test]
+fn the_default_configuration_is_the_default() {
+    let text = default_config();
+    let config = parse(&text);
+    let expect = Config {
+        sites: vec![Site {
+            listen: vec![Listen::Tcp(([0; 4], 80).into()), Listen::Tcp(([0_u16; 8], 80).into())],
+            default: true,
+            routes: vec![Route { path: PathPattern::Any, handler: Handler::Files(Files::below("/var/www/html")) }],
+            ..Site::default()
+        }],
+        ..Config::default()
+    };
+    assert_eq!(config, expect);
+    assert_eq!(format_bytes("default", text.clone().into_bytes()), Ok(text.clone()));
+    for place in Place::ALL {
+        for option in place.options() {
+            assert!(
+                text.contains(&format!("{} ", option.name)) || text.contains(&format!("{}\n", option.name)),
+                "{}",
+                option.name
+            );
+        }
+    }
+}
+
+#[test]
+fn the_reference_is_current() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let committed = std::fs::read_to_string(file).unwrap_or_default();
+    assert!(committed == reference(), "write it anew: cargo run -- reference > docs/configuration.md");
+}
+
+mod never_panics {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Words of configurations, and pieces that break them.
+    fn pieces() -> Vec<String> {
+        let options = Place::ALL.into_iter().flat_map(Place::options);
+        let mut pieces: Vec<String> = options.flat_map(|one| [one.name.to_owned(), one.example.to_owned()]).collect();
+        let others = [
+            " ",
+            "\n",
+            ";",
+            "{",
+            "}",
+            "\"",
+            "\\",
+            "/-",
+            "//",
+            "/*",
+            "*/",
+            "=",
+            "#true",
+            "#null",
+            "-1",
+            "1e999",
+            "\"16KiB\"",
+            "\"{host}\"",
+            "\"{\"",
+            "\"*\"",
+            "é",
+            "\"\u{1f980}\"",
+            "\u{2028}",
+            "0x",
+            "(t)",
+            "\"\"\"",
+            "#\"",
+            "\u{feff}",
+            "\r",
+        ];
+        pieces.extend(others.map(str::to_owned));
+        pieces
+    }
+
+    fn check(bytes: Vec<u8>) {
+        let checked = check_bytes("test.kdl", bytes.clone(), Path::new("/base"));
+        assert_eq!(checked.config.is_none(), checked.diagnostics.has_error());
+        let _ = (checked.diagnostics.to_text(true), checked.diagnostics.to_json());
+        let _ = format_bytes("test.kdl", bytes);
+    }
+
+    proptest! {
+        #[test]
+        fn on_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            check(bytes);
+        }
+
+        #[test]
+        fn on_any_text(text in any::<String>()) {
+            check(text.into_bytes());
+        }
+
+        #[test]
+        fn on_pieces_of_configurations(words in prop::collection::vec(prop::sample::select(pieces()), 0..40)) {
+            check(words.join(" ").into_bytes());
+            check(words.concat().into_bytes());
+        }
+    }
+}

@@ -2,22 +2,17 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use kdl::{KdlDiagnostic, KdlDocument};
 
 use super::diagnostic::{Diagnostics, Source, is_harmful};
-use super::lex::{TokenKind, tokens};
 use super::read::{Finding, Reader};
+use super::syntax;
 
 /// Largest configuration file, in bytes: some ten thousand sites.
 pub const TEXT_BYTES_MAX: usize = 4 << 20;
-
-/// Deepest nesting of blocks. The options need two; the KDL parser takes time that doubles with each level of
-/// blocks that are commented out by `/-`.
-pub const NESTING_MAX: usize = 8;
 
 /// Reads a file's bytes, no more than are allowed and one.
 pub(super) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
@@ -52,27 +47,22 @@ pub(super) fn to_source(name: &str, bytes: Vec<u8>, directory: &Path, diagnostic
 /// Parses a text, unless it could harm the parser. What is wrong is noted.
 pub(super) fn parse_document(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<KdlDocument> {
     let mut reader = Reader { source: source.clone(), diagnostics };
-    if let Some(finding) = harmful_character(&source.text).or_else(|| nested_too_deep(&source.text)) {
-        reader.error(finding);
+    let findings = harmful_character(&source.text).map_or_else(|| syntax::check(&source.text), |finding| vec![finding]);
+    if !findings.is_empty() {
+        findings.into_iter().for_each(|finding| reader.error(finding));
         return None;
     }
-    match KdlDocument::parse_v2(&source.text) {
-        Ok(document) => Some(document),
-        Err(error) => {
-            for diagnostic in condense(error.diagnostics, &source.text) {
-                let finding = explain(&diagnostic, &source.text);
-                match diagnostic.severity {
-                    miette::Severity::Error => reader.error(finding),
-                    _ => reader.warning(finding),
-                }
-            }
+    KdlDocument::parse_v2(&source.text)
+        .map_err(|error| {
             // The parser owes an explanation when it fails.
-            if !reader.diagnostics.has_error() {
+            if error.diagnostics.is_empty() {
                 reader.error(Finding::new(0..0, "the file is not KDL", ""));
             }
-            None
-        }
-    }
+            for diagnostic in first_of_each_line(error.diagnostics, &source.text) {
+                reader.error(translate(diagnostic, &source.text));
+            }
+        })
+        .ok()
 }
 
 fn harmful_character(text: &str) -> Option<Finding> {
@@ -81,26 +71,8 @@ fn harmful_character(text: &str) -> Option<Finding> {
     Some(Finding::new(at..at + character.len_utf8(), message, "this").help("is this the right file?".to_owned()))
 }
 
-fn nested_too_deep(text: &str) -> Option<Finding> {
-    let mut depth = 0_usize;
-    for token in tokens(text) {
-        match token.kind {
-            TokenKind::Open => depth += 1,
-            TokenKind::Close => depth = depth.saturating_sub(1),
-            TokenKind::BlockComment if token.nesting <= NESTING_MAX => {}
-            TokenKind::BlockComment => depth = usize::MAX,
-            _ => {}
-        }
-        if depth > NESTING_MAX {
-            let message = format!("nested deeper than {NESTING_MAX} levels");
-            return Some(Finding::new(token.span, message, "one too many"));
-        }
-    }
-    None
-}
-
-/// One diagnostic a line: after the first the parser is only confused.
-fn condense(mut diagnostics: Vec<KdlDiagnostic>, text: &str) -> Vec<KdlDiagnostic> {
+/// After the first in a line the parser is only confused.
+fn first_of_each_line(mut diagnostics: Vec<KdlDiagnostic>, text: &str) -> Vec<KdlDiagnostic> {
     diagnostics.sort_by_key(|diagnostic| diagnostic.span.offset());
     let mut seen_up_to = 0;
     diagnostics.retain(|diagnostic| {
@@ -115,55 +87,16 @@ fn condense(mut diagnostics: Vec<KdlDiagnostic>, text: &str) -> Vec<KdlDiagnosti
     diagnostics
 }
 
-/// The parser's finding in the words of people who write configurations.
-fn explain(diagnostic: &KdlDiagnostic, text: &str) -> Finding {
-    let offset = diagnostic.span.offset().min(text.len());
-    let word = word_at(text, offset);
-    let written = &text[word.clone()];
-    let message = diagnostic.message.clone().unwrap_or_else(|| "this is not KDL".into());
-    let quoted = |message: String| Finding::new(word.clone(), message, "this").help(format!("write `\"{written}\"`"));
-    let first = written.chars().next().unwrap_or(' ');
-    if matches!(written, "true" | "false" | "null") {
-        let switch = if written == "true" { "on" } else { "off" };
-        return Finding::new(word.clone(), format!("`{written}` is not a value"), "this")
-            .help(format!("write `{switch}`"));
-    }
-    if (first == '/' && !written.starts_with("/-") || first.is_ascii_digit() || written.contains(['{', '(', '[']))
-        && !written.contains('"')
-        && written.len() > 1
-    {
-        return quoted(format!("`{written}` needs quotes"));
-    }
-    if written == "}" {
-        return Finding::new(word, "this `}` closes no block", "this")
-            .help("take it away, or open a block before".to_owned());
-    }
-    if message.starts_with("No closing '}'") {
-        return Finding::new(span_of(diagnostic, text), "this block is not closed", "opened here")
-            .help("write `}` where it ends".to_owned());
-    }
-    if first == '"' && message.contains("string") {
-        return Finding::new(span_of(diagnostic, text), "this text is not written right", "this")
-            .help("a text ends with a quote; `\\` and `\"` in it are written `\\\\` and `\\\"`".to_owned());
-    }
-    Finding::new(span_of(diagnostic, text), message, "here").help(diagnostic.help.clone())
-}
-
-fn span_of(diagnostic: &KdlDiagnostic, text: &str) -> Range<usize> {
+fn translate(diagnostic: KdlDiagnostic, text: &str) -> Finding {
     let start = diagnostic.span.offset().min(text.len());
     let end = (start + diagnostic.span.len()).min(text.len());
+    let piece = text.get(start..end).unwrap_or_default();
     // A long span hides the place where it begins.
-    let line_end = text.get(start..end).and_then(|piece| piece.find('\n')).map_or(end, |length| start + length);
-    start..line_end
-}
-
-/// The word, without spaces, that an offset is in.
-fn word_at(text: &str, offset: usize) -> Range<usize> {
-    let is_end = |character: char| character.is_whitespace() || character == ';';
-    if !text.is_char_boundary(offset) {
-        return offset..offset;
+    let span = start..start + piece.find('\n').unwrap_or(piece.len());
+    if piece.starts_with('"') {
+        let help = "in a text, `\\` and `\"` are written `\\\\` and `\\\"`".to_owned();
+        return Finding::new(span, "this text is not written right", "this").help(help);
     }
-    let start = text[..offset].rfind(is_end).map_or(0, |at| at + text[at..].chars().next().map_or(1, char::len_utf8));
-    let end = text[offset..].find(is_end).map_or(text.len(), |length| offset + length);
-    start..end
+    let message = diagnostic.message.unwrap_or_else(|| "this is not KDL".into());
+    Finding::new(span, message, "here").help(diagnostic.help)
 }

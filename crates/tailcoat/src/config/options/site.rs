@@ -92,7 +92,7 @@ pub(super) static SITE: &[OptionDefinition] = &[
         repeatable: true,
         doc: "Files for a part of the site. Inside stand the options of files; those that don't are as in the site. \
               `files`, `redirect` and `respond` are tried in the order in which they stand, the site's own root last.",
-        example: r#"files "/downloads/*" root="/srv/downloads" { browse }"#,
+        example: r#"files "/downloads/*" root="/srv/downloads" { browse; strip-prefix "/downloads" }"#,
         known_as: &["location", "Directory", "Location", "handle", "route", "path", "Alias"],
         set: Set::Block(Place::Files),
         ..OPTION
@@ -172,7 +172,8 @@ pub(super) static SHARED: &[OptionDefinition] = &[
         parameters: &[one("target", Kind::LogTarget), property("format", Kind::LogFormat)],
         default: "access-log off",
         doc: "Where requests are logged: a file (opened again at SIGUSR1), `stdout`, `syslog` or `\"syslog:FACILITY\"`. \
-              The format is `combined` by default; `binary` is the fastest, for `tailcoat log convert`. In a site, it \
+              The format is `combined` by default; a text with fields in braces is one of your own; `binary` is the \
+              smallest, for `tailcoat log convert`. In a site, it \
               replaces the log of all sites; `off` turns it off.",
         example: r#"access-log "/var/log/tailcoat/access.log" format="json""#,
         known_as: &["CustomLog", "accesslog.filename", "log", "TransferLog"],

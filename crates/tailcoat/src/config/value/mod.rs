@@ -1,5 +1,6 @@
 //! Kinds of values: how each is read from KDL, told to a person, and checked.
 
+mod log;
 mod network;
 mod parse;
 mod web;
@@ -10,6 +11,8 @@ use std::time::Duration;
 
 use wire::http::Status;
 
+pub(super) use log::parse_log_format;
+pub use log::{LOG_FIELDS, SYSLOG_FACILITIES};
 pub(super) use network::{all_addresses, parse_listen_text as parse_listen};
 pub(super) use parse::parse;
 
@@ -127,12 +130,6 @@ impl Kind {
 
 /// Names of the access log formats.
 pub(super) const LOG_FORMATS: &[&str] = &["combined", "common", "json", "w3c", "binary"];
-
-/// Facilities of syslog (RFC 5424, table 1).
-pub(super) const SYSLOG_FACILITIES: &[&str] = &[
-    "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp", "local0",
-    "local1", "local2", "local3", "local4", "local5", "local6", "local7",
-];
 
 /// A value that was read and checked.
 #[derive(Clone, Debug, PartialEq)]

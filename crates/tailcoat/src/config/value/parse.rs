@@ -1,15 +1,17 @@
 //! Reading a value of each kind.
 
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
 use kdl::KdlValue;
 
+use super::log::{parse_log_format, parse_log_target};
 use super::network::{parse_host, parse_host_suffix, parse_listen, parse_mode};
 use super::web::*;
-use super::{Kind, LOG_FORMATS, SYSLOG_FACILITIES, Value, format_duration, format_size, one_of};
+use super::{Kind, Value, format_duration, format_size};
 use crate::config::model::*;
-use crate::config::suggest::{did_you_mean, nearest};
+use crate::config::suggest::did_you_mean;
 
 /// Units of sizes, in bytes.
 pub(super) const SIZE_UNITS: &[(&str, u64)] =
@@ -24,6 +26,15 @@ pub(super) const DURATION_UNITS: &[(&str, u64)] =
 pub(in crate::config) struct Wrong {
     pub(in crate::config) message: String,
     pub(in crate::config) help: Option<String>,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.help {
+            Some(help) => write!(f, "{}; {help}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
 }
 
 impl Wrong {
@@ -174,7 +185,7 @@ fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<Option<u64>> {
     Some(number.parse::<u64>().ok().and_then(|number| number.checked_mul(size)))
 }
 
-fn parse_choice(text: &str, words: &[&str]) -> Result<String, Wrong> {
+pub(super) fn parse_choice(text: &str, words: &[&str]) -> Result<String, Wrong> {
     if words.contains(&text) {
         return Ok(text.to_owned());
     }
@@ -253,39 +264,6 @@ pub(super) fn split_placeholders(text: &str) -> Result<Vec<(bool, &str)>, Wrong>
     }
     pieces.push((false, rest));
     Ok(pieces)
-}
-
-fn parse_log_target(text: &str, directory: &Path) -> Result<Option<AccessLogTarget>, Wrong> {
-    Ok(Some(match text {
-        "off" => return Ok(None),
-        "stdout" => AccessLogTarget::Stdout,
-        "syslog" => AccessLogTarget::Syslog("daemon".into()),
-        _ => match text.strip_prefix("syslog:") {
-            Some(facility) => AccessLogTarget::Syslog(parse_choice(facility, SYSLOG_FACILITIES)?),
-            None => AccessLogTarget::File(directory.join(not_empty(text)?)),
-        },
-    }))
-}
-
-fn parse_log_format(text: &str) -> Result<AccessLogFormat, Wrong> {
-    Ok(match text {
-        "combined" => AccessLogFormat::Combined,
-        "common" => AccessLogFormat::Common,
-        "json" => AccessLogFormat::Json,
-        "w3c" => AccessLogFormat::W3c,
-        "binary" => AccessLogFormat::Binary,
-        template if template.contains('{') => {
-            split_placeholders(template)?;
-            AccessLogFormat::Template(template.to_owned())
-        }
-        _ => {
-            let help = match nearest(text, LOG_FORMATS) {
-                Some(name) => format!("did you mean `{name}`?"),
-                None => format!("write {}, or a template such as `\"{{host}} {{status}}\"`", one_of(LOG_FORMATS)),
-            };
-            return Err(Wrong::help(format!("`{text}` is not a format"), help));
-        }
-    })
 }
 
 pub(super) fn not_empty(text: &str) -> Result<&str, Wrong> {

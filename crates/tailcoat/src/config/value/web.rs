@@ -123,7 +123,7 @@ pub(super) fn parse_field_value(text: &str) -> Result<String, Wrong> {
 }
 
 /// RFC 9110, section 5.6.2.
-fn is_token(text: &str) -> bool {
+pub(super) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 

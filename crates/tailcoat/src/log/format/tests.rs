@@ -250,3 +250,33 @@ fn every_field_has_a_meaning() {
         assert!(!meaning.is_empty() && meaning.trim() == *meaning, "{name}");
     }
 }
+
+/// The configuration must not know the log, and checks formats all the same: with the same result.
+#[test]
+fn the_configuration_takes_what_the_log_takes() {
+    assert_eq!(Template::FIELDS, crate::config::LOG_FIELDS);
+    assert_eq!(crate::log::FACILITIES, crate::config::SYSLOG_FACILITIES);
+    let many = |count: usize| (0..count).map(|index| format!("{{request.header.X-{index}}}")).collect::<String>();
+    let texts = [
+        "{client} {{}} \"{request}\" {request.header.X-Id}\t",
+        "{clint}",
+        "{}",
+        "{client",
+        "{client}}",
+        "{{client}",
+        "{client}{",
+        "{request.header.}",
+        "{request.header.a b}",
+        "{client}\n",
+        "{client}\u{85}",
+        "{{}}{}}",
+        "{a{client}}",
+        &many(127),
+        &many(128),
+        &format!("{}{}", many(127), "{request.header.x-1}"),
+    ];
+    for text in texts {
+        let (config, log) = (crate::config::log_format_from_text(text), Template::parse(text));
+        assert_eq!(config.is_ok(), log.is_ok(), "{text}: {config:?}, {log:?}");
+    }
+}

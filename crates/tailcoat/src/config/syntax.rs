@@ -1,0 +1,328 @@
+//! Whether a text is KDL, as far as its tokens tell: what is found here is what people get wrong, in their words. It
+//! also keeps from the KDL parser what would overflow its stack, which grows with each mistake that it recovers from.
+
+use std::ops::Range;
+
+use super::diagnostic::Diagnostics;
+use super::lex::{Token, TokenKind, tokens};
+use super::read::Finding;
+
+/// Deepest nesting of blocks, and of comments. The options need two; the KDL parser takes time that doubles with each
+/// level of blocks that are commented out by `/-`.
+pub const NESTING_MAX: usize = 8;
+
+/// Longest name, number or keyword, in bytes.
+const WORD_BYTES_MAX: usize = 256;
+
+/// The mistakes in a text, one a line.
+pub(super) fn check(text: &str) -> Vec<Finding> {
+    let mut checker = Checker { text, findings: Vec::new(), found_up_to: 0, blocks: Vec::new(), state: State::Start };
+    for token in tokens(text) {
+        checker.check(&token);
+        if checker.findings.len() > Diagnostics::LIST_MAX || checker.blocks.len() > NESTING_MAX {
+            return checker.findings;
+        }
+    }
+    checker.finish()
+}
+
+struct Checker<'a> {
+    text: &'a str,
+    findings: Vec<Finding>,
+    /// End of the last line with a finding.
+    found_up_to: usize,
+    /// Where the blocks that are open begin, and whether `/-` takes them away.
+    blocks: Vec<(Range<usize>, bool)>,
+    state: State,
+}
+
+/// What came before in the statement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing.
+    Start,
+    /// A name or value that ends here.
+    Word(usize),
+    /// A name or value, and space.
+    Space,
+    /// `name=`.
+    Equals,
+    /// `/-`, before the name of an option or within one.
+    Slashdash { at_start: bool },
+    /// `\`.
+    Escline,
+    /// A block. Another may follow one that `/-` takes away.
+    Block { is_away: bool },
+}
+
+impl Checker<'_> {
+    fn check(&mut self, token: &Token) {
+        let span = token.span.clone();
+        match token.kind {
+            TokenKind::Space => self.on_space(),
+            TokenKind::Newline => self.on_newline(),
+            TokenKind::LineComment => {}
+            TokenKind::BlockComment => self.on_block_comment(token),
+            TokenKind::Semicolon => self.state = State::Start,
+            TokenKind::Open => self.on_open(span),
+            TokenKind::Close => self.on_close(span),
+            TokenKind::Slashdash => {
+                if matches!(self.state, State::Slashdash { .. } | State::Equals) {
+                    self.find(Finding::new(span, "this takes nothing away", "an option or value has to follow `/-`"));
+                }
+                self.state = State::Slashdash { at_start: self.state == State::Start };
+            }
+            TokenKind::Escline => self.state = State::Escline,
+            TokenKind::Punctuation => self.on_punctuation(span),
+            TokenKind::Word => self.on_word(span),
+        }
+    }
+
+    fn on_space(&mut self) {
+        if matches!(self.state, State::Word(_)) {
+            self.state = State::Space;
+        }
+    }
+
+    fn on_newline(&mut self) {
+        self.state = match self.state {
+            State::Escline => State::Space,
+            State::Slashdash { at_start } => State::Slashdash { at_start },
+            _ => State::Start,
+        };
+    }
+
+    fn on_block_comment(&mut self, token: &Token) {
+        let opening = token.span.start..token.span.start + 2;
+        if token.nesting > NESTING_MAX {
+            self.find(Finding::new(opening, format!("nested deeper than {NESTING_MAX} levels"), "comments in here"));
+        } else if !self.text[token.span.clone()].ends_with("*/") || token.span.len() < 4 {
+            let finding = Finding::new(opening, "this comment is not closed", "opened here");
+            self.find(finding.help("write `*/` where it ends".to_owned()));
+        }
+        self.on_space();
+    }
+
+    fn on_open(&mut self, span: Range<usize>) {
+        let is_away = matches!(self.state, State::Slashdash { at_start: false });
+        match self.state {
+            State::Start | State::Slashdash { at_start: true } => {
+                let finding = Finding::new(span.clone(), "this block has no name before it", "opened here");
+                self.find(finding.help("a name and its `{` stand in one line".to_owned()));
+            }
+            State::Block { is_away: false } => {
+                self.find(Finding::new(span.clone(), "an option has only one block", "a second one"));
+            }
+            _ => {}
+        }
+        self.blocks.push((span.clone(), is_away));
+        if self.blocks.len() > NESTING_MAX {
+            self.find(Finding::new(span, format!("nested deeper than {NESTING_MAX} levels"), "one too many"));
+        }
+        self.state = State::Start;
+    }
+
+    fn on_close(&mut self, span: Range<usize>) {
+        match self.blocks.pop() {
+            Some((_, is_away)) => self.state = State::Block { is_away },
+            None => {
+                let finding = Finding::new(span, "this `}` closes no block", "this");
+                self.find(finding.help("take it away, or open a block before".to_owned()));
+                self.state = State::Start;
+            }
+        }
+    }
+
+    fn on_punctuation(&mut self, span: Range<usize>) {
+        if &self.text[span.clone()] != "=" {
+            return self
+                .find(Finding::new(span, "parentheses are not used here", "this").help("leave it out".to_owned()));
+        }
+        if !matches!(self.state, State::Word(_) | State::Space) {
+            let finding = Finding::new(span, "nothing has this value", "no name before it");
+            return self.find(finding.help("a property is written `name=value`".to_owned()));
+        }
+        self.state = State::Equals;
+    }
+
+    fn on_word(&mut self, span: Range<usize>) {
+        let word = &self.text[span.clone()];
+        match (explain_word(word), self.state) {
+            (Some((message, help)), _) => {
+                self.find(Finding::new(shortened(span.clone(), self.text), message, "this").help(help));
+            }
+            (None, State::Word(end)) if end == span.start => {
+                self.find(Finding::new(span.clone(), "a space is missing before this", "this"));
+            }
+            (None, State::Block { .. }) => {
+                let finding = Finding::new(span.clone(), "an option begins in a new line, or after `;`", "this");
+                self.find(finding);
+            }
+            (None, State::Escline) => {
+                let finding = Finding::new(span.clone(), "`\\` stands at the end of a line", "this comes after it");
+                self.find(finding.help("in a text, with quotes, it is written `\\\\`".to_owned()));
+            }
+            _ => {}
+        }
+        self.state = State::Word(span.end);
+    }
+
+    /// Notes a mistake, the first of its line: after it all else is only confused.
+    fn find(&mut self, finding: Finding) {
+        let start = finding.span.start;
+        if start >= self.found_up_to {
+            self.found_up_to = self.text[start..].find('\n').map_or(self.text.len(), |length| start + length + 1);
+            self.findings.push(finding);
+        }
+    }
+
+    fn finish(mut self) -> Vec<Finding> {
+        for (span, _) in std::mem::take(&mut self.blocks) {
+            let finding = Finding::new(span, "this block is not closed", "opened here");
+            self.findings.push(finding.help("write `}` where it ends".to_owned()));
+        }
+        if let State::Slashdash { .. } | State::Equals | State::Escline = self.state {
+            let seen = self.text.trim_end();
+            let last = seen.chars().next_back().map_or(0, char::len_utf8);
+            let span = seen.len() - last..seen.len();
+            self.find(Finding::new(span, "something has to follow this", "the text ends here"));
+        }
+        self.findings
+    }
+}
+
+/// What is wrong with a name, number, keyword or text: a message and help.
+fn explain_word(word: &str) -> Option<(String, Option<String>)> {
+    let first = word.chars().next()?;
+    if word.trim_start_matches('#').starts_with('"') {
+        let is_open = !is_closed(word);
+        return is_open.then(|| ("this text is not closed".into(), Some("a text begins and ends with `\"`".into())));
+    }
+    if word.len() > WORD_BYTES_MAX {
+        return Some(("this word is too long".into(), Some(format!("more than {WORD_BYTES_MAX} bytes need quotes"))));
+    }
+    match word {
+        "#true" | "#false" | "#null" | "#inf" | "#-inf" | "#nan" => return None,
+        "true" => return Some(("`true` is not a value".into(), Some("write `on`".into()))),
+        "false" | "null" => return Some((format!("`{word}` is not a value"), Some("write `off`".into()))),
+        _ => {}
+    }
+    if first == '#' {
+        return Some((
+            format!("`{word}` is not known"),
+            Some("a comment begins with `//`; `on` and `off` are words".into()),
+        ));
+    }
+    (!is_number(word) && !is_identifier(word))
+        .then(|| (format!("`{word}` needs quotes"), Some(format!("write `\"{word}\"`"))))
+}
+
+/// Whether a text ends with the quotes and signs that it begins with.
+fn is_closed(word: &str) -> bool {
+    let hashes = word.bytes().take_while(|&byte| byte == b'#').count();
+    let quotes = if word[hashes..].starts_with("\"\"\"") { 3 } else { 1 };
+    let tail = format!("{}{}", "\"".repeat(quotes), &word[..hashes]);
+    if word.len() < hashes + quotes + tail.len() || !word.ends_with(&tail) {
+        return false;
+    }
+    // In one that is not raw, the quote at the end may be one of the text.
+    let inside = &word[hashes + quotes..word.len() - tail.len()];
+    let backslashes = inside.bytes().rev().take_while(|&byte| byte == b'\\').count();
+    hashes > 0 || backslashes.is_multiple_of(2)
+}
+
+/// KDL 2, "Number".
+fn is_number(word: &str) -> bool {
+    let unsigned = word.strip_prefix(['+', '-']).unwrap_or(word);
+    let digits = |text: &str, is_digit: fn(&char) -> bool| {
+        text.starts_with(|first| is_digit(&first)) && text.chars().all(|digit| is_digit(&digit) || digit == '_')
+    };
+    if let Some((radix, rest)) = unsigned.split_at_checked(2) {
+        match radix {
+            "0x" => return digits(rest, char::is_ascii_hexdigit),
+            "0o" => return digits(rest, |digit| ('0'..='7').contains(digit)),
+            "0b" => return digits(rest, |digit| ('0'..='1').contains(digit)),
+            _ => {}
+        }
+    }
+    let (mantissa, exponent) = unsigned.split_once(['e', 'E']).map_or((unsigned, None), |(m, e)| (m, Some(e)));
+    let (whole, fraction) = mantissa.split_once('.').map_or((mantissa, None), |(w, f)| (w, Some(f)));
+    digits(whole, char::is_ascii_digit)
+        && fraction.is_none_or(|fraction| digits(fraction, char::is_ascii_digit))
+        && exponent
+            .is_none_or(|exponent| digits(exponent.strip_prefix(['+', '-']).unwrap_or(exponent), char::is_ascii_digit))
+}
+
+/// KDL 2, "Identifier String".
+fn is_identifier(word: &str) -> bool {
+    let unsigned = word.strip_prefix(['+', '-']).unwrap_or(word);
+    let undotted = unsigned.strip_prefix('.').unwrap_or(unsigned);
+    !undotted.starts_with(|first: char| first.is_ascii_digit())
+        && !word.contains(['/', '[', ']', '#', '"', '\\', '{', '}', '(', ')', ';', '=', '\u{feff}'])
+        && !matches!(word, "inf" | "-inf" | "nan")
+}
+
+/// The first line of a span.
+fn shortened(span: Range<usize>, text: &str) -> Range<usize> {
+    let length = text[span.clone()].find('\n').unwrap_or(span.len());
+    span.start..span.start + length
+}
+
+#[cfg(test)]
+mod tests {
+    use kdl::KdlDocument;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn mistakes_are_told_in_words() {
+        let test = |text: &str, expect: &[&str]| {
+            let found: Vec<_> = check(text).into_iter().map(|finding| finding.message).collect();
+            assert_eq!(found, expect, "{text}");
+        };
+        test("root /srv/www", &["`/srv/www` needs quotes"]);
+        test("size 16KiB", &["`16KiB` needs quotes"]);
+        test("listen 0.0.0.0:80\nlisten 127.0.0.1:80", &["`0.0.0.0:80` needs quotes", "`127.0.0.1:80` needs quotes"]);
+        test("browse true", &["`true` is not a value"]);
+        test("# comment", &["`#` is not known"]);
+        test("a \"b", &["this text is not closed"]);
+        test("a \"b\\\"", &["this text is not closed"]);
+        test("a #\"b\"", &["this text is not closed"]);
+        test("a /* b", &["this comment is not closed"]);
+        test("a {", &["this block is not closed"]);
+        test("a }", &["this `}` closes no block"]);
+        test("{ a }", &["this block has no name before it"]);
+        test("a\n{ b }", &["this block has no name before it"]);
+        test("a {} {}", &["an option has only one block"]);
+        test("a {} b", &["an option begins in a new line, or after `;`"]);
+        test("a \"b\"c", &["a space is missing before this"]);
+        test("a = ", &["something has to follow this"]);
+        test("= b", &["nothing has this value"]);
+        test("(t)a", &["parentheses are not used here"]);
+        test("a \\ b", &["`\\` stands at the end of a line"]);
+        test("/- /-\u{feff}", &["this takes nothing away"]);
+        test("/-\u{feff}", &["something has to follow this"]);
+        test("/-", &["something has to follow this"]);
+        test("a 1 0x1f -1.5e3 +1_000 .a - -a a=1 b = \"c\" #true \"\" #\"\"# \\\n b; c { d; /-e 1 } // f", &[]);
+        test("a /-{ b } { c }\n/- d\n/-\ne", &[]);
+        test("a \"\"\"\n  \"b\" \\\n  \"\"\"", &[]);
+    }
+
+    proptest! {
+        /// What passes is parsed without overflowing the stack, which would end the test, however long it is.
+        #[test]
+        fn what_passes_does_not_overflow_the_parser(
+            pieces in prop::collection::vec(prop::sample::select(vec![
+                "a", "site", "\"x y\"", "1", " ", "\n", ";", "{", "}", "// c\n", "/*d*/", "/-", "=", "k=1", "\\\n", "\\",
+                "(", ")", "#true", "\"\"\"", "\t", "\"", "\\q", "\"\\q\"", "[", ",", "/", "#", "é", "\"\"\"\nq\"\"\"",
+                ".", "-", "0x", "1e", "\u{feff}", "\u{a0}", "#\"", "\"#",
+            ]), 1..8)
+        ) {
+            let text = pieces.concat().repeat(1000);
+            if check(&text).is_empty() {
+                let _ = KdlDocument::parse_v2(&text);
+            }
+        }
+    }
+}
