@@ -2,6 +2,7 @@
 
 mod configuration;
 mod format;
+mod log;
 mod pages;
 mod serve;
 
@@ -86,6 +87,9 @@ enum Command {
     Fmt(format::Format),
     /// Print a configuration of all options at their defaults, with what each does
     DefaultConfig,
+    /// Work with access logs
+    #[command(subcommand)]
+    Log(log::LogCommand),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -133,6 +137,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Check { file, json }) => configuration::check(file.config.or(of_top), json),
         Some(Command::Fmt(format)) => format.run(),
         Some(Command::DefaultConfig) => print(&config::default_config()),
+        Some(Command::Log(command)) => command.run(),
         Some(Command::Completions { shell }) => pages::completions(shell),
         Some(Command::Man { dir }) => pages::man(dir),
         Some(Command::Reference) => print(&config::reference()),
