@@ -1,6 +1,7 @@
 //! Black-box tests of the built binary: one file a feature.
 
 mod attacks;
+mod command_line;
 mod conformance;
 mod exchange;
 mod lifecycle;

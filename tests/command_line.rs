@@ -1,0 +1,298 @@
+//! The command line: exit codes, messages, pages, and what becomes of files.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// A command of the built binary, in this directory.
+fn tailcoat(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailcoat"));
+    command.args(arguments).current_dir(directory).stdin(Stdio::null()).env_remove("NOTIFY_SOCKET");
+    command
+}
+
+/// What came of a command: exit code, standard output and standard error.
+fn run(directory: &Path, arguments: &[&str]) -> (i32, String, String) {
+    finish(tailcoat(directory, arguments).output().expect("the binary starts"))
+}
+
+/// The same with this on standard input.
+fn run_with(input: &str, directory: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let mut command = tailcoat(directory, arguments);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    finish(child.wait_with_output().unwrap())
+}
+
+fn finish(output: Output) -> (i32, String, String) {
+    let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
+    (output.status.code().expect("not ended by a signal"), text(output.stdout), text(output.stderr))
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A directory with a file.
+fn directory_with(name: &str, text: &str) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join(name), text).unwrap();
+    directory
+}
+
+const VALID: &str = "site {\n    respond \"*\" 200\n}\n";
+
+#[test]
+fn exit_codes() {
+    let directory = directory_with("good.kdl", VALID);
+    fs::write(directory.path().join("bad.kdl"), "sit {}").unwrap();
+    fs::write(directory.path().join("ugly.kdl"), "site{respond \"*\" 200}").unwrap();
+    fs::write(directory.path().join("a file"), "").unwrap();
+    let check = |arguments: &[&str], expect: i32| {
+        let (code, stdout, stderr) = run(directory.path(), arguments);
+        assert_eq!(code, expect, "{arguments:?}\n{stdout}\n{stderr}");
+    };
+    check(&["--help"], 0);
+    check(&["help", "serve"], 0);
+    check(&["-v"], 0);
+    check(&["-V"], 0);
+    check(&["check", "-c", "good.kdl"], 0);
+    check(&["check", "--json", "-c", "good.kdl"], 0);
+    check(&["-t", "-c", "good.kdl"], 0);
+    check(&["-c", "good.kdl", "check"], 0);
+    check(&["fmt", "--check", "good.kdl"], 0);
+    check(&["default-config"], 0);
+    check(&["reference"], 0);
+    check(&["schema"], 0);
+    check(&["man"], 0);
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        check(&["completions", shell], 0);
+    }
+    check(&["fmt", "--check", "good.kdl", "ugly.kdl"], 1);
+    check(&["fmt", "none.kdl"], 1);
+    check(&["serve", "none"], 1);
+    check(&["serve", "a file"], 1);
+    check(&["log", "convert", "none"], 1);
+    check(&[], 2);
+    check(&["severe"], 2);
+    check(&["serve", "--listen", "example.com:80"], 2);
+    check(&["serve", "--workers", "0"], 2);
+    check(&["check", "good.kdl"], 2);
+    check(&["log", "convert", "--format", "binary"], 2);
+    check(&["log", "convert", "--format", "{nothing}"], 2);
+    check(&["check", "-c", "bad.kdl"], 3);
+    check(&["check", "--json", "-c", "bad.kdl"], 3);
+    check(&["-t", "-c", "bad.kdl"], 3);
+    check(&["-c", "bad.kdl"], 3);
+    check(&["run", "-c", "bad.kdl"], 3);
+    check(&["run", "-c", "none.kdl"], 3);
+    check(&["fmt", "bad.kdl"], 0);
+    fs::write(directory.path().join("worse.kdl"), "site {").unwrap();
+    check(&["fmt", "worse.kdl", "good.kdl"], 3);
+    assert_eq!(fs::read_to_string(directory.path().join("worse.kdl")).unwrap(), "site {", "left as it was");
+}
+
+/// A report as it is printed where there is no terminal. When one changes on purpose: `UPDATE_GOLDEN=1 cargo test`.
+#[test]
+fn reports_are_as_committed() {
+    let golden = repository().join("tests/golden");
+    let mut cases = 0;
+    for entry in fs::read_dir(&golden).unwrap() {
+        let file = entry.unwrap().path();
+        if file.extension().is_none_or(|extension| extension != "kdl") {
+            continue;
+        }
+        cases += 1;
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let (code, stdout, stderr) = run(&golden, &["check", "-c", name]);
+        assert_eq!((code, stdout.as_str()), (3, ""), "{name}");
+        assert!(!stderr.contains('\u{1b}'), "no colours where there is no terminal");
+        let expected = file.with_extension("txt");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&expected, &stderr).unwrap();
+        }
+        assert_eq!(stderr, fs::read_to_string(&expected).unwrap_or_default(), "{name}");
+    }
+    assert!(cases >= 4, "the reports are there");
+}
+
+#[test]
+fn editors_get_json() {
+    let text = "server {\n    grace-tim \"3s\"\n}\nsite { root \"é\"; workers 4 }\n";
+    let (code, stdout, stderr) = run_with(text, Path::new("/"), &["check", "--json", "-c", "-"]);
+    assert_eq!((code, stderr.as_str()), (3, ""));
+    let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((report["errors"].as_u64(), report["warnings"].as_u64()), (Some(2), Some(0)));
+    let diagnostics = report["diagnostics"].as_array().unwrap();
+    let check = |index: usize, word: &str, line: u64, column: u64, help: &str| {
+        let one = &diagnostics[index];
+        let at = |name: &str| one["span"][name].as_u64().unwrap() as usize;
+        assert_eq!(&text[at("start")..at("end")], word);
+        assert_eq!((one["line"].as_u64(), one["column"].as_u64()), (Some(line), Some(column)), "{word}");
+        assert_eq!((one["file"].as_str(), one["severity"].as_str()), (Some("<stdin>"), Some("error")), "{word}");
+        assert_eq!(one["help"].as_str(), Some(help));
+        assert_eq!(one["end_column"].as_u64(), Some(column + word.len() as u64));
+    };
+    check(0, "grace-tim", 2, 5, "did you mean `grace-time`?");
+    // A column is a character, not a byte.
+    check(1, "workers", 4, 18, "`workers` stands in `server`");
+}
+
+#[test]
+fn examples_are_valid_and_formatted() {
+    let directory = repository().join("examples/configs");
+    let mut count = 0;
+    for entry in fs::read_dir(&directory).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let (code, stdout, stderr) = run(&directory, &["check", "-c", &name]);
+        assert_eq!((code, stdout.as_str(), stderr), (0, "", format!("tailcoat: {name} is valid\n")));
+        assert_eq!(run(&directory, &["fmt", "--check", &name]), (0, String::new(), String::new()), "{name}");
+        count += 1;
+    }
+    assert!(count >= 5, "the examples are there");
+}
+
+#[test]
+fn the_default_configuration_has_no_error_and_is_formatted() {
+    let (code, text, _) = run(Path::new("/"), &["default-config"]);
+    assert_eq!(code, 0);
+    let (code, stdout, _) = run_with(&text, Path::new("/"), &["check", "--json", "-c", "-"]);
+    assert_eq!(code, 0, "{stdout}");
+    // That its root is not there yet is all that may be said of it.
+    let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    let messages = report["diagnostics"].as_array().unwrap().iter().map(|one| one["message"].to_string());
+    assert!(messages.clone().all(|message| message.contains("/var/www/html")), "{stdout}");
+    assert_eq!(run_with(&text, Path::new("/"), &["fmt"]), (0, text, String::new()));
+}
+
+#[test]
+fn fmt_formats_in_place_and_from_standard_input() {
+    use std::os::unix::fs::PermissionsExt;
+    let ugly = "// why\nsite{respond \"*\" 200;browse // because\n}";
+    let formatted = "// why\nsite {\n    respond \"*\" 200\n    browse // because\n}\n";
+    let directory = directory_with("a.kdl", ugly);
+    let file = directory.path().join("a.kdl");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink("a.kdl", directory.path().join("link.kdl")).unwrap();
+    let none = String::new;
+    assert_eq!(run(directory.path(), &["fmt", "--check", "a.kdl"]), (1, "a.kdl\n".into(), none()));
+    assert_eq!(run(directory.path(), &["fmt", "link.kdl"]), (0, none(), none()));
+    assert_eq!(fs::read_to_string(&file).unwrap(), formatted);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+    assert!(fs::symlink_metadata(directory.path().join("link.kdl")).unwrap().is_symlink());
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "nothing is left beside it");
+    assert_eq!(run(directory.path(), &["fmt", "--check", "a.kdl"]), (0, none(), none()));
+    assert_eq!(run_with(ugly, directory.path(), &["fmt"]), (0, formatted.into(), none()));
+    assert_eq!(run_with(ugly, directory.path(), &["fmt", "-", "--check"]), (1, "<stdin>\n".into(), none()));
+}
+
+#[test]
+fn pages() {
+    let directory = tempfile::tempdir().unwrap();
+    let (code, stdout, _) = run(directory.path(), &["man", "--dir", "man"]);
+    assert_eq!(code, 0);
+    for page in ["tailcoat.1", "tailcoat-serve.1", "tailcoat-log-convert.1", "tailcoat.kdl.5"] {
+        assert!(stdout.contains(&format!("man/{page}\n")), "{page}");
+        assert!(fs::read_to_string(directory.path().join("man").join(page)).unwrap().contains(".TH"), "{page}");
+    }
+    let (_, page, _) = run(directory.path(), &["man"]);
+    assert!(page.contains("Exit codes"), "the manual page tells the exit codes");
+    let (_, reference, _) = run(directory.path(), &["reference"]);
+    assert!(reference.starts_with("# Configuration of Tailcoat\n"));
+    let (_, schema, _) = run(directory.path(), &["schema"]);
+    let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
+    assert_eq!(schema["properties"]["limits"]["properties"]["idle-timeout"]["type"], "string");
+    assert_eq!(schema["properties"]["site"]["items"]["properties"]["name"]["type"], "array");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let mut child = tailcoat(Path::new("/"), &["reference"]).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+}
+
+/// A server that is ended when it is no longer needed.
+struct Serving {
+    child: Child,
+    /// What it says at start, up to the URL.
+    said: Vec<String>,
+    port: u16,
+}
+
+impl Serving {
+    fn start(directory: &Path, arguments: &[&str]) -> Self {
+        let mut child = tailcoat(directory, arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = Vec::new();
+        for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+            said.push(line.unwrap());
+            let port = said.last().unwrap().strip_prefix("Serving at http://127.0.0.1:");
+            if let Some(port) = port.and_then(|rest| rest.strip_suffix('/')) {
+                let port = port.parse().unwrap();
+                return Self { child, said, port };
+            }
+        }
+        panic!("no URL in {said:?}, {:?}", child.wait());
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It may have ended by itself, and then there is nothing to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn serve_serves_a_directory() {
+    let directory = directory_with("hello.txt", "hello\n");
+    let serving = Serving::start(
+        directory.path(),
+        &["serve", "--listen", "127.0.0.1:0", "--workers", "1", "--browse", "--access-log", "access.log"],
+    );
+    assert_eq!(serving.said.len(), 1, "the URL, and no more: {:?}", serving.said);
+    let response = serving.get("/hello.txt");
+    assert!(response.starts_with("HTTP/1.1 200 OK\r\n") && response.ends_with("\r\n\r\nhello\n"), "{response}");
+    assert!(serving.get("/").contains("hello.txt"), "the directory is listed");
+    // Records are written behind, within a second.
+    let log = directory.path().join("access.log");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while !fs::read_to_string(&log).unwrap_or_default().contains("\"GET / HTTP/1.1\" 200 ") {
+        assert!(std::time::Instant::now() < deadline, "{:?}", fs::read_to_string(&log));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn serve_takes_the_next_free_port() {
+    let directory = directory_with("a.txt", "a\n");
+    // Whether or not another program has it, from here on 8080 is taken.
+    let _taken = TcpListener::bind("127.0.0.1:8080");
+    let serving = Serving::start(directory.path(), &["serve", "--workers", "1"]);
+    assert!(serving.port > 8080);
+    assert_eq!(
+        serving.said[0],
+        format!("Port 8080 is taken; the next free one is {} (--listen chooses another).", serving.port)
+    );
+    assert!(serving.get("/a.txt").ends_with("\r\n\r\na\n"));
+}
+
+#[test]
+fn an_address_that_was_asked_for_and_is_taken_is_a_failure() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (code, stdout, stderr) = run(Path::new("/"), &["serve", "--listen", &address]);
+    assert_eq!((code, stdout.as_str()), (1, ""));
+    assert!(stderr.contains(&address) && stderr.contains("another program listens there"), "{stderr}");
+}
