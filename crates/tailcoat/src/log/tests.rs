@@ -256,7 +256,7 @@ fn a_pipe_that_nobody_reads() {
     let (pipe, file) = (directory.path().join("pipe"), directory.path().join("file"));
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let messages = Messages::default();
-    let options = Options { pending_bytes_max: 100_000, ..Options::default() };
+    let options = Options { ring_bytes_max: 8 << 20, pending_bytes_max: 100_000, ..Options::default() };
     let template = || AccessLogFormat::Template("{target} {request.header.x} end".into());
     let logs = [file_log(&pipe, template()), file_log(&file, template())];
     let (handle, ids) = start(&logs, options, messages.log()).unwrap();
