@@ -10,8 +10,11 @@ use listenfd::ListenFd;
 use nix::sys::socket::setsockopt;
 use nix::{setsockopt_impl, sockopt_impl};
 use rustix::io::Errno;
+use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::UnixListener;
 
 use crate::config::{Config, Listen, Server};
 use crate::connection::Socket;
@@ -64,7 +67,7 @@ pub enum Listener {
 
 /// A listening socket of a worker's runtime.
 pub(super) enum AsyncListener {
-    Tcp(TcpListener),
+    Tcp(AsyncFd<std::net::TcpListener>),
     Unix(UnixListener),
 }
 
@@ -171,7 +174,7 @@ impl Listener {
         Ok(match self {
             Self::Tcp(listener) => {
                 listener.set_nonblocking(true)?;
-                AsyncListener::Tcp(TcpListener::from_std(listener)?)
+                AsyncListener::Tcp(AsyncFd::with_interest(listener, Interest::READABLE)?)
             }
             Self::Unix(listener) => {
                 listener.set_nonblocking(true)?;
@@ -185,8 +188,12 @@ impl AsyncListener {
     pub(super) async fn accept(&self) -> io::Result<(Socket, Client)> {
         match self {
             Self::Tcp(listener) => {
-                let (stream, address) = listener.accept().await?;
-                Ok((Socket::Tcp(stream), Client::Ip(address)))
+                let accept = |listener: &std::net::TcpListener| {
+                    Ok(acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?)
+                };
+                let (socket, address) = listener.async_io(Interest::READABLE, accept).await?;
+                let address = address.ok_or(Errno::NOTCONN)?.try_into()?;
+                Ok((Socket::New(Some(socket.into())), Client::Ip(address)))
             }
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
