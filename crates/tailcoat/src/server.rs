@@ -1,16 +1,18 @@
 //! The server from its start to its end: opens everything, starts the workers, and does what signals say.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
@@ -38,6 +40,9 @@ pub struct Server {
     phase: watch::Sender<Phase>,
     access_log: LogHandle,
     server_log: ServerLog,
+    /// Of the main thread: for signals, and for waiting.
+    runtime: Rc<Runtime>,
+    signals: Cell<Option<Signals>>,
 }
 
 /// Why a server did not start: what failed, and how.
@@ -76,6 +81,8 @@ impl Server {
     /// # Errors
     /// What could not be opened; then nothing is left running.
     pub fn start(mut config: Config, server_log: ServerLog) -> Result<Self, StartError> {
+        // First of all, so that no signal finds the process without.
+        let (runtime, signals) = listen_to_signals().map_err(StartError::at("cannot listen to signals"))?;
         crate::object_cache::check_kernel().map_err(StartError::at("cannot open files below a root (openat2)"))?;
         let descriptors_max = raise_descriptor_limit();
         // Most are for connections.
@@ -91,7 +98,8 @@ impl Server {
         let (phase, phase_receiver) = watch::channel(Phase::Serving);
         let (ended_sender, ended) = unbounded_channel();
         let ended = RefCell::new(ended);
-        let mut server = Self { config, addresses, workers: Vec::new(), ended, phase, access_log, server_log };
+        let workers = Vec::new();
+        let mut server = Self { config, addresses, workers, ended, phase, access_log, server_log, runtime, signals };
         let connections_max = server.connections_max(descriptors_max).div_ceil(worker_count);
         for (index, listeners) in listeners.into_iter().enumerate() {
             let plan = WorkerPlan {
@@ -118,7 +126,7 @@ impl Server {
     /// # Errors
     /// Signals can't be listened to, or a worker failed.
     pub fn run(self) -> io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = Rc::clone(&self.runtime);
         let result = runtime.block_on(self.obey());
         if !self.access_log.shutdown(LOG_SHUTDOWN_LIMIT) {
             self.server_log.warn("the access log did not take all records in time", "look at the disk it is on");
@@ -128,7 +136,8 @@ impl Server {
 
     /// Does what signals say, until all workers have ended.
     async fn obey(&self) -> io::Result<()> {
-        let mut signals = Signals::new()?;
+        // Local invariant: taken once, for a server is run once.
+        let Some(mut signals) = self.signals.take() else { return Ok(()) };
         // Without systemd this does nothing; and that it can't be told changes nothing.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let mut workers = pin!(self.workers_ended());
@@ -139,6 +148,10 @@ impl Server {
             };
             match command {
                 Command::ReopenLogs => self.access_log.reopen(),
+                Command::Unsupported => self.server_log.warn(
+                    "a signal to reload (SIGHUP) or upgrade (SIGUSR2), which this version can't, is ignored",
+                    "to change the configuration, check it with `tailcoat check`, then stop and start the server",
+                ),
                 Command::Drain => self.drain(Some(self.config.server.grace_time)),
                 Command::DrainWithoutLimit => self.drain(None),
             }
@@ -176,6 +189,15 @@ impl Server {
         let possible = descriptors_max.saturating_sub(self.config.cache.files_max + DESCRIPTORS_RESERVED).max(16);
         self.config.limits.connections_max.map_or(possible, |wanted| wanted.min(possible))
     }
+}
+
+fn listen_to_signals() -> io::Result<(Rc<Runtime>, Cell<Option<Signals>>)> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let signals = {
+        let _entered = runtime.enter();
+        Signals::new()?
+    };
+    Ok((Rc::new(runtime), Cell::new(Some(signals))))
 }
 
 /// Opens all listeners; returns those of each worker, the addresses of TCP, and the plan.

@@ -34,7 +34,7 @@ pub enum Stage {
 pub enum Verdict {
     /// Its deadline has passed.
     TimedOut,
-    /// It was idle, and its place is needed.
+    /// Its place is needed.
     Evicted,
 }
 
@@ -116,20 +116,29 @@ impl ConnectionTable {
         }
     }
 
-    /// Wakes up to `count` idle connections to be closed, those that have been idle longest first. Returns how many.
-    pub fn evict_idle(&mut self, count: usize) -> usize {
+    /// Wakes up to `count` connections to be closed: those that have been idle longest or, if none is idle, those that
+    /// have been sending a head longest. Returns how many.
+    pub fn make_room(&mut self, count: usize) -> usize {
+        match self.evict(Stage::Idle, count) {
+            0 => self.evict(Stage::Head, count),
+            evicted => evicted,
+        }
+    }
+
+    /// Wakes up to `count` connections at this stage to be closed, those with the earliest deadline first.
+    fn evict(&mut self, stage: Stage, count: usize) -> usize {
         let mut idle: Vec<(u64, u32)> = self
             .entries
             .iter()
             .enumerate()
-            .filter(|(_, entry)| !entry.is_free && entry.stage == Stage::Idle && entry.verdict.is_none())
+            .filter(|(_, entry)| !entry.is_free && entry.stage == stage && entry.verdict.is_none())
             .map(|(slot, entry)| (entry.deadline_ms, slot as u32))
             .collect();
         let count = count.min(idle.len());
         if count == 0 {
             return 0;
         }
-        // All have the same idle time-out, so that the earliest deadline is the least recently used.
+        // All have the same time-out, so that the earliest deadline is the least recently used.
         idle.select_nth_unstable(count - 1);
         for &(_, slot) in &idle[..count] {
             self.entries[slot as usize].condemn(Verdict::Evicted);
@@ -139,7 +148,7 @@ impl ConnectionTable {
 
     /// Wakes all idle connections to be closed: nothing more is awaited of them.
     pub fn evict_all_idle(&mut self) {
-        self.evict_idle(usize::MAX);
+        self.evict(Stage::Idle, usize::MAX);
     }
 }
 
@@ -185,16 +194,20 @@ mod tests {
     #[test]
     fn the_longest_idle_are_evicted_first() {
         let mut table = table(&[(Stage::Idle, 30), (Stage::Head, 1), (Stage::Idle, 10), (Stage::Idle, 20)]);
-        assert_eq!(table.evict_idle(2), 2);
+        assert_eq!(table.make_room(2), 2);
         let evicted = Some(Verdict::Evicted);
         assert_eq!(verdicts(&mut table), [None, None, evicted, evicted]);
+        table.remove(2);
+        table.remove(3);
+        table.remove(0);
+        assert_eq!(table.make_room(9), 1, "a slow head, when nothing is idle");
     }
 
     #[test]
     fn places_are_used_again() {
         let mut table = table(&[(Stage::Idle, 1), (Stage::Idle, 2)]);
         table.remove(0);
-        assert_eq!(table.evict_idle(9), 1);
+        assert_eq!(table.make_room(9), 1);
         assert_eq!((table.insert(), table.len()), (0, 2));
     }
 }

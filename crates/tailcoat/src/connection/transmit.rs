@@ -23,6 +23,9 @@ const FILE_CHUNK_BYTES: u64 = 512 << 10;
 /// Bytes of a file that are copied at once where it isn't sent by the kernel itself.
 const COPY_CHUNK_BYTES: u64 = 64 << 10;
 
+/// Bytes that a connection sends before others have their turn.
+const TURN_BYTES_MAX: u64 = 1 << 20;
+
 /// Output that a socket has not taken yet: what a slow client costs in memory.
 #[derive(Debug)]
 pub struct Transmission {
@@ -84,7 +87,13 @@ impl Transmission {
     /// # Errors
     /// The socket's, and `InvalidData` if a file changed under way: then the response can't be completed.
     pub fn poll_send(&mut self, socket: &mut Socket, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        let total_max = self.total_sent + TURN_BYTES_MAX;
         loop {
+            if self.total_sent >= total_max {
+                // The others first: a client on the same machine takes whatever it is given.
+                task.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let bytes = &self.bytes[self.bytes_sent..];
             let count = match self.tail.front() {
                 None if bytes.is_empty() => return Poll::Ready(Ok(())),

@@ -1,4 +1,4 @@
-use std::io;
+use std::io::{self, IsTerminal};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -11,6 +11,8 @@ pub enum Command {
     DrainWithoutLimit,
     /// SIGUSR1: open the log files again.
     ReopenLogs,
+    /// SIGHUP, SIGUSR2: what other servers reload or upgrade themselves at, and this one can't.
+    Unsupported,
 }
 
 /// The signals that the server listens to.
@@ -20,8 +22,10 @@ pub struct Signals {
     interrupt: Signal,
     quit: Signal,
     user1: Signal,
-    /// Without a handler SIGHUP would end the server, and it comes when the terminal it was started from goes.
+    user2: Signal,
     hangup: Signal,
+    /// SIGHUP comes also when the terminal goes that the server was started from; then it is to end.
+    has_terminal: bool,
 }
 
 impl Signals {
@@ -35,7 +39,9 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             quit: signal(SignalKind::quit())?,
             user1: signal(SignalKind::user_defined1())?,
+            user2: signal(SignalKind::user_defined2())?,
             hangup: signal(SignalKind::hangup())?,
+            has_terminal: io::stdin().is_terminal(),
         })
     }
 
@@ -44,7 +50,8 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => Command::Drain,
             _ = self.interrupt.recv() => Command::Drain,
-            _ = self.hangup.recv() => Command::Drain,
+            _ = self.hangup.recv() => if self.has_terminal { Command::Drain } else { Command::Unsupported },
+            _ = self.user2.recv() => Command::Unsupported,
             _ = self.quit.recv() => Command::DrainWithoutLimit,
             _ = self.user1.recv() => Command::ReopenLogs,
         }

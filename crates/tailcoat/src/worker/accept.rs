@@ -54,7 +54,7 @@ impl Acceptor {
         let evicted = {
             let mut table = self.context.table.borrow_mut();
             let count = table.len().div_ceil(EVICTED_PART);
-            table.evict_idle(count)
+            table.make_room(count)
         };
         if evicted == 0 {
             tokio::time::sleep(RETRY_INTERVAL).await;

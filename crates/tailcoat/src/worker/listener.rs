@@ -13,8 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::net::UnixListener;
+use tokio::net::{TcpStream, UnixListener};
 
 use crate::config::{Config, Listen, Server};
 use crate::connection::Socket;
@@ -67,7 +66,9 @@ pub enum Listener {
 
 /// A listening socket of a worker's runtime.
 pub(super) enum AsyncListener {
-    Tcp(AsyncFd<std::net::TcpListener>),
+    /// As a stream, for that type lets us make the system call ourselves: the runtime's own listener would make each
+    /// accepted connection known to the runtime.
+    Tcp(TcpStream),
     Unix(UnixListener),
 }
 
@@ -174,7 +175,7 @@ impl Listener {
         Ok(match self {
             Self::Tcp(listener) => {
                 listener.set_nonblocking(true)?;
-                AsyncListener::Tcp(AsyncFd::with_interest(listener, Interest::READABLE)?)
+                AsyncListener::Tcp(TcpStream::from_std(OwnedFd::from(listener).into())?)
             }
             Self::Unix(listener) => {
                 listener.set_nonblocking(true)?;
@@ -188,9 +189,7 @@ impl AsyncListener {
     pub(super) async fn accept(&self) -> io::Result<(Socket, Client)> {
         match self {
             Self::Tcp(listener) => {
-                let accept = |listener: &std::net::TcpListener| {
-                    Ok(acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?)
-                };
+                let accept = || Ok(acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?);
                 let (socket, address) = listener.async_io(Interest::READABLE, accept).await?;
                 let address = address.ok_or(Errno::NOTCONN)?.try_into()?;
                 Ok((Socket::New(Some(socket.into())), Client::Ip(address)))
