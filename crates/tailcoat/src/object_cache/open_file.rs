@@ -3,7 +3,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::read::read_bytes;
@@ -161,17 +161,19 @@ impl OpenFile {
 
     /// Brings these bytes into the page cache. Waits for the disk: for the blocking pool only.
     pub fn warm(&self, offset: u64, length: u64) {
-        let mut buffer = vec![0; PROBE_DISTANCE_BYTES as usize];
+        // Sending to where nothing is kept waits for each page, and copies none: that would be time taken from the worker,
+        // which runs on the same core. Whatever goes wrong, the send will meet again and knows what to do about it.
+        let Ok(nowhere) = rustix::fs::open(c"/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) else {
+            return;
+        };
         let end = offset.saturating_add(length).min(self.identity.size);
         let mut position = offset;
         while position < end {
-            let wanted = (end - position).min(PROBE_DISTANCE_BYTES) as usize;
-            match self.read_at(&mut buffer[..wanted], position, ReadWriteFlags::empty()) {
+            let remaining = (end - position) as usize;
+            match rustix::fs::sendfile(&nowhere, &self.fd, Some(&mut position), remaining) {
                 // Shorter than it was: whoever sends it will find out.
                 Ok(0) => return,
-                Ok(count) => position += count as u64,
-                Err(Errno::INTR) => {}
-                // The send will meet the same error, and knows what to do about it.
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return,
             }
         }
@@ -203,5 +205,33 @@ impl OpenFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64, flags: ReadWriteFlags) -> Result<usize, Errno> {
         rustix::io::preadv2(&self.fd, &mut [IoSliceMut::new(buffer)], offset, flags)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{Advice, CWD, Mode, OFlags};
+
+    use super::{FileStatus, OpenFile};
+
+    #[test]
+    fn what_was_cold_is_warm() {
+        // Not in the temporary directory, which may be in memory.
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, vec![b'x'; 3 << 20]).unwrap();
+        let fd = rustix::fs::openat(CWD, &path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        rustix::fs::fsync(&fd).unwrap();
+        rustix::fs::fadvise(&fd, 0, None, Advice::DontNeed).unwrap();
+        let status = FileStatus::of(&fd).unwrap();
+        let file = OpenFile { fd, identity: status.identity, links: status.links };
+        file.warm(1 << 20, 1 << 20);
+        assert!(file.is_resident(1 << 20, 1 << 20));
+        file.warm(0, u64::MAX);
+        assert!(file.is_resident(0, u64::MAX));
+        assert!(file.is_resident(3 << 20, 1) && file.is_resident(0, 0), "nothing to wait for");
+        assert!(file.is_unchanged());
+        std::fs::write(&path, b"other").unwrap();
+        assert!(!file.is_unchanged());
     }
 }

@@ -99,6 +99,11 @@ fn run(plan: WorkerPlan) -> io::Result<()> {
         .enable_time()
         .event_interval(EVENT_INTERVAL)
         .max_blocking_threads(plan.config.server.blocking_threads_max)
+        // Of the pool's threads, for the worker's own was not started by the runtime: what comes from a disk has waited
+        // already, and must not keep back what is in memory. Fails only where a sandbox forbids it.
+        .on_thread_start(|| {
+            let _ = rustix::process::setpriority_process(None, POOL_NICENESS);
+        })
         .build_local(LocalOptions::default())?;
     let result = runtime.block_on(serve(plan, clock));
     // Reads of a disk that hangs are not waited for.
@@ -182,6 +187,9 @@ async fn await_end(context: &Context, mut phase: watch::Receiver<Phase>, accepti
         _ = phase.wait_for(|phase| *phase == Phase::Ended) => {}
     }
 }
+
+/// Niceness of the threads that wait for disks and compress.
+const POOL_NICENESS: i32 = 10;
 
 /// How often a draining worker looks for connections that have become idle.
 const DRAIN_LOOK_INTERVAL: Duration = Duration::from_millis(20);
