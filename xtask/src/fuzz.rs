@@ -83,7 +83,7 @@ fn fuzz(target: &str, triple: &str, seconds: u32) -> Result<(), String> {
     let output = Command::new(Path::new("fuzz/target").join(triple).join("release").join(target))
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-max_len={INPUT_BYTES_MAX}"))
-        .args(["-timeout=5", "-rss_limit_mb=512", "-verbosity=0"])
+        .args(["-timeout=60", "-rss_limit_mb=512", "-verbosity=0"])
         .arg(format!("-artifact_prefix=fuzz/artifacts/{target}-"))
         .args([&found, &format!("fuzz/corpus/{target}")])
         .output()
