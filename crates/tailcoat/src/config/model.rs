@@ -66,7 +66,7 @@ pub enum LogLevel {
 pub struct Limits {
     /// Bytes of a request's head, from its first byte to the empty line.
     pub head_bytes_max: usize,
-    /// Field lines in a head or trailer section.
+    /// Field lines in a head. Trailers, which nobody keeps, are held to `head_bytes_max`.
     pub fields_max: usize,
     /// Bytes of a request target.
     pub target_bytes_max: usize,
