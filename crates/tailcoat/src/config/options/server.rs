@@ -139,7 +139,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         name: "fields-max",
         parameters: &[one("count", Kind::Count { min: 1, max: 10_000 })],
         default: "fields-max 100",
-        doc: "Field lines in a request's head. More are answered with 431. (Trailers are held to `head-bytes-max`.)",
+        doc: "Field lines in a request's head. More are answered with 431. Trailers are held to `head-bytes-max`.",
         example: "fields-max 50",
         known_as: &["LimitRequestFields"],
         set: Set::Limits(|limits, values| limits.fields_max = values.number("count").unwrap_or_default() as usize),
