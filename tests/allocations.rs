@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tailcoat::config::{self, AccessLog, AccessLogFormat, AccessLogTarget, Config, Files, PathPattern, Route, Site};
-use tailcoat::connection::{Clock, Context, H1Connection, Socket};
+use tailcoat::connection::{Clock, Connections, Context, Socket};
 use tailcoat::handler::SharedSite;
 use tailcoat::log::{Client, LogHandle, ServerLog};
 use tailcoat::object_cache::{ObjectStore, WorkerCache};
@@ -77,8 +77,9 @@ fn connect(root: &Path, log_directory: &Path) -> (UnixStream, LogHandle) {
     let (client, server) = UnixStream::pair().unwrap();
     client.set_nonblocking(true).unwrap();
     server.set_nonblocking(true).unwrap();
-    let socket = Socket::Unix(tokio::net::UnixStream::from_std(server).unwrap());
-    tokio::task::spawn_local(H1Connection::new(socket, Client::Unix, 0, context));
+    let connections = Rc::new(Connections::new(context).unwrap());
+    connections.start(Socket::new(server.into()), Client::Unix, 0);
+    tokio::task::spawn_local(connections.run());
     (client, log)
 }
 

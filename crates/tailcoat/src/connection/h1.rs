@@ -1,8 +1,6 @@
 //! A connection that speaks HTTP/1.
 
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll, ready};
 
@@ -20,7 +18,7 @@ use crate::routing::{Answer, ResponseFuture};
 /// connection before the client has read the response (RFC 9112, section 9.6).
 const LINGER_MS: u64 = 2_000;
 
-/// The connection, as a future that is ready when it is closed.
+/// The connection.
 pub struct H1Connection {
     socket: Socket,
     context: Rc<Context>,
@@ -110,6 +108,23 @@ impl H1Connection {
         }
     }
 
+    /// Its place in the table of connections.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Its socket, which is to be waited for when `poll` returned `Pending`.
+    pub fn socket(&mut self) -> &mut Socket {
+        &mut self.socket
+    }
+
+    /// Goes on until something has to be waited for: the socket, or what wakes the task. Ready when the connection is to be
+    /// closed.
+    pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
+        // A peer's error ends its connection, and concerns nobody else.
+        self.drive(task).map(|_| ())
+    }
+
     /// Goes on until something has to be waited for; ready when the connection is to be closed.
     fn drive(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let context = Rc::clone(&self.context);
@@ -160,7 +175,7 @@ impl H1Connection {
         let mut filled = self.kept.len();
         scratch.input[..filled].copy_from_slice(&self.kept);
         if !self.has_unseen_input {
-            match self.socket.poll_read(task, &mut scratch.input[filled..]) {
+            match self.socket.poll_read(&mut scratch.input[filled..]) {
                 Poll::Ready(Ok(0)) => {
                     self.is_closing = true;
                     return Poll::Ready(Ok(()));
@@ -315,7 +330,7 @@ impl H1Connection {
         log: Option<LogId>,
         turn: &mut Turn<'_, '_>,
     ) -> io::Result<()> {
-        let Turn { context, task, output, now } = turn;
+        let Turn { context, output, now, .. } = turn;
         let persistence = self.persistence(&incoming, context);
         let manner = Manner {
             date: &context.clock.date(*now),
@@ -325,7 +340,7 @@ impl H1Connection {
         };
         let (status, content_bytes) = output.write_response(response, manner);
         if !output.tail.is_empty()
-            && let Some(transmission) = send_now(&mut self.socket, task, output)?
+            && let Some(transmission) = send_now(&mut self.socket, output)?
         {
             let exchange =
                 log.map(|log| Exchange { request: OwnedRequest::new(&incoming.routed), log, status, content_bytes });
@@ -383,7 +398,7 @@ impl H1Connection {
         if turn.output.is_empty() {
             return Ok(());
         }
-        if let Some(transmission) = send_now(&mut self.socket, turn.task, turn.output)? {
+        if let Some(transmission) = send_now(&mut self.socket, turn.output)? {
             self.begin_sending(transmission, None, turn.now);
         }
         Ok(())
@@ -436,7 +451,7 @@ impl H1Connection {
             table.enter(self.slot, Stage::Linger, Some(deadline_ms), task.waker());
         }
         let input = &mut context.scratch.borrow_mut().input;
-        while ready!(self.socket.poll_read(task, input))? > 0 {}
+        while ready!(self.socket.poll_read(input))? > 0 {}
         Poll::Ready(Ok(()))
     }
 
@@ -490,16 +505,6 @@ fn route<'a>(
     };
     let host = host.map_or(&b""[..], |host| host.lower_case(host_buffer));
     Ok(Routed { request, path, query: target.query, host, has_next: false, now })
-}
-
-impl Future for H1Connection {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<()> {
-        let this = self.get_mut();
-        // A peer's error ends its connection, and concerns nobody else.
-        this.drive(task).map(|_| ())
-    }
 }
 
 impl Drop for H1Connection {

@@ -4,6 +4,7 @@
 //! keeps bytes of its own only while a request is incomplete or a response is stuck.
 
 mod clock;
+mod connections;
 mod h1;
 mod output;
 mod socket;
@@ -14,7 +15,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 pub use clock::Clock;
-pub use h1::H1Connection;
+pub use connections::Connections;
+use h1::H1Connection;
 pub use socket::Socket;
 pub use table::{ConnectionTable, SWEEPS_A_ROUND, Stage, Verdict};
 use wire::h1::{BodyLimits, HeadLimits, InputLimits};

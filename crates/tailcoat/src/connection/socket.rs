@@ -1,120 +1,169 @@
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::Poll;
 
-use rustix::net::{RecvFlags, SendFlags};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
-/// A connection's socket.
+/// A connection's non-blocking socket, TCP or unix, and what is known of its readiness.
+///
+/// Whoever polls the connection makes the socket known to the worker's epoll instance when it has to be waited for, and
+/// tells it what epoll says. Most connections that end with their first answer never come to that.
 #[derive(Debug)]
-pub enum Socket {
-    /// TCP
-    Tcp(TcpStream),
-    /// A unix socket.
-    Unix(UnixStream),
-    /// TCP, just accepted (and non-blocking), and not yet known to the runtime: mostly the first request is already there,
-    /// and if the connection ends with its answer, making it known would have been two system calls and a wake-up for
-    /// nothing. `None` only while it is made known.
-    New(Option<std::net::TcpStream>),
+pub struct Socket {
+    fd: OwnedFd,
+    /// Reading may succeed. Edge-triggered: once it is false, epoll says when it is true again.
+    is_readable: bool,
+    /// The same for writing.
+    is_writable: bool,
+    /// The peer has ended its side, or the connection is broken: no edge will follow, so that reading always succeeds.
+    is_ended: bool,
+    /// What epoll watches it for; nothing: it is not known to it.
+    watched: EventFlags,
 }
 
-/// Passes a call on to whichever socket of the runtime it is.
-macro_rules! either {
-    ($socket:expr, $stream:ident => $call:expr) => {
-        match $socket {
-            Socket::Tcp($stream) => $call,
-            Socket::Unix($stream) => $call,
-            Socket::New(_) => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
-        }
-    };
-}
+/// What is watched from the first wait on.
+const READ_EVENTS: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
 impl Socket {
+    /// A socket that was just accepted. It has to be non-blocking.
+    pub fn new(fd: OwnedFd) -> Self {
+        Self { fd, is_readable: true, is_writable: true, is_ended: false, watched: EventFlags::empty() }
+    }
+
     /// Reads what has come into `buffer`; 0 is the end.
-    pub fn poll_read(&mut self, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        if let Some(result) = self.call_new(|socket| Ok(rustix::net::recv(socket, &mut *buffer, RecvFlags::empty())?.0))
-        {
-            return Poll::Ready(result);
+    pub fn poll_read(&mut self, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        if !self.is_readable {
+            return Poll::Pending;
         }
-        let mut buffer = ReadBuf::new(buffer);
-        ready!(either!(self, stream => Pin::new(stream).poll_read(task, &mut buffer)))?;
-        Poll::Ready(Ok(buffer.filled().len()))
+        match rustix::net::recv(&self.fd, &mut *buffer, RecvFlags::empty()) {
+            Ok((_, count)) => {
+                // There is no more for now, unless it came since; of that epoll tells, also when it is asked only then.
+                self.is_readable = count == buffer.len() || count == 0 || self.is_ended;
+                Poll::Ready(Ok(count))
+            }
+            Err(Errno::AGAIN) => {
+                self.is_readable = false;
+                self.is_ended = false;
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
     }
 
     /// Sends what the kernel takes of `bytes`.
-    pub fn poll_write(&mut self, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if let Some(result) = self.call_new(|socket| Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?)) {
-            return Poll::Ready(result);
-        }
-        either!(self, stream => Pin::new(stream).poll_write(task, bytes))
+    pub fn poll_write(&mut self, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_call(|socket| rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))
     }
 
     /// Sends what the kernel takes of several pieces.
-    pub fn poll_write_vectored(&mut self, task: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        if let Some(result) = self.call_new(|socket| Ok(rustix::io::writev(socket, pieces)?)) {
-            return Poll::Ready(result);
-        }
-        either!(self, stream => Pin::new(stream).poll_write_vectored(task, pieces))
+    pub fn poll_write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let mut no_control = SendAncillaryBuffer::default();
+        self.poll_call(|socket| rustix::net::sendmsg(socket, pieces, &mut no_control, SendFlags::NOSIGNAL))
     }
 
     /// Sends what the kernel takes of `bytes`, and lets it wait for what comes after them, so that a head and the
     /// beginning of a file share a segment.
-    pub fn poll_write_more(&mut self, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_call(task, |socket| Ok(rustix::net::send(socket, bytes, SendFlags::MORE | SendFlags::NOSIGNAL)?))
+    pub fn poll_write_more(&mut self, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_call(|socket| rustix::net::send(socket, bytes, SendFlags::MORE | SendFlags::NOSIGNAL))
     }
 
     /// Sends what the kernel takes of a part of a file. 0 is the end of the file.
-    pub fn poll_send_file(
-        &mut self,
-        task: &mut Context<'_>,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        length: usize,
-    ) -> Poll<io::Result<usize>> {
-        self.poll_call(task, |socket| Ok(rustix::fs::sendfile(socket, file, Some(&mut { offset }), length)?))
+    pub fn poll_send_file(&mut self, file: BorrowedFd<'_>, offset: u64, length: usize) -> Poll<io::Result<usize>> {
+        self.poll_call(|socket| rustix::fs::sendfile(socket, file, Some(&mut { offset }), length))
     }
 
     /// Ends the sending side, so that the client sees the end of the last response.
     pub fn shutdown_write(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => Ok(rustix::net::shutdown(stream, rustix::net::Shutdown::Write)?),
-            Self::Unix(stream) => Ok(rustix::net::shutdown(stream, rustix::net::Shutdown::Write)?),
-            Self::New(stream) => stream.as_ref().map_or(Ok(()), |stream| stream.shutdown(std::net::Shutdown::Write)),
-        }
+        Ok(rustix::net::shutdown(&self.fd, Shutdown::Write)?)
     }
 
-    /// Makes a system call on a socket that is still new. `None` if it isn't, or no longer because it has to be waited for.
-    fn call_new(&mut self, call: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>) -> Option<io::Result<usize>> {
-        let Self::New(stream) = self else { return None };
-        match call(stream.as_ref()?.as_fd()) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => match TcpStream::from_std(stream.take()?) {
-                Ok(stream) => {
-                    *self = Self::Tcp(stream);
-                    None
-                }
-                Err(error) => Some(Err(error)),
-            },
-            result => Some(result),
-        }
+    /// What epoll is to watch it for and does not yet, now that it has to be waited for: events, and whether they are to
+    /// be added, for it is unknown, or modified.
+    pub(super) fn unwatched(&mut self) -> Option<(EventFlags, bool)> {
+        let wanted = if self.is_writable { READ_EVENTS | self.watched } else { READ_EVENTS | EventFlags::OUT };
+        let is_new = self.watched.is_empty();
+        (wanted != std::mem::replace(&mut self.watched, wanted)).then_some((wanted, is_new))
+    }
+
+    /// Takes note of what epoll says.
+    pub(super) fn on_events(&mut self, events: EventFlags) {
+        let is_broken = events.intersects(EventFlags::ERR | EventFlags::HUP);
+        self.is_ended |= is_broken || events.contains(EventFlags::RDHUP);
+        self.is_readable |= self.is_ended || events.contains(EventFlags::IN);
+        self.is_writable |= is_broken || events.contains(EventFlags::OUT);
     }
 
     /// Makes a system call that would block when the socket takes nothing.
-    fn poll_call(
-        &mut self,
-        task: &mut Context<'_>,
-        mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        if let Some(result) = self.call_new(&mut call) {
-            return Poll::Ready(result);
+    fn poll_call(&mut self, call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>) -> Poll<io::Result<usize>> {
+        if !self.is_writable {
+            return Poll::Pending;
         }
-        loop {
-            ready!(either!(self, stream => stream.poll_write_ready(task)))?;
-            match either!(self, stream => stream.try_io(Interest::WRITABLE, || call(stream.as_fd()))) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return Poll::Ready(result),
+        match call(self.fd.as_fd()) {
+            Err(Errno::AGAIN) => {
+                self.is_writable = false;
+                Poll::Pending
             }
+            result => Poll::Ready(result.map_err(io::Error::from)),
         }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn pair() -> (UnixStream, Socket) {
+        let (client, server) = UnixStream::pair().unwrap();
+        server.set_nonblocking(true).unwrap();
+        (client, Socket::new(server.into()))
+    }
+
+    fn read(socket: &mut Socket) -> Option<usize> {
+        match socket.poll_read(&mut [0; 8]) {
+            Poll::Ready(count) => Some(count.unwrap()),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn reading_waits_for_an_event_once_there_is_nothing_left() {
+        let (mut client, mut socket) = pair();
+        client.write_all(b"123456789").unwrap();
+        assert_eq!([read(&mut socket), read(&mut socket), read(&mut socket)], [Some(8), Some(1), None]);
+        client.write_all(b"1").unwrap();
+        assert_eq!(read(&mut socket), None, "of what came since, only epoll tells");
+        socket.on_events(EventFlags::IN);
+        assert_eq!(read(&mut socket), Some(1));
+        // An error that another call has met already.
+        socket.on_events(EventFlags::ERR);
+        assert_eq!([read(&mut socket), read(&mut socket)], [None, None]);
+        client.write_all(b"1").unwrap();
+        drop(client);
+        socket.on_events(EventFlags::IN | EventFlags::RDHUP);
+        assert_eq!([read(&mut socket), read(&mut socket), read(&mut socket)], [Some(1), Some(0), Some(0)]);
+    }
+
+    #[test]
+    fn writing_is_watched_for_from_when_it_is_stuck() {
+        let (mut client, mut socket) = pair();
+        assert_eq!(socket.unwatched(), Some((READ_EVENTS, true)));
+        assert_eq!(socket.unwatched(), None);
+        while socket.poll_write(&[0; 4096]).is_ready() {}
+        assert_eq!(socket.unwatched(), Some((READ_EVENTS | EventFlags::OUT, false)));
+        client.read_exact(&mut [0; 4096]).unwrap();
+        assert!(socket.poll_write(&[0]).is_pending(), "only epoll tells that it takes more");
+        socket.on_events(EventFlags::OUT);
+        assert_eq!(socket.unwatched(), None);
     }
 }

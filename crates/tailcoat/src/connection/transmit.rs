@@ -46,11 +46,11 @@ pub struct Transmission {
 
 /// Sends `output`. If the socket doesn't take all of it at once, or a file has to be sent, what remains comes back as a
 /// transmission, and `output` is empty.
-pub fn send_now(socket: &mut Socket, task: &mut Task<'_>, output: &mut Output) -> io::Result<Option<Transmission>> {
+pub fn send_now(socket: &mut Socket, output: &mut Output) -> io::Result<Option<Transmission>> {
     let mut sent = 0;
     let has_file = output.tail.iter().any(|segment| matches!(segment, Segment::File { .. }));
     while !has_file && !output.is_empty() {
-        match poll_write_memory(socket, task, &output.bytes[sent..], &output.tail) {
+        match poll_write_memory(socket, &output.bytes[sent..], &output.tail) {
             Poll::Ready(count) => {
                 let mut count = count?;
                 let from_bytes = count.min(output.bytes.len() - sent);
@@ -102,8 +102,8 @@ impl Transmission {
             let count = match self.tail.front() {
                 None if bytes.is_empty() => return Poll::Ready(Ok(())),
                 Some(Segment::File { .. }) if bytes.is_empty() => ready!(self.poll_send_file(socket, task))?,
-                Some(Segment::File { .. }) => ready!(socket.poll_write_more(task, bytes))?,
-                _ => ready!(poll_write_memory(socket, task, bytes, &self.tail))?,
+                Some(Segment::File { .. }) => ready!(socket.poll_write_more(bytes))?,
+                _ => ready!(poll_write_memory(socket, bytes, &self.tail))?,
             };
             self.total_sent += count as u64;
             let from_bytes = count.min(self.bytes.len() - self.bytes_sent);
@@ -127,10 +127,10 @@ impl Transmission {
         // complete is of one version.
         if length <= LAST_PIECE_BYTES || file.is_volatile(file_time_now_ns()) {
             let is_last = length <= COPY_CHUNK_BYTES;
-            return poll_send_copy(socket, task, &file, offset, length, is_last);
+            return poll_send_copy(socket, &file, offset, length, is_last);
         }
         let chunk = (length - LAST_PIECE_BYTES).min(known_bytes(&self.resident, offset));
-        match ready!(socket.poll_send_file(task, file.fd.as_fd(), offset, chunk as usize))? {
+        match ready!(socket.poll_send_file(file.fd.as_fd(), offset, chunk as usize))? {
             0 => Poll::Ready(Err(changed())),
             count => Poll::Ready(Ok(count)),
         }
@@ -167,7 +167,6 @@ fn known_bytes(resident: &Range<u64>, offset: u64) -> u64 {
 
 fn poll_send_copy(
     socket: &mut Socket,
-    task: &mut Task<'_>,
     file: &OpenFile,
     offset: u64,
     length: u64,
@@ -178,7 +177,7 @@ fn poll_send_copy(
     if is_last && !file.is_unchanged() {
         return Poll::Ready(Err(changed()));
     }
-    socket.poll_write(task, &buffer)
+    socket.poll_write(&buffer)
 }
 
 fn changed() -> io::Error {
@@ -186,18 +185,11 @@ fn changed() -> io::Error {
 }
 
 /// Sends `bytes` and, if it is in memory, the segment behind them.
-fn poll_write_memory(
-    socket: &mut Socket,
-    task: &mut Task<'_>,
-    bytes: &[u8],
-    tail: &VecDeque<Segment>,
-) -> Poll<io::Result<usize>> {
+fn poll_write_memory(socket: &mut Socket, bytes: &[u8], tail: &VecDeque<Segment>) -> Poll<io::Result<usize>> {
     match tail.front() {
-        Some(Segment::Bytes(content)) if bytes.is_empty() => socket.poll_write(task, content),
-        Some(Segment::Bytes(content)) => {
-            socket.poll_write_vectored(task, &[IoSlice::new(bytes), IoSlice::new(content)])
-        }
-        _ => socket.poll_write(task, bytes),
+        Some(Segment::Bytes(content)) if bytes.is_empty() => socket.poll_write(content),
+        Some(Segment::Bytes(content)) => socket.poll_write_vectored(&[IoSlice::new(bytes), IoSlice::new(content)]),
+        _ => socket.poll_write(bytes),
     }
 }
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use tokio::sync::Notify;
 
 use super::listener::AsyncListener;
-use crate::connection::{Context, H1Connection};
+use crate::connection::{Connections, Context};
 
 /// The part of the connections that is closed at once when room is needed, so that finding the longest idle (a look at
 /// all) is done seldom.
@@ -20,6 +20,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Accepts the connections of one listener.
 pub(super) struct Acceptor {
     pub(super) context: Rc<Context>,
+    pub(super) connections: Rc<Connections>,
     /// The listener's number in the plan.
     pub(super) number: u16,
     pub(super) connections_max: usize,
@@ -38,8 +39,7 @@ impl Acceptor {
                         self.make_room().await;
                     }
                     self.busy.notify_one();
-                    let context = Rc::clone(&self.context);
-                    tokio::task::spawn_local(H1Connection::new(socket, client, self.number, context));
+                    self.connections.start(socket, client, self.number);
                 }
                 // The connection was gone before it was accepted, or the network says that it will not come about.
                 Err(error) if is_of_one_connection(&error) => {}

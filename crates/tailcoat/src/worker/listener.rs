@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 use tokio::io::Interest;
-use tokio::net::{TcpStream, UnixListener};
+use tokio::net::TcpStream;
 
 use crate::config::{Config, Listen, Server};
 use crate::connection::Socket;
@@ -65,11 +65,11 @@ pub enum Listener {
 }
 
 /// A listening socket of a worker's runtime.
-pub(super) enum AsyncListener {
-    /// As a stream, for that type lets us make the system call ourselves: the runtime's own listener would make each
-    /// accepted connection known to the runtime.
-    Tcp(TcpStream),
-    Unix(UnixListener),
+pub(super) struct AsyncListener {
+    /// As a stream, for that type of the runtime takes any descriptor and lets us make the system call: the runtime's own
+    /// listeners would make each accepted connection known to the runtime.
+    socket: TcpStream,
+    is_unix: bool,
 }
 
 /// Opens a listener for each of `workers` workers. TCP listeners have a socket each, among which the kernel shares out the
@@ -172,33 +172,24 @@ impl Listener {
     }
 
     pub(super) fn into_async(self) -> io::Result<AsyncListener> {
-        Ok(match self {
-            Self::Tcp(listener) => {
-                listener.set_nonblocking(true)?;
-                AsyncListener::Tcp(TcpStream::from_std(OwnedFd::from(listener).into())?)
-            }
-            Self::Unix(listener) => {
-                listener.set_nonblocking(true)?;
-                AsyncListener::Unix(UnixListener::from_std(listener)?)
-            }
-        })
+        let (socket, is_unix) = match self {
+            Self::Tcp(listener) => (OwnedFd::from(listener), false),
+            Self::Unix(listener) => (OwnedFd::from(listener), true),
+        };
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(AsyncListener { socket: TcpStream::from_std(socket.into())?, is_unix })
     }
 }
 
 impl AsyncListener {
     pub(super) async fn accept(&self) -> io::Result<(Socket, Client)> {
-        match self {
-            Self::Tcp(listener) => {
-                let accept = || Ok(acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?);
-                let (socket, address) = listener.async_io(Interest::READABLE, accept).await?;
-                let address = address.ok_or(Errno::NOTCONN)?.try_into()?;
-                Ok((Socket::New(Some(socket.into())), Client::Ip(address)))
-            }
-            Self::Unix(listener) => {
-                let (stream, _) = listener.accept().await?;
-                Ok((Socket::Unix(stream), Client::Unix))
-            }
-        }
+        let accept = || Ok(acceptfrom_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?);
+        let (socket, address) = self.socket.async_io(Interest::READABLE, accept).await?;
+        let client = match address {
+            _ if self.is_unix => Client::Unix,
+            address => Client::Ip(address.ok_or(Errno::NOTCONN)?.try_into()?),
+        };
+        Ok((Socket::new(socket), client))
     }
 }
 

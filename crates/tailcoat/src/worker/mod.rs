@@ -19,7 +19,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle as TaskHandle;
 
 use crate::config::Config;
-use crate::connection::{Clock, Context, SWEEPS_A_ROUND};
+use crate::connection::{Clock, Connections, Context, SWEEPS_A_ROUND};
 use crate::handler::SharedSite;
 use crate::log::{LogId, Recorder};
 use crate::object_cache::{ObjectStore, WorkerCache};
@@ -120,6 +120,7 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
         plan.recorder,
         clock,
     ));
+    let connections = Rc::new(Connections::new(Rc::clone(&context))?);
     let busy = Rc::new(Notify::new());
     let accepting = plan
         .listeners
@@ -127,6 +128,7 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
         .map(|(number, listener)| {
             let acceptor = accept::Acceptor {
                 context: Rc::clone(&context),
+                connections: Rc::clone(&connections),
                 number,
                 connections_max: plan.connections_max,
                 busy: Rc::clone(&busy),
@@ -134,6 +136,7 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
             Ok(tokio::task::spawn_local(acceptor.run(listener.into_async()?)))
         })
         .collect::<io::Result<Vec<_>>>()?;
+    tokio::task::spawn_local(connections.run());
     tokio::task::spawn_local(keep_time(Rc::clone(&context), cache, busy));
     await_end(&context, plan.phase, accepting).await;
     Ok(())

@@ -1,0 +1,203 @@
+//! The open connections of a worker, and the task that polls them.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context as Task, Poll, Wake, Waker, ready};
+
+use rustix::event::epoll;
+use rustix::time::Timespec;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::{Context, H1Connection, Socket};
+use crate::log::Client;
+
+/// Connections that are polled before the runtime has its turn.
+const EVENTS_A_TURN_MAX: usize = 256;
+
+/// The connections of a worker.
+///
+/// They have an epoll instance of their own, which the runtime watches like any socket, and are polled by one task. As
+/// tasks and sockets of the runtime each would take some 500 bytes more, and for a small response a tenth of the user
+/// time. They are futures all the same: whatever else of the runtime they wait for wakes them.
+pub struct Connections {
+    context: Rc<Context>,
+    /// As a stream, for that type of the runtime takes any descriptor and lets us make the system call.
+    epoll: TcpStream,
+    /// By their numbers in the table of connections.
+    places: RefCell<Vec<Place>>,
+    woken: Arc<Woken>,
+}
+
+struct Place {
+    connection: Option<Box<H1Connection>>,
+    /// Wakes whichever connection is in this place.
+    waker: Waker,
+}
+
+/// Connections that something else than their socket has woken.
+#[derive(Default)]
+struct Woken {
+    state: Mutex<WokenState>,
+}
+
+#[derive(Default)]
+struct WokenState {
+    slots: Vec<u32>,
+    /// The task that polls them, while it sleeps.
+    sleeper: Option<Waker>,
+}
+
+struct PlaceWaker {
+    woken: Arc<Woken>,
+    slot: u32,
+}
+
+impl Connections {
+    /// None yet. To be called within the worker's runtime.
+    ///
+    /// # Errors
+    /// Out of descriptors or memory.
+    pub fn new(context: Rc<Context>) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        // Waiting on it never blocks, as it is done here, but the runtime wants to be sure.
+        rustix::io::ioctl_fionbio(&epoll, true)?;
+        let epoll = TcpStream::from_std(epoll.into())?;
+        Ok(Self { context, epoll, places: RefCell::default(), woken: Arc::default() })
+    }
+
+    /// Takes over a connection that was accepted from a listener, and does for it what can be done at once.
+    pub fn start(&self, socket: Socket, client: Client, listener: u16) {
+        let connection = H1Connection::new(socket, client, listener, Rc::clone(&self.context));
+        let slot = connection.slot();
+        let places = &mut *self.places.borrow_mut();
+        while places.len() <= slot as usize {
+            places.push(Place::new(places.len() as u32, &self.woken));
+        }
+        let place = &mut places[slot as usize];
+        place.connection = Some(Box::new(connection));
+        place.poll(self);
+    }
+
+    /// Polls connections whenever there is something to do for them, for ever.
+    pub async fn run(self: Rc<Self>) {
+        let mut events = Vec::with_capacity(EVENTS_A_TURN_MAX);
+        let mut slots = Vec::new();
+        loop {
+            events.clear();
+            // Fails only if interrupted; then the next look finds the events.
+            let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&Timespec::default()));
+            self.on_events(&events);
+            let has_more = events.len() == events.capacity();
+            if !has_more {
+                // The runtime is to wait for an edge. What has come since the look above is one.
+                let _ = self.epoll.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+            }
+            self.poll_woken(&mut slots);
+            if has_more || self.woken.is_any() {
+                // The runtime looks at its sockets and timers, and comes back.
+                tokio::task::yield_now().await;
+            } else {
+                poll_fn(|task| self.poll_wait(task)).await;
+            }
+        }
+    }
+
+    fn on_events(&self, events: &[epoll::Event]) {
+        let places = &mut *self.places.borrow_mut();
+        for event in events {
+            let slot = event.data.u64() as usize;
+            if let Some(place) = places.get_mut(slot)
+                && let Some(connection) = &mut place.connection
+            {
+                connection.socket().on_events(event.flags);
+                place.poll(self);
+            }
+        }
+    }
+
+    fn poll_woken(&self, slots: &mut Vec<u32>) {
+        std::mem::swap(slots, &mut self.woken.state().slots);
+        let places = &mut *self.places.borrow_mut();
+        for slot in slots.drain(..) {
+            places[slot as usize].poll(self);
+        }
+    }
+
+    /// Waits for something to do.
+    fn poll_wait(&self, task: &mut Task<'_>) -> Poll<()> {
+        {
+            let state = &mut *self.woken.state();
+            if !state.slots.is_empty() {
+                return Poll::Ready(());
+            }
+            state.sleeper = Some(task.waker().clone());
+        }
+        // An error would be the end of the runtime.
+        let _ = ready!(self.epoll.poll_read_ready(task));
+        self.woken.state().sleeper = None;
+        Poll::Ready(())
+    }
+
+    /// Has the socket waited for, if it isn't already.
+    fn watch(&self, slot: u32, socket: &mut Socket) -> io::Result<()> {
+        let Some((events, is_new)) = socket.unwatched() else { return Ok(()) };
+        let data = epoll::EventData::new_u64(slot.into());
+        let change = if is_new { epoll::add } else { epoll::modify };
+        Ok(change(self.epoll.as_fd(), socket.as_fd(), data, events)?)
+    }
+}
+
+impl Place {
+    fn new(slot: u32, woken: &Arc<Woken>) -> Self {
+        let waker = PlaceWaker { woken: Arc::clone(woken), slot };
+        Self { connection: None, waker: Arc::new(waker).into() }
+    }
+
+    /// Lets the connection go on as far as it can, and ends it if it is done, fails or panics.
+    fn poll(&mut self, connections: &Connections) {
+        let Some(connection) = &mut self.connection else { return };
+        let task = &mut Task::from_waker(&self.waker);
+        let polled = catch_unwind(AssertUnwindSafe(|| connection.poll(task)));
+        let is_open =
+            matches!(polled, Ok(Poll::Pending)) && connections.watch(connection.slot(), connection.socket()).is_ok();
+        if !is_open {
+            self.connection = None;
+        }
+    }
+}
+
+impl Woken {
+    fn state(&self) -> MutexGuard<'_, WokenState> {
+        // Nothing that is done under the lock can leave the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_any(&self) -> bool {
+        !self.state().slots.is_empty()
+    }
+}
+
+impl Wake for PlaceWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let sleeper = {
+            let state = &mut *self.woken.state();
+            if state.slots.last() != Some(&self.slot) {
+                state.slots.push(self.slot);
+            }
+            state.sleeper.take()
+        };
+        if let Some(sleeper) = sleeper {
+            sleeper.wake();
+        }
+    }
+}
