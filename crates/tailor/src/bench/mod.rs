@@ -43,12 +43,17 @@ pub fn run(options: &Options) -> Result<End, String> {
 /// Runs a plan to its end.
 fn measure(options: &Options, plan: engine::Plan, stop: &Arc<AtomicBool>) -> Result<BenchReport, String> {
     let limits = limits::Before::read(&plan);
-    let watched = options.watch.map(report::observe::Observed::Process);
+    let watched = match options.watch_group.as_slice() {
+        [] => options.watch.map(report::observe::Observed::Process),
+        directories => Some(report::observe::Observed::group(directories)),
+    };
     let mut builder = report::Builder::new(options, &plan, watched);
     let mut progress = Progress::new(options);
     let mut outputs = report::Streams::open(options)?;
     let mut running =
         engine::start(plan.clone(), Arc::clone(stop)).map_err(|error| format!("can't start the load: {error}"))?;
+    running.wait_for_counting();
+    builder.begin();
     while let Some(interval) = running.next_interval() {
         let interval = builder.add(&interval, &mut outputs)?;
         progress.show(&interval);

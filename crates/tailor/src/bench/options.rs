@@ -152,6 +152,17 @@ pub struct Options {
     /// Record processor time and memory of this process and its children: the server's, if it runs here.
     #[arg(long, value_name = "PID", help_heading = "Output")]
     pub watch: Option<u32>,
+    /// Record processor time and memory of this control group: its directory, or with version 1 those of cpuacct and
+    /// memory.
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        value_delimiter = ',',
+        num_args = 1,
+        conflicts_with = "watch",
+        help_heading = "Output"
+    )]
+    pub watch_group: Vec<PathBuf>,
 }
 
 /// How the requests of an open loop are spaced.

@@ -62,6 +62,7 @@ pub(super) fn make(options: &Options) -> Result<Plan, String> {
         line: options.line,
         abort: (options.abort > 0.0).then_some(Abort { share: options.abort, after_bytes: options.abort_after }),
         sources: options.source.clone(),
+        is_tallied: false,
     })
 }
 
@@ -212,7 +213,12 @@ fn check(options: &Options) -> Result<Check, String> {
 
 fn persistence(options: &Options) -> Persistence {
     let (low, high) = options.requests_per_connection.unwrap_or((u32::MAX, u32::MAX));
-    Persistence { keep_alive_share: options.keep_alive, http10_share: options.http10, requests: low..=high }
+    Persistence {
+        keep_alive_share: options.keep_alive,
+        http10_share: options.http10,
+        http10_single_share: options.http10,
+        requests: low..=high,
+    }
 }
 
 fn check_processors(options: &Options) -> Result<(), String> {

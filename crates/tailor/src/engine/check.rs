@@ -7,6 +7,7 @@ use aws_lc_rs::digest;
 use wire::h1::ResponseHead;
 
 use super::failure::FailureClass;
+use super::pieces::{Cursor, Pieces};
 
 /// Bodies up to this length are kept as reference once their hash was found right, so that the others are compared byte
 /// by byte, which costs less; longer ones are hashed each time.
@@ -35,6 +36,8 @@ pub struct BodyCheck {
     hash: OnceLock<Sha256>,
     /// The content itself, once known.
     reference: OnceLock<Box<[u8]>>,
+    /// The content in pieces, instead of both.
+    pieces: Option<Pieces>,
 }
 
 impl Check {
@@ -79,12 +82,17 @@ impl BodyCheck {
 
     /// The content must have this hash.
     pub fn hash(hash: Sha256) -> Self {
-        Self { hash: OnceLock::from(hash), reference: OnceLock::new() }
+        Self { hash: OnceLock::from(hash), ..Self::default() }
     }
 
     /// The content must be this.
     pub fn bytes(bytes: impl Into<Box<[u8]>>) -> Self {
-        Self { hash: OnceLock::new(), reference: OnceLock::from(bytes.into()) }
+        Self { reference: OnceLock::from(bytes.into()), ..Self::default() }
+    }
+
+    /// The content must be these pieces.
+    pub fn pieces(pieces: Pieces) -> Self {
+        Self { pieces: Some(pieces), ..Self::default() }
     }
 
     /// The content must be that of a file.
@@ -104,6 +112,8 @@ pub(crate) enum BodyJudge {
     Unchecked,
     /// Compared with the reference; so many bytes were right.
     Comparing(u64),
+    /// Compared with pieces.
+    Matching(Cursor),
     /// Other than the reference.
     Wrong,
     /// Hashed.
@@ -126,6 +136,7 @@ impl BodyJudge {
     pub(crate) fn new(check: Option<&BodyCheck>) -> Self {
         match check {
             None => Self::Unchecked,
+            Some(check) if check.pieces.is_some() => Self::Matching(Cursor::default()),
             Some(check) if check.reference.get().is_some() => Self::Comparing(0),
             Some(_) => Self::Hashing(Box::new(Hashing {
                 context: digest::Context::new(&digest::SHA256),
@@ -143,6 +154,12 @@ impl BodyJudge {
                 let from = usize::try_from(*right_bytes).unwrap_or(usize::MAX);
                 *right_bytes += piece.len() as u64;
                 if !reference.get(from..).is_some_and(|rest| rest.starts_with(piece)) {
+                    *self = Self::Wrong;
+                }
+            }
+            Self::Matching(cursor) => {
+                let pieces = check.and_then(|check| check.pieces.as_ref());
+                if !pieces.is_some_and(|pieces| pieces.advance(cursor, piece)) {
                     *self = Self::Wrong;
                 }
             }
@@ -168,6 +185,7 @@ impl BodyJudge {
             Self::Comparing(right_bytes) => {
                 check.reference.get().is_some_and(|reference| reference.len() as u64 == right_bytes)
             }
+            Self::Matching(cursor) => check.pieces.as_ref().is_some_and(|pieces| pieces.is_end(cursor)),
             Self::Hashing(hashing) => {
                 let Hashing { context, kept } = *hashing;
                 let digest = context.finish();
@@ -202,6 +220,7 @@ pub fn parse_sha256(text: &str) -> Option<Sha256> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::pieces::Piece;
 
     fn judge(check: &BodyCheck, pieces: &[&[u8]]) -> Option<FailureClass> {
         let mut judge = BodyJudge::new(Some(check));
@@ -217,6 +236,7 @@ mod tests {
         let wrong = Some(FailureClass::Body);
         for make in [
             || BodyCheck::bytes(*b"abc"),
+            || BodyCheck::pieces(Pieces::new([b"ab", &b"c"[..]].map(|piece| Piece::Own(piece.into())))),
             || BodyCheck::hash(parse_sha256(HASH).unwrap()),
             || {
                 let check = BodyCheck::same();

@@ -67,6 +67,8 @@ pub struct LineUsage {
     pub bytes: u64,
     /// Time in which a request was under way, from when it was sent.
     pub busy: Nanos,
+    /// Bytes received, whatever became of them.
+    pub received_bytes: u64,
 }
 
 /// What a connection awaits.
@@ -215,7 +217,8 @@ impl Connection {
         let persistence = &shared.plan.persistence;
         let is_kept_alive = persistence.keep_alive_share >= 1.0 || shared.rng.f64() < persistence.keep_alive_share;
         self.requests_left = if is_kept_alive { shared.rng.u32(persistence.requests.clone()) } else { 1 };
-        let is_http10 = persistence.http10_share > 0.0 && shared.rng.f64() < persistence.http10_share;
+        let http10_share = if is_kept_alive { persistence.http10_share } else { persistence.http10_single_share };
+        let is_http10 = http10_share > 0.0 && shared.rng.f64() < http10_share;
         self.version = if is_http10 { Version::Http10 } else { Version::Http11 };
     }
 
@@ -262,6 +265,9 @@ impl Connection {
         while self.in_flight.len() < shared.plan.pipeline && self.requests_left > 0 {
             let Some(due) = self.claimed.take().or_else(|| shared.claim(now)) else { break };
             let request = shared.workload.next(&mut shared.rng);
+            if let Some(tally) = shared.tallies.get_mut(request as usize) {
+                tally.sent += 1;
+            }
             self.requests_left -= 1;
             let form = Form { version: self.version, is_last: self.requests_left == 0 };
             shared.output.extend_from_slice(shared.requests[request as usize].encoded(form));
@@ -398,6 +404,7 @@ impl Connection {
                         }
                     }
                     shared.record.bytes_received += received_bytes as u64;
+                    self.usage.received_bytes += received_bytes as u64;
                     self.feed(&input[..received_bytes], shared, now);
                 }
                 Err(Errno::AGAIN) => {
@@ -539,6 +546,9 @@ impl Connection {
             Some(class) => record.fail(class),
             None => {
                 record.served += 1;
+                if let Some(tally) = shared.tallies.get_mut(exchange.request as usize) {
+                    tally.served += 1;
+                }
                 record.latency.saturating_record(now.saturating_sub(exchange.due));
                 if shared.arrivals.is_open() {
                     record.service.saturating_record(now - exchange.sent);

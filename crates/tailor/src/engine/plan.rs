@@ -53,6 +53,8 @@ pub struct Plan {
     /// Source addresses to connect from, in turn. Without any, loopback targets get further loopback addresses when the
     /// ports of the first run short.
     pub sources: Vec<IpAddr>,
+    /// Count for each request of the workload how often it was sent and served, the warm-up included.
+    pub is_tallied: bool,
 }
 
 /// Where to connect.
@@ -69,15 +71,17 @@ pub enum Address {
 pub struct Persistence {
     /// The share of connections that are kept alive, from 0 to 1; the others are for one request each.
     pub keep_alive_share: f64,
-    /// The share of connections that speak HTTP/1.0.
+    /// The share of connections that speak HTTP/1.0, of those that are kept alive.
     pub http10_share: f64,
+    /// The share of connections that speak HTTP/1.0, of those for one request.
+    pub http10_single_share: f64,
     /// Requests on a connection that is kept alive, drawn evenly from this range.
     pub requests: RangeInclusive<u32>,
 }
 
 impl Default for Persistence {
     fn default() -> Self {
-        Self { keep_alive_share: 1.0, http10_share: 0.0, requests: u32::MAX..=u32::MAX }
+        Self { keep_alive_share: 1.0, http10_share: 0.0, http10_single_share: 0.0, requests: u32::MAX..=u32::MAX }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,11 @@ use super::connection::LineUsage;
 use super::plan::Plan;
 use super::processor_time::ProcessorTime;
 use super::recorder::Record;
+use super::shared::Tally;
 use super::worker::{Message, Run, Worker};
+
+/// How soon a run that is given up while it warms up is noticed.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A run that was started.
 #[derive(Debug)]
@@ -24,6 +28,7 @@ pub struct Running {
     counting_end: Nanos,
     start_time: SystemTime,
     clock: Clock,
+    stop: Arc<AtomicBool>,
     /// Intervals of which some thread's part is still to come.
     open: BTreeMap<u64, (usize, Interval)>,
     outcome: Outcome,
@@ -60,6 +65,8 @@ pub struct Outcome {
     pub duration: Duration,
     /// What each simulated client's line carried.
     pub lines: Vec<LineUsage>,
+    /// How often each request was sent and served, if the plan wanted it; else empty.
+    pub tallies: Vec<Tally>,
     /// Requests under way when the time was over: neither served nor failed.
     pub unfinished: u64,
     /// Source addresses in use.
@@ -81,7 +88,7 @@ pub fn start(plan: Plan, stop: Arc<AtomicBool>) -> std::io::Result<Running> {
     let plan = Arc::new(plan);
     let (sender, messages) = channel();
     let clock = Clock::start();
-    let run = Run { plan: Arc::clone(&plan), clock, stop, messages: sender };
+    let run = Run { plan: Arc::clone(&plan), clock, stop: Arc::clone(&stop), messages: sender };
     let mut handles = Vec::with_capacity(threads);
     for thread in 0..threads {
         let worker = Worker::new(run.clone(), thread)?;
@@ -104,6 +111,7 @@ pub fn start(plan: Plan, stop: Arc<AtomicBool>) -> std::io::Result<Running> {
         counting_end: run.counting_end(),
         start_time: SystemTime::now() + Duration::from_nanos(run.counting_start()),
         clock,
+        stop,
         open: BTreeMap::new(),
         outcome: Outcome::empty(),
         done: 0,
@@ -111,6 +119,16 @@ pub fn start(plan: Plan, stop: Arc<AtomicBool>) -> std::io::Result<Running> {
 }
 
 impl Running {
+    /// Waits until the warm-up is over and counting begins, or the run is given up.
+    pub fn wait_for_counting(&self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            match self.counting_start.saturating_sub(self.clock.now()) {
+                0 => return,
+                wait => std::thread::sleep(Duration::from_nanos(wait).min(STOP_CHECK_INTERVAL)),
+            }
+        }
+    }
+
     /// Waits for the next interval to end; `None` once the run is over.
     pub fn next_interval(&mut self) -> Option<Interval> {
         while self.done < self.threads.len() {
@@ -175,6 +193,7 @@ impl Outcome {
             served_in_time: 0,
             duration: Duration::ZERO,
             lines: Vec::new(),
+            tallies: Vec::new(),
             unfinished: 0,
             sources: 0,
             port_shortages: 0,
@@ -189,6 +208,11 @@ impl Outcome {
         self.spin += message.spin;
         if let Some(summary) = &message.summary {
             self.lines.extend_from_slice(&summary.lines);
+            self.tallies.resize(summary.tallies.len(), Tally::default());
+            for (sum, more) in self.tallies.iter_mut().zip(&summary.tallies) {
+                sum.sent += more.sent;
+                sum.served += more.served;
+            }
             self.unfinished += summary.unfinished;
             self.sources = self.sources.max(summary.sources);
             self.port_shortages += summary.port_shortages;

@@ -20,6 +20,15 @@ use super::workload::{Request, Workload};
 /// Bytes taken from a socket at once.
 const INPUT_BYTES: usize = 128 << 10;
 
+/// How often a request was sent, and how often its response passed all checks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Times that it was sent, or begun to be.
+    pub sent: u64,
+    /// Times that it was served.
+    pub served: u64,
+}
+
 /// What the connections of a thread share: nothing here is kept once for each connection.
 pub(crate) struct Shared {
     pub(crate) plan: Arc<Plan>,
@@ -42,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) idle_slots: VecDeque<u32>,
     pub(crate) timers: BinaryHeap<Reverse<(Nanos, u32)>>,
     pub(crate) record: Record,
+    /// By request, if the plan wants it; else empty.
+    pub(crate) tallies: Vec<Tally>,
 }
 
 impl Shared {
@@ -65,6 +76,7 @@ impl Shared {
             idle_slots: VecDeque::new(),
             timers: BinaryHeap::new(),
             record: Record::default(),
+            tallies: if plan.is_tallied { vec![Tally::default(); plan.workload.requests().len()] } else { Vec::new() },
             plan: Arc::clone(plan),
         }
     }

@@ -14,7 +14,7 @@ use super::connection::{Connection, LineUsage};
 use super::plan::Plan;
 use super::processor_time::ProcessorTime;
 use super::recorder::Record;
-use super::shared::Shared;
+use super::shared::{Shared, Tally};
 
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 256;
@@ -43,6 +43,7 @@ pub(crate) struct Message {
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) lines: Vec<LineUsage>,
+    pub(crate) tallies: Vec<Tally>,
     /// Requests under way when the time was over.
     pub(crate) unfinished: u64,
     pub(crate) sources: usize,
@@ -293,6 +294,7 @@ impl Worker {
             served_in_time: self.told.served_in_time.unwrap_or(self.told.served + self.shared.record.served),
             busy_share: (self.told.busy + used) as f64 / counted as f64,
             lines: self.connections.iter_mut().map(Connection::take_usage).collect(),
+            tallies: std::mem::take(&mut self.shared.tallies),
             unfinished: self.shared.active,
             sources: self.shared.connector.sources(),
             port_shortages: self.shared.connector.port_shortages,

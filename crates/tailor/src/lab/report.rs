@@ -87,6 +87,12 @@ pub struct Measurement {
     pub user_micros_per_request: f64,
     /// Processor time a served request in the kernel.
     pub system_micros_per_request: f64,
+    /// The server's processor time in user space while the first load counted, in seconds.
+    pub user_seconds: f64,
+    /// The same in the kernel.
+    pub system_seconds: f64,
+    /// How long the first load counted, in seconds.
+    pub counted_seconds: f64,
     /// Most memory that was seen.
     pub memory_bytes_max: u64,
     /// Most swap that was seen.

@@ -9,6 +9,7 @@ use super::model::{Lab, Load, Server};
 use super::report::{CompareReport, LoadResult, Measurement, ServerDescription, ServerResult, Step};
 use super::server::{Place, free_port, is_installed, start};
 use crate::report::BenchReport;
+use crate::report::observe::Observed;
 
 /// How often memory is looked at while a load runs.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
@@ -119,9 +120,8 @@ fn measure(
 ) -> Result<Measurement, String> {
     let running = start(server, place, &lab.server_cpus, lab.ready_max)?;
     let observed = running.observed();
-    let before = observed.read();
-    let loads: Result<Vec<(String, Child)>, String> =
-        lab.loads.iter().map(|load| Ok((load.name.clone(), spawn_load(lab, load, place, value, duration)?))).collect();
+    let spawn = |load: &Load| Ok((load.name.clone(), spawn_load(lab, load, place, value, duration, &observed)?));
+    let loads: Result<Vec<(String, Child)>, String> = lab.loads.iter().map(spawn).collect();
     let mut measurement = Measurement::default();
     let mut loads = match loads {
         Ok(loads) => loads,
@@ -136,17 +136,22 @@ fn measure(
         measurement.swap_bytes_max = measurement.swap_bytes_max.max(usage.swap_bytes);
         std::thread::sleep(SAMPLE_INTERVAL);
     }
-    let after = observed.read();
     running.stop();
     for (name, child) in loads {
         let output = child.wait_with_output().map_err(|error| format!("load {name}: {error}"))?;
         let report: BenchReport = serde_json::from_slice(&output.stdout)
             .map_err(|_| format!("load {name}: {}", String::from_utf8_lossy(&output.stderr).trim_end()))?;
+        // Each load watched the whole server while it counted; the first is as good as any.
+        let server = report.server.clone().unwrap_or_default();
+        if measurement.loads.is_empty() {
+            (measurement.user_seconds, measurement.system_seconds) = (server.user_seconds, server.system_seconds);
+            measurement.counted_seconds = report.duration_seconds;
+        }
         measurement.loads.push(LoadResult::new(name, report));
     }
     let served = measurement.loads.iter().map(|load| load.served).sum::<u64>().max(1) as f64;
-    measurement.user_micros_per_request = after.user_micros.saturating_sub(before.user_micros) as f64 / served;
-    measurement.system_micros_per_request = after.system_micros.saturating_sub(before.system_micros) as f64 / served;
+    measurement.user_micros_per_request = measurement.user_seconds * 1e6 / served;
+    measurement.system_micros_per_request = measurement.system_seconds * 1e6 / served;
     Ok(measurement)
 }
 
@@ -157,10 +162,11 @@ fn spawn_load(
     place: &Place,
     value: Option<&str>,
     duration: Option<Duration>,
+    observed: &Observed,
 ) -> Result<Child, String> {
     let executable = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(executable);
-    command.args(["bench", "--quiet", "--json", "-"]);
+    command.args(["bench", "--quiet", "--json", "-"]).args(observed.watch_arguments());
     if !lab.client_cpus.is_empty() {
         command.args(["--cpus", &lab.client_cpus]);
     }

@@ -25,18 +25,23 @@ pub(crate) struct Builder {
 
 impl Builder {
     pub(crate) fn new(options: &Options, plan: &Plan, watched: Option<Observed>) -> Self {
-        let usage = watched.as_ref().map(Observed::read).unwrap_or_default();
         Self {
             arguments: std::env::args().skip(1).collect(),
             plan: plan.clone(),
             requirements: options.require.clone(),
             watched,
-            first_usage: usage,
-            last_usage: usage,
+            first_usage: Usage::default(),
+            last_usage: Usage::default(),
             server: Server::default(),
             intervals: Vec::new(),
             end_seconds: 0.0,
         }
+    }
+
+    /// Counting begins: what the server used before is not this run's.
+    pub(crate) fn begin(&mut self) {
+        self.first_usage = self.watched.as_ref().map(Observed::read).unwrap_or_default();
+        self.last_usage = self.first_usage;
     }
 
     /// Takes an interval that ended, and writes it where intervals are wanted.
@@ -246,7 +251,7 @@ mod tests {
 
     #[test]
     fn rates_of_lines() {
-        let usage = |bytes, busy| LineUsage { bytes, busy };
+        let usage = |bytes, busy| LineUsage { bytes, busy, received_bytes: bytes };
         let lines = lines(Some(8_000), &[usage(1000, 1_000_000_000), usage(970, 1_000_000_000), usage(0, 5)]).unwrap();
         assert_eq!((lines.count, lines.min, lines.max, lines.within_2_percent_share), (2, 7_760.0, 8_000.0, 0.5));
     }

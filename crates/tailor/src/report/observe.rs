@@ -39,6 +39,27 @@ pub struct Usage {
 }
 
 impl Observed {
+    /// A control group by its directory; or, in version 1, by those of cpuacct and memory.
+    pub fn group(directories: &[PathBuf]) -> Self {
+        let processor = directories.first().cloned().unwrap_or_default();
+        Self::Cgroup(Cgroup {
+            is_unified: !processor.join("cpuacct.usage").exists(),
+            memory: directories.last().cloned().unwrap_or_default(),
+            processor,
+        })
+    }
+
+    /// The options that make `tailor bench` watch the same.
+    pub fn watch_arguments(&self) -> Vec<String> {
+        match self {
+            Self::Process(id) => vec!["--watch".to_owned(), id.to_string()],
+            Self::Cgroup(group) => [&group.processor, &group.memory]
+                .iter()
+                .flat_map(|directory| ["--watch-group".to_owned(), directory.display().to_string()])
+                .collect(),
+        }
+    }
+
     /// Reads what was used so far; what can't be read is 0.
     pub fn read(&self) -> Usage {
         match self {

@@ -1,0 +1,111 @@
+//! Content that is known in pieces: what many responses share is held once.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Longest line that [`Piece::Line`] passes, in bytes.
+const LINE_BYTES_MAX: usize = 1024;
+
+/// A piece of a content.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    /// These bytes.
+    Own(Box<[u8]>),
+    /// Bytes that other contents have as well.
+    Shared(Arc<[u8]>, Range<usize>),
+    /// The rest of a line, whatever it is, up to and with its end (LF).
+    Line,
+}
+
+/// A content in pieces.
+#[derive(Clone, Debug)]
+pub struct Pieces(Box<[Piece]>);
+
+/// How far a content was compared.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cursor {
+    piece: usize,
+    /// Bytes of the piece that were right.
+    at: usize,
+}
+
+impl Piece {
+    /// The bytes; `None` for a line, which may be any.
+    fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Own(bytes) => Some(bytes),
+            Self::Shared(bytes, range) => Some(&bytes[range.clone()]),
+            Self::Line => None,
+        }
+    }
+}
+
+impl Pieces {
+    /// A content of these pieces, one after the other.
+    pub fn new(pieces: impl IntoIterator<Item = Piece>) -> Self {
+        Self(pieces.into_iter().filter(|piece| piece.bytes().is_none_or(|bytes| !bytes.is_empty())).collect())
+    }
+
+    /// Whether `input` goes on rightly where the cursor is, which is moved behind it.
+    pub(crate) fn advance(&self, cursor: &mut Cursor, mut input: &[u8]) -> bool {
+        while !input.is_empty() {
+            let Some(piece) = self.0.get(cursor.piece) else { return false };
+            let (taken_bytes, is_done) = match piece.bytes() {
+                Some(bytes) => {
+                    let rest = &bytes[cursor.at..];
+                    let length = rest.len().min(input.len());
+                    if rest[..length] != input[..length] {
+                        return false;
+                    }
+                    (length, length == rest.len())
+                }
+                None => match input.iter().position(|byte| *byte == b'\n') {
+                    Some(at) if cursor.at + at <= LINE_BYTES_MAX => (at + 1, true),
+                    None if cursor.at + input.len() <= LINE_BYTES_MAX => (input.len(), false),
+                    _ => return false,
+                },
+            };
+            input = &input[taken_bytes..];
+            *cursor = match is_done {
+                true => Cursor { piece: cursor.piece + 1, at: 0 },
+                false => Cursor { piece: cursor.piece, at: cursor.at + taken_bytes },
+            };
+        }
+        true
+    }
+
+    /// Whether the content ends where the cursor is.
+    pub(crate) fn is_end(&self, cursor: Cursor) -> bool {
+        cursor.piece == self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents() {
+        let shared: Arc<[u8]> = b"0123456789".as_slice().into();
+        let own = |text: &str| Piece::Own(text.as_bytes().into());
+        let pieces = Pieces::new([own("a="), Piece::Line, own(""), Piece::Shared(shared, 2..5), own("!")]);
+        for (content, expect) in [
+            ("a=x\n234!", true),
+            ("a=\n234!", true),
+            ("a=x y z\n234!", true),
+            ("b=x\n234!", false),
+            ("a=x\n235!", false),
+            ("a=x\n234", false),
+            ("a=x\n234!!", false),
+            ("a=x", false),
+            ("", false),
+            (&format!("a={}\n234!", "x".repeat(2 * LINE_BYTES_MAX)), false),
+        ] {
+            for step in [1, 2, 3, 10_000] {
+                let mut cursor = Cursor::default();
+                let is_right = content.as_bytes().chunks(step).all(|input| pieces.advance(&mut cursor, input));
+                assert_eq!(is_right && pieces.is_end(cursor), expect, "{content} by {step}");
+            }
+        }
+    }
+}
