@@ -166,8 +166,10 @@ impl Draft {
 
     /// The sites' settings in full: what a site doesn't say is as for all sites.
     pub(super) fn complete(&mut self) {
+        let mut files = Files::below("");
+        self.files.iter().for_each(|(set, values)| set(&mut files, values));
         for draft in &mut self.sites {
-            draft.complete(&self.shared, &self.files);
+            draft.complete(&self.shared, &files);
         }
     }
 
@@ -250,9 +252,9 @@ impl SiteDraft {
         self.site.routes.push(Route { path, handler: Handler::Files(Files::below("")) });
     }
 
-    fn complete(&mut self, shared: &Shared, of_all: &[FileSetting]) {
-        let mut files = Files::below("");
-        for (set, values) in of_all.iter().chain(&self.files) {
+    fn complete(&mut self, shared: &Shared, of_all: &Files) {
+        let mut files = of_all.clone();
+        for (set, values) in &self.files {
             set(&mut files, values);
         }
         for (route, settings) in &self.route_files {

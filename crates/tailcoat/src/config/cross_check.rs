@@ -1,6 +1,6 @@
 //! What only shows when all sites are known: conflicts between them, and things that can't work.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::build::{Draft, SiteDraft, has_root, note};
@@ -72,8 +72,9 @@ fn check_defaults(draft: &Draft, diagnostics: &mut Diagnostics) {
 
 /// A site listens on an address once.
 fn check_listen(site: &SiteDraft, diagnostics: &mut Diagnostics) {
-    for (index, listen) in site.site.listen.iter().enumerate() {
-        if site.site.listen[..index].contains(listen) {
+    let mut known = HashSet::new();
+    for listen in &site.site.listen {
+        if !known.insert(listen) {
             let message = format!("this site listens twice on {listen}");
             note(site, Severity::Error, Finding::new(site.listen_span.clone(), message, "here"), diagnostics);
             // A port alone is two addresses, and one message is enough.
@@ -146,32 +147,62 @@ fn prefix_fits(path: &PathPattern, prefix: &str) -> bool {
 
 /// A route behind one that takes all its requests is never tried.
 fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
-    let routes: Vec<_> = site.site.routes.iter().zip(&site.route_spans).collect();
-    for (index, (route, span)) in routes.iter().enumerate() {
-        let covering = routes[..index]
-            .iter()
-            .find(|(earlier, _)| !matches!(earlier.handler, Handler::Files(_)) && covers(&earlier.path, &route.path));
-        if let Some((_, earlier)) = covering {
-            let finding = Finding::new((*span).clone(), "this is never tried", "all its requests are answered before")
-                .related(site.source.clone(), (*earlier).clone(), "by this")
+    let mut taken = TakenPaths::default();
+    for (index, route) in site.site.routes.iter().enumerate() {
+        if let Some(earlier) = taken.covering(&route.path) {
+            let span = site.route_spans[index].clone();
+            let finding = Finding::new(span, "this is never tried", "all its requests are answered before")
+                .related(site.source.clone(), site.route_spans[earlier].clone(), "by this")
                 .help("put what is for fewer paths first".to_owned());
             note(site, Severity::Warning, finding, diagnostics);
+        }
+        // Files leave what they don't have to those behind them.
+        if !matches!(route.handler, Handler::Files(_)) {
+            taken.add(&route.path, index);
         }
     }
 }
 
-/// Whether all paths of `narrow` are paths of `wide`.
-fn covers(wide: &PathPattern, narrow: &PathPattern) -> bool {
-    match (wide, narrow) {
-        (PathPattern::Any, _) => true,
-        (PathPattern::Prefix(wide), PathPattern::Prefix(narrow) | PathPattern::Exact(narrow)) => {
-            narrow.starts_with(wide.as_str())
-        }
-        (PathPattern::Suffix(wide), PathPattern::Suffix(narrow) | PathPattern::Exact(narrow)) => {
-            narrow.ends_with(wide.as_str())
-        }
-        (PathPattern::Exact(wide), PathPattern::Exact(narrow)) => wide == narrow,
-        _ => false,
+/// The paths that routes answer, each with the index of the first. What covers a path is looked up by its ends, for a
+/// site may have thousands of redirects.
+#[derive(Default)]
+struct TakenPaths<'a> {
+    any: Option<usize>,
+    exact: HashMap<&'a str, usize>,
+    /// By length.
+    prefixes: BTreeMap<usize, HashMap<&'a str, usize>>,
+    /// By length.
+    suffixes: BTreeMap<usize, HashMap<&'a str, usize>>,
+}
+
+impl<'a> TakenPaths<'a> {
+    fn add(&mut self, path: &'a PathPattern, index: usize) {
+        let known = match path {
+            PathPattern::Any => self.any.get_or_insert(index),
+            PathPattern::Exact(path) => self.exact.entry(path).or_insert(index),
+            PathPattern::Prefix(prefix) => {
+                self.prefixes.entry(prefix.len()).or_default().entry(prefix).or_insert(index)
+            }
+            PathPattern::Suffix(suffix) => {
+                self.suffixes.entry(suffix.len()).or_default().entry(suffix).or_insert(index)
+            }
+        };
+        debug_assert!(*known <= index, "the first is kept");
+    }
+
+    /// The first route that takes all these paths.
+    fn covering(&self, path: &PathPattern) -> Option<usize> {
+        let (exact, start, end) = match path {
+            PathPattern::Any => (None, "", ""),
+            PathPattern::Exact(path) => (self.exact.get(path.as_str()), path.as_str(), path.as_str()),
+            PathPattern::Prefix(prefix) => (None, prefix.as_str(), ""),
+            PathPattern::Suffix(suffix) => (None, "", suffix.as_str()),
+        };
+        let prefixes =
+            self.prefixes.range(..=start.len()).filter_map(|(&length, known)| known.get(start.get(..length)?));
+        let suffixes =
+            self.suffixes.range(..=end.len()).filter_map(|(&length, known)| known.get(end.get(end.len() - length..)?));
+        self.any.iter().chain(exact).chain(prefixes).chain(suffixes).min().copied()
     }
 }
 

@@ -1,9 +1,13 @@
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource};
+use miette::{
+    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, SourceCode, SourceSpan,
+    SpanContents,
+};
 use serde_json::json;
 
 /// A configuration text and where it came from.
@@ -21,8 +25,8 @@ impl Source {
     /// Line and column of a byte offset, both counted from 1; columns are code points.
     pub fn position(&self, offset: usize) -> (usize, usize) {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
-        let line_start = before.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
+        let line_start = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
+        let line = memchr::memchr_iter(b'\n', before).count() + 1;
         (line, String::from_utf8_lossy(&before[line_start..]).chars().count() + 1)
     }
 }
@@ -131,10 +135,15 @@ impl Diagnostics {
     pub fn to_text(&self, fancy: bool) -> String {
         let theme = if fancy { GraphicalTheme::unicode() } else { plain_theme() };
         let handler = GraphicalReportHandler::new_themed(theme).with_width(110).with_context_lines(1);
+        let mut shown: HashMap<*const Source, ShownSource> = HashMap::new();
+        for Diagnostic { source, .. } in &self.list {
+            shown.entry(Arc::as_ptr(source)).or_insert_with(|| ShownSource::new(source));
+        }
         let mut text = String::new();
         for diagnostic in &self.list {
+            let source = &shown[&Arc::as_ptr(&diagnostic.source)];
             // Writing to a `String` never fails.
-            let _ = handler.render_report(&mut text, &Report::new(diagnostic));
+            let _ = handler.render_report(&mut text, &Report::new(diagnostic, source));
             text.push('\n');
         }
         if self.omitted > 0 {
@@ -185,13 +194,13 @@ fn plain_theme() -> GraphicalTheme {
 #[derive(Debug)]
 struct Report<'a> {
     diagnostic: &'a Diagnostic,
-    source: NamedSource<String>,
+    source: &'a ShownSource,
     labels: Vec<LabeledSpan>,
     help: Option<String>,
 }
 
 impl<'a> Report<'a> {
-    fn new(diagnostic: &'a Diagnostic) -> Self {
+    fn new(diagnostic: &'a Diagnostic, source: &'a ShownSource) -> Self {
         let mut help = diagnostic.help.clone();
         let mut labels =
             vec![LabeledSpan::new_primary_with_span(Some(diagnostic.label.clone()), diagnostic.span.clone())];
@@ -205,8 +214,58 @@ impl<'a> Report<'a> {
             }
             None => {}
         }
-        let source = NamedSource::new(&diagnostic.source.name, printable(&diagnostic.source.text));
         Self { diagnostic, source, labels, help }
+    }
+}
+
+/// A source as it is shown. Of its text, miette reads only the lines around what it shows: it would read all from the
+/// first line on, each time.
+#[derive(Debug)]
+struct ShownSource {
+    name: String,
+    text: String,
+    /// Where lines begin: at 0 and behind each line feed.
+    line_starts: Vec<usize>,
+}
+
+impl ShownSource {
+    fn new(source: &Source) -> Self {
+        let text = printable(&source.text);
+        let line_starts =
+            std::iter::once(0).chain(memchr::memchr_iter(b'\n', text.as_bytes()).map(|at| at + 1)).collect();
+        Self { name: source.name.clone(), text, line_starts }
+    }
+
+    /// The line, from 0, that this byte is in.
+    fn line_of(&self, offset: usize) -> usize {
+        self.line_starts.partition_point(|&start| start <= offset) - 1
+    }
+}
+
+impl SourceCode for ShownSource {
+    fn read_span<'a>(
+        &'a self,
+        span: &SourceSpan,
+        context_lines_before: usize,
+        context_lines_after: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        // A line more at each side, so that the ends are as they would be in the whole.
+        let first_line = self.line_of(span.offset()).saturating_sub(context_lines_before + 1);
+        let end_line = self.line_of(span.offset() + span.len()) + context_lines_after + 2;
+        let start = self.line_starts[first_line];
+        let end = self.line_starts.get(end_line).copied().unwrap_or(self.text.len());
+        let inner_span = (span.offset() - start, span.len()).into();
+        let excerpt = &self.text.as_bytes()[start..end];
+        let contents = excerpt.read_span(&inner_span, context_lines_before, context_lines_after)?;
+        let contents_span = (start + contents.span().offset(), contents.span().len());
+        Ok(Box::new(MietteSpanContents::new_named(
+            self.name.clone(),
+            contents.data(),
+            contents_span.into(),
+            first_line + contents.line(),
+            contents.column(),
+            contents.line_count(),
+        )))
     }
 }
 
@@ -248,7 +307,7 @@ impl miette::Diagnostic for Report<'_> {
     }
 
     fn source_code(&self) -> Option<&dyn miette::SourceCode> {
-        Some(&self.source)
+        Some(self.source)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {

@@ -1,9 +1,11 @@
 //! What a checked configuration says. Everything here is immutable and shared by all workers; a new configuration is a
 //! new [`Config`], swapped whole.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use wire::http::Status;
@@ -209,12 +211,13 @@ pub struct Files {
     pub ignore_query: bool,
     /// `charset` parameter of text types; empty for none.
     pub charset: String,
-    /// Content types by file extension (lower case, without the dot), before the built-in table.
-    pub types: Vec<(String, String)>,
+    /// Content types by file extension (lower case, without the dot), before the built-in table. Shared by all that
+    /// have none of their own.
+    pub types: Arc<HashMap<String, String>>,
     /// Content type of files whose extension is unknown.
     pub default_type: String,
-    /// Fields added to responses, by path or type; later rules win.
-    pub fields: Vec<FieldRule>,
+    /// Fields added to responses, by path or type; later rules win. Shared by all that have none of their own.
+    pub fields: Arc<Vec<FieldRule>>,
 }
 
 /// Where the files of a request are: a path whose pieces may depend on the host.
@@ -409,9 +412,9 @@ impl Files {
             permission_rule: false,
             ignore_query: true,
             charset: "utf-8".into(),
-            types: Vec::new(),
+            types: Arc::default(),
             default_type: "application/octet-stream".into(),
-            fields: Vec::new(),
+            fields: Arc::default(),
         }
     }
 }

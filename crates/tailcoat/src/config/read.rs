@@ -66,7 +66,9 @@ impl Reader<'_> {
                 self.unknown_option(name.value(), span(name.span()), place);
                 continue;
             };
-            if let Some(first) = settings.iter().find(|first| !option.repeatable && first.option.name == option.name) {
+            if !option.repeatable
+                && let Some(first) = settings.iter().find(|first| first.option.name == option.name)
+            {
                 let finding = Finding::new(
                     span(name.span()),
                     format!("`{}` is given twice", option.name),

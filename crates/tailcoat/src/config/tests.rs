@@ -285,9 +285,10 @@ fn what_stands_wider_holds_unless_said_narrower() {
         other => panic!("{other:?}"),
     };
     assert_eq!([files(0, 0).charset, files(1, 0).charset, files(1, 1).charset], ["", "ascii", "utf-8"]);
-    let names: Vec<_> = files(0, 0).fields.into_iter().map(|field| field.name).collect();
+    let names: Vec<_> = files(0, 0).fields.iter().map(|field| field.name.clone()).collect();
     assert_eq!(names, ["X-All", "X-Site"]);
-    assert_eq!(files(0, 0).types, [("y".into(), "text/a".into()), ("x".into(), "text/b".into())]);
+    let types = [("y", "text/a"), ("x", "text/b")].map(|(extension, kind)| (extension.into(), kind.into()));
+    assert_eq!(*files(0, 0).types, types.into());
     assert_eq!([config.sites[0].access_log_off, config.sites[1].access_log_off], [true, false]);
     assert_eq!(config.sites[0].error_pages.iter().map(|page| page.from).collect::<Vec<_>>(), [404, 500]);
     assert!(config.access_log.is_some());
@@ -401,6 +402,27 @@ fn included_files_are_parts_of_the_whole() {
     );
     write("main.kdl", "include \"nothing.kdl\"\ninclude \"none/*.kdl\"\n");
     assert_eq!(check_file(&main).unwrap().diagnostics.error_count(), 2);
+}
+
+/// Each would take minutes if what is done for a part of it looked at all other parts.
+#[test]
+fn large_configurations_are_checked_in_one_go() {
+    let check = |text: String, expect: (usize, usize)| {
+        let beginning: String = text.chars().take(200).collect();
+        let checked = check_bytes("test.kdl", text.into_bytes(), Path::new("/base"));
+        let diagnostics = &checked.diagnostics;
+        let shown = diagnostics.to_text(false);
+        assert_eq!((diagnostics.error_count(), diagnostics.warning_count()), expect, "{beginning}\n{shown}");
+        assert_eq!(checked.config.is_some(), expect.0 == 0, "{beginning}");
+    };
+    let lines = |count: usize, line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<String>();
+    let sites = |count| lines(count, &|index| format!("site s{index} {{ root \"/base/{index}\" }}\n"));
+    let types = lines(3_000, &|index| format!("type \"text/x{index}\" e{index}\nheader \"*.e{index}\" X \"1\"\n"));
+    check(types + &sites(3_000), (0, 3_000));
+    check(sites(20_000), (0, 20_000));
+    check(format!("site {{\n root \"/\"\n{}}}\n", lines(60_000, &|index| format!("listen {}\n", index + 1))), (0, 0));
+    let redirects = lines(40_000, &|index| format!("redirect \"/{index}\" \"/\"\n"));
+    check(format!("site {{\n redirect \"/1/*\" \"/\"\n{redirects} respond \"/1/x\" 200\n}}\n"), (0, 1));
 }
 
 #[test]

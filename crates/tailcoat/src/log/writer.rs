@@ -4,6 +4,7 @@
 //! written at once. After that it dozes for the flush interval, and only a ring that is filling wakes it earlier. So under
 //! load it is woken once for some hundred kilobytes of records, and without load not at all.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::sync::mpsc::{Receiver, SyncSender, channel};
@@ -17,7 +18,7 @@ use super::output::{Counters, Output, name_of};
 use super::record::{Capture, LogId, StoredRecord};
 use super::server::ServerLog;
 use super::{LogHandle, Options};
-use crate::config::AccessLog;
+use crate::config::{AccessLog, AccessLogFormat, AccessLogTarget};
 
 /// What recorders and the handle share with the writer.
 #[derive(Debug)]
@@ -110,19 +111,19 @@ pub(super) fn start(
 
 /// Opens each log once, and finds its id for each that was asked for.
 fn open(logs: &[AccessLog]) -> io::Result<(Vec<Output>, Vec<LogId>)> {
-    let mut opened: Vec<&AccessLog> = Vec::new();
+    let mut opened: HashMap<&AccessLogTarget, (usize, &AccessLogFormat)> = HashMap::new();
     let (mut outputs, mut ids) = (Vec::new(), Vec::new());
     for log in logs {
-        let index = match opened.iter().position(|other| other.target == log.target) {
-            Some(index) if opened[index].format == log.format => index,
+        let index = match opened.get(&log.target) {
+            Some(&(index, format)) if *format == log.format => index,
             Some(_) => {
                 let message = format!("{} is wanted in two formats", name_of(&log.target));
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
             }
             None => {
                 outputs.push(Output::open(log)?);
-                opened.push(log);
-                opened.len() - 1
+                opened.insert(&log.target, (outputs.len() - 1, &log.format));
+                outputs.len() - 1
             }
         };
         let id = u16::try_from(index)

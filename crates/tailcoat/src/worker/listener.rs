@@ -1,5 +1,6 @@
 //! Listeners: TCP, unix sockets, and sockets that were open when the process began.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -44,12 +45,14 @@ pub struct ListenerPlan {
 /// The listeners that a configuration needs, in the order in which its sites name them.
 pub fn plan(config: &Config) -> Vec<ListenerPlan> {
     let mut plans: Vec<ListenerPlan> = Vec::new();
+    let mut numbers: HashMap<&Listen, usize> = HashMap::new();
     for (site, config) in config.sites.iter().enumerate() {
         for listen in &config.listen {
-            match plans.iter_mut().find(|plan| plan.listen == *listen) {
-                Some(plan) => plan.sites.push(site),
-                None => plans.push(ListenerPlan { listen: listen.clone(), sites: vec![site] }),
+            let number = *numbers.entry(listen).or_insert(plans.len());
+            if number == plans.len() {
+                plans.push(ListenerPlan { listen: listen.clone(), sites: Vec::new() });
             }
+            plans[number].sites.push(site);
         }
     }
     plans

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::{FLAG, Kind, OPTION, OptionDefinition, Set, many, one, optional, property};
 use crate::config::model::{FieldMatch, FieldRule, Files, PathPattern};
 
@@ -171,9 +173,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         set: Set::Files(|files, values| {
             let content_type = values.text("type").unwrap_or_default();
             for extension in values.texts("extension") {
-                // Rules of a site come after those of all sites, and the first that matches is used.
-                files.types.retain(|(known, _)| *known != extension);
-                files.types.push((extension, content_type.clone()));
+                // Rules of a site come after those of all sites, and replace them.
+                Arc::make_mut(&mut files.types).insert(extension, content_type.clone());
             }
         }),
         ..OPTION
@@ -220,7 +221,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
 ];
 
 fn add_field(files: &mut Files, matches: Option<FieldMatch>, name: Option<String>, value: Option<String>) {
-    files.fields.push(FieldRule {
+    Arc::make_mut(&mut files.fields).push(FieldRule {
         matches: matches.unwrap_or(FieldMatch::Path(PathPattern::Any)),
         name: name.unwrap_or_default(),
         value: value.unwrap_or_default(),

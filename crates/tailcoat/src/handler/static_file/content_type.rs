@@ -56,7 +56,7 @@ pub(super) fn is_compressible(content_type: &str) -> bool {
 
 fn media_type<'a>(files: &'a Files, name: &[u8]) -> &'a str {
     let Some(extension) = extension(name) else { return &files.default_type };
-    if let Some((_, configured)) = files.types.iter().find(|(known, _)| *known == extension) {
+    if let Some(configured) = files.types.get(&extension) {
         return configured;
     }
     let own = TYPES.iter().find(|(known, _)| *known == extension).map(|(_, own)| *own);
@@ -72,13 +72,16 @@ fn extension(name: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::{content_type, is_compressible};
     use crate::config::Files;
 
     #[test]
     fn types_by_name() {
         let mut files = Files::below("/");
-        files.types = vec![("foo".into(), "text/x-foo".into()), ("txt".into(), "text/plain; charset=latin1".into())];
+        let types = [("foo", "text/x-foo"), ("txt", "text/plain; charset=latin1")];
+        files.types = Arc::new(types.map(|(extension, kind)| (extension.into(), kind.into())).into());
         let check = |name: &str, expect: &str, compressible: bool| {
             let found = content_type(&files, name.as_bytes());
             assert_eq!((found.as_str(), is_compressible(&found)), (expect, compressible), "{name}");

@@ -1,6 +1,7 @@
 //! What is sent of a file.
 
 use std::fs;
+use std::sync::Arc;
 
 use wire::http::{KnownField, Method};
 
@@ -188,7 +189,7 @@ fn fields_by_path_and_type() {
     let rule = |matches, name: &str, value: &str| FieldRule { matches, name: name.into(), value: value.into() };
     let site = Site::new(|files, _| {
         files.strip_prefix = "/p".into();
-        files.fields = vec![
+        files.fields = Arc::new(vec![
             rule(FieldMatch::Path(PathPattern::Any), "Cache-Control", "no-cache"),
             rule(FieldMatch::Type("image/".into()), "Cache-Control", "max-age=60"),
             rule(
@@ -199,7 +200,7 @@ fn fields_by_path_and_type() {
             rule(FieldMatch::Type("text/html".into()), "X-Frame-Options", "DENY"),
             rule(FieldMatch::Path(PathPattern::Suffix(".zzz".into())), "ETag", ""),
             rule(FieldMatch::Type("text/html".into()), "Vary", "Cookie"),
-        ];
+        ]);
     });
     for name in ["a.html", "a.png", "static/a.png", "a.zzz"] {
         site.write(name, "x");
