@@ -8,6 +8,8 @@ pub enum KnownField {
     AcceptEncoding,
     /// Authorization
     Authorization,
+    /// Cache-Control
+    CacheControl,
     /// Connection
     Connection,
     /// Content-Length
@@ -28,6 +30,8 @@ pub enum KnownField {
     IfRange,
     /// If-Unmodified-Since
     IfUnmodifiedSince,
+    /// Pragma
+    Pragma,
     /// Range
     Range,
     /// Referer
@@ -50,16 +54,25 @@ impl KnownField {
 
     /// The field with this name, in any case (RFC 9110, section 5.1).
     pub fn from_name(name: &[u8]) -> Self {
-        // The length tells nearly all apart, so that at most two names are compared.
+        // The length tells nearly all apart, so that few names are compared.
         let candidates: &[(&[u8], Self)] = match name.len() {
             2 => &[(b"te", Self::Te)],
             4 => &[(b"host", Self::Host)],
             5 => &[(b"range", Self::Range)],
-            6 => &[(b"accept", Self::Accept), (b"cookie", Self::Cookie), (b"expect", Self::Expect)],
+            6 => &[
+                (b"accept", Self::Accept),
+                (b"cookie", Self::Cookie),
+                (b"expect", Self::Expect),
+                (b"pragma", Self::Pragma),
+            ],
             7 => &[(b"referer", Self::Referer), (b"upgrade", Self::Upgrade)],
             8 => &[(b"if-match", Self::IfMatch), (b"if-range", Self::IfRange)],
             10 => &[(b"user-agent", Self::UserAgent), (b"connection", Self::Connection)],
-            13 => &[(b"if-none-match", Self::IfNoneMatch), (b"authorization", Self::Authorization)],
+            13 => &[
+                (b"if-none-match", Self::IfNoneMatch),
+                (b"authorization", Self::Authorization),
+                (b"cache-control", Self::CacheControl),
+            ],
             14 => &[(b"content-length", Self::ContentLength)],
             15 => &[(b"accept-encoding", Self::AcceptEncoding)],
             17 => &[(b"if-modified-since", Self::IfModifiedSince), (b"transfer-encoding", Self::TransferEncoding)],

@@ -1,5 +1,6 @@
 //! What all versions of HTTP share (RFC 9110).
 
+pub mod caching;
 pub mod conditional;
 pub mod date;
 pub mod negotiation;

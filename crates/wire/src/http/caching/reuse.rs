@@ -1,0 +1,127 @@
+//! When a stored response may be served (RFC 9111, section 4).
+
+use super::{RequestDirectives, Stored};
+
+/// What is to be done with a stored response that matches a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// It is served.
+    Serve,
+    /// It is served, and validated afterwards (RFC 5861, section 3).
+    ServeAndRevalidate,
+    /// It has to be validated first. If it may not be asked for (`only-if-cached`), the answer is 504.
+    Validate,
+}
+
+/// Decides for a request with these directives; those that are not to be obeyed are left out by the caller.
+pub fn reuse(stored: &Stored, asked: &RequestDirectives, now_ms: u64) -> Reuse {
+    if stored.is_no_cache || asked.no_cache {
+        return Reuse::Validate;
+    }
+    let remaining_ms = stored.remaining_ms(now_ms);
+    // Sections 5.2.1.1 and 5.2.1.3.
+    let is_too_old = asked.max_age.is_some_and(|seconds| stored.age_ms(now_ms) > u64::from(seconds) * 1_000);
+    let is_too_stale = asked.min_fresh.is_some_and(|seconds| remaining_ms < i64::from(seconds) * 1_000);
+    if is_too_old || is_too_stale {
+        return Reuse::Validate;
+    }
+    if remaining_ms > 0 {
+        return Reuse::Serve;
+    }
+    if stored.forbids_stale {
+        return Reuse::Validate;
+    }
+    // Section 5.2.1.2.
+    if asked.max_stale.is_some_and(|seconds| -remaining_ms <= i64::from(seconds) * 1_000) {
+        return Reuse::Serve;
+    }
+    match -remaining_ms < i64::from(stored.stale_while_revalidate_seconds) * 1_000 {
+        true => Reuse::ServeAndRevalidate,
+        false => Reuse::Validate,
+    }
+}
+
+/// Whether a stored response may be served because it could not be validated: the upstream can't be reached, or answered
+/// with 500, 502, 503 or 504 (RFC 5861, section 4; RFC 9111, section 4.2.4).
+pub fn serves_on_error(stored: &Stored, asked: &RequestDirectives, now_ms: u64) -> bool {
+    let remaining_ms = stored.remaining_ms(now_ms);
+    let window = asked.stale_if_error.map_or(stored.stale_if_error_seconds, |seconds| {
+        // A request may ask for less than the response allows, and for more only where that is left to it.
+        if stored.stale_if_error_seconds == 0 { seconds } else { seconds.min(stored.stale_if_error_seconds) }
+    });
+    let may_be_stale = !stored.forbids_stale && -remaining_ms < i64::from(window) * 1_000;
+    !asked.no_cache && !stored.is_no_cache && (remaining_ms > 0 || may_be_stale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fresh until 60 s.
+    const STORED: Stored = Stored {
+        born_ms: 0,
+        lifetime_seconds: 60,
+        stale_while_revalidate_seconds: 0,
+        stale_if_error_seconds: 0,
+        is_no_cache: false,
+        forbids_stale: false,
+    };
+    const NONE: RequestDirectives = RequestDirectives {
+        no_store: false,
+        no_cache: false,
+        only_if_cached: false,
+        max_age: None,
+        min_fresh: None,
+        max_stale: None,
+        stale_if_error: None,
+    };
+
+    #[test]
+    fn reused() {
+        use Reuse::{Serve, ServeAndRevalidate, Validate};
+        let check = |stored: Stored, asked: RequestDirectives, now_ms: u64, expect: Reuse| {
+            assert_eq!(reuse(&stored, &asked, now_ms), expect, "{stored:?} {asked:?} {now_ms}");
+        };
+        check(STORED, NONE, 59_999, Serve);
+        check(STORED, NONE, 60_000, Validate);
+        check(Stored { is_no_cache: true, ..STORED }, NONE, 0, Validate);
+        check(STORED, RequestDirectives { no_cache: true, ..NONE }, 0, Validate);
+        let young = RequestDirectives { max_age: Some(10), ..NONE };
+        check(STORED, young, 10_000, Serve);
+        check(STORED, young, 10_001, Validate);
+        check(STORED, RequestDirectives { max_age: Some(0), ..NONE }, 1, Validate);
+        check(STORED, RequestDirectives { max_stale: Some(u32::MAX), ..young }, 10_001, Validate);
+        let for_a_while = RequestDirectives { min_fresh: Some(10), ..NONE };
+        check(STORED, for_a_while, 50_000, Serve);
+        check(STORED, for_a_while, 50_001, Validate);
+        let patient = RequestDirectives { max_stale: Some(10), ..NONE };
+        check(STORED, patient, 70_000, Serve);
+        check(STORED, patient, 70_001, Validate);
+        check(Stored { forbids_stale: true, ..STORED }, patient, 60_000, Validate);
+
+        let background = Stored { stale_while_revalidate_seconds: 10, ..STORED };
+        check(background, NONE, 59_999, Serve);
+        check(background, NONE, 60_000, ServeAndRevalidate);
+        check(background, NONE, 69_999, ServeAndRevalidate);
+        check(background, NONE, 70_000, Validate);
+        check(Stored { forbids_stale: true, ..background }, NONE, 60_000, Validate);
+    }
+
+    #[test]
+    fn on_error() {
+        let check = |stored: Stored, asked: RequestDirectives, now_ms: u64, expect: bool| {
+            assert_eq!(serves_on_error(&stored, &asked, now_ms), expect, "{stored:?} {asked:?} {now_ms}");
+        };
+        let spare = Stored { stale_if_error_seconds: 10, ..STORED };
+        check(STORED, NONE, 60_000, false);
+        check(STORED, NONE, 59_000, true);
+        check(spare, NONE, 69_999, true);
+        check(spare, NONE, 70_000, false);
+        check(Stored { forbids_stale: true, ..spare }, NONE, 69_999, false);
+        check(Stored { is_no_cache: true, ..spare }, NONE, 59_000, false);
+        check(spare, RequestDirectives { no_cache: true, ..NONE }, 59_000, false);
+        check(spare, RequestDirectives { stale_if_error: Some(5), ..NONE }, 65_000, false);
+        check(spare, RequestDirectives { stale_if_error: Some(50), ..NONE }, 70_000, false);
+        check(STORED, RequestDirectives { stale_if_error: Some(5), ..NONE }, 64_999, true);
+    }
+}

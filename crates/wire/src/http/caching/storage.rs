@@ -1,0 +1,283 @@
+//! What may be stored (RFC 9111, section 3), and what has to be known of it.
+
+use super::directives::{ResponseDirectives, values};
+use super::freshness::{Freshness, Reception, is_heuristically_cacheable};
+use super::{RequestDirectives, Vary};
+use crate::http::{Fields, KnownField, Method, Request, Status};
+
+/// What is supposed of responses that don't say it themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Defaults {
+    /// How long a response with this status is fresh, in seconds; `None` leaves it to `heuristic`. Given, it is a permission
+    /// to store the response, whatever its status.
+    pub lifetime_seconds: Option<u32>,
+    /// Whether a lifetime is supposed from Last-Modified (section 4.2.2).
+    pub heuristic: bool,
+    /// How long a stale response is served while it is validated (RFC 5861, section 3), in seconds.
+    pub stale_while_revalidate_seconds: u32,
+    /// How long a stale response is served if it can't be validated (RFC 5861, section 4), in seconds.
+    pub stale_if_error_seconds: u32,
+}
+
+/// What a cache has to know of a response it stores, besides its status, fields and content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// When its age was 0, in milliseconds of the clock that the cache counts on.
+    pub born_ms: i64,
+    /// How old it may become, in seconds, and still be fresh.
+    pub lifetime_seconds: u32,
+    /// For how many seconds it may then be served while it is being validated.
+    pub stale_while_revalidate_seconds: u32,
+    /// For how many seconds it may be served if it can't be validated.
+    pub stale_if_error_seconds: u32,
+    /// It is to be validated before every reuse.
+    pub is_no_cache: bool,
+    /// It is never to be served stale.
+    pub forbids_stale: bool,
+}
+
+/// Why a response is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Only responses to GET are.
+    Method,
+    /// Not a final response, one whose status is not understood though it has to be, or a part.
+    Status,
+    /// `no-store` of request or response.
+    NoStore,
+    /// `private`
+    Private,
+    /// The request had Authorization, and nothing says that others may have the response.
+    Authorization,
+    /// It varies by more than can be looked at.
+    Vary,
+    /// It could never be reused.
+    Useless,
+}
+
+/// Whether a response may be stored, and what is then to be known of it. `now_ms` is when it came, by the clock that its
+/// age is counted on.
+pub fn storage(
+    request: &Request<'_>,
+    asked: &RequestDirectives,
+    response: (Status, &Fields, &ResponseDirectives),
+    defaults: &Defaults,
+    reception: Reception,
+    now_ms: u64,
+) -> Result<Stored, Refusal> {
+    let (status, fields, directives) = response;
+    if let Some(refusal) = refusal(request, asked, status, fields, directives) {
+        return Err(refusal);
+    }
+    let freshness = Freshness::of(fields, directives, reception);
+    let is_permitted = directives.public
+        || freshness.lifetime_seconds.is_some()
+        || defaults.lifetime_seconds.is_some()
+        || is_heuristically_cacheable(status);
+    if !is_permitted {
+        return Err(Refusal::Useless);
+    }
+    // Section 4.2.2: nothing is supposed where something is said.
+    let lifetime_seconds = freshness.lifetime_seconds.or(defaults.lifetime_seconds).or_else(|| {
+        let supposed = Freshness::heuristic_seconds(fields, directives, status, reception);
+        supposed.filter(|_| defaults.heuristic)
+    });
+    let windows = (
+        directives.stale_while_revalidate.unwrap_or(defaults.stale_while_revalidate_seconds),
+        directives.stale_if_error.unwrap_or(defaults.stale_if_error_seconds),
+    );
+    let stored = Stored {
+        born_ms: now_ms as i64 - freshness.initial_age_ms as i64,
+        lifetime_seconds: lifetime_seconds.unwrap_or(0),
+        stale_while_revalidate_seconds: windows.0,
+        stale_if_error_seconds: windows.1,
+        is_no_cache: directives.no_cache,
+        forbids_stale: directives.forbids_stale(),
+    };
+    if stored.remaining_ms(now_ms) > 0 || has_validator(fields) || stored.is_usable_stale(now_ms) {
+        return Ok(stored);
+    }
+    Err(Refusal::Useless)
+}
+
+fn refusal(
+    request: &Request<'_>,
+    asked: &RequestDirectives,
+    status: Status,
+    fields: &Fields,
+    directives: &ResponseDirectives,
+) -> Option<Refusal> {
+    let is_understood = !status.reason().is_empty();
+    // Section 5.2.2.3: `no-store` beside `must-understand` is for caches that don't.
+    let no_store = directives.no_store && !(directives.must_understand && is_understood);
+    let is_partial = matches!(status, Status::PARTIAL_CONTENT | Status::NOT_MODIFIED);
+    if request.method() != Method::Get {
+        Some(Refusal::Method)
+    } else if status.code() < 200 || is_partial || (directives.must_understand && !is_understood) {
+        Some(Refusal::Status)
+    } else if no_store || asked.no_store {
+        Some(Refusal::NoStore)
+    } else if directives.private {
+        Some(Refusal::Private)
+    } else if request.head.has(KnownField::Authorization) && !directives.permits_authorized() {
+        Some(Refusal::Authorization)
+    } else if Vary::of(fields) == Vary::Everything {
+        Some(Refusal::Vary)
+    } else {
+        None
+    }
+}
+
+fn has_validator(fields: &Fields) -> bool {
+    values(fields, b"etag").chain(values(fields, b"last-modified")).next().is_some()
+}
+
+impl Stored {
+    /// How old it is (section 4.2.3), in milliseconds.
+    pub fn age_ms(&self, now_ms: u64) -> u64 {
+        (now_ms as i64).saturating_sub(self.born_ms).max(0) as u64
+    }
+
+    /// The value of its Age field (section 5.1).
+    pub fn age_seconds(&self, now_ms: u64) -> u64 {
+        self.age_ms(now_ms) / 1_000
+    }
+
+    /// How long it is still fresh, in milliseconds; below 0, how long it has been stale.
+    pub fn remaining_ms(&self, now_ms: u64) -> i64 {
+        self.fresh_until_ms() - now_ms as i64
+    }
+
+    /// Until when it is fresh, whatever may forbid its reuse.
+    pub fn fresh_until_ms(&self) -> i64 {
+        self.born_ms + i64::from(self.lifetime_seconds) * 1_000
+    }
+
+    /// Whether it may be served though it is stale, if only in some cases.
+    fn is_usable_stale(&self, now_ms: u64) -> bool {
+        let window = self.stale_while_revalidate_seconds.max(self.stale_if_error_seconds);
+        !self.forbids_stale && -self.remaining_ms(now_ms) < i64::from(window) * 1_000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{fields, with_method};
+    use super::*;
+
+    const NOW_MS: u64 = 1_000_000;
+    const NONE: Defaults = Defaults {
+        lifetime_seconds: None,
+        heuristic: false,
+        stale_while_revalidate_seconds: 0,
+        stale_if_error_seconds: 0,
+    };
+    const HEURISTIC: Defaults = Defaults { heuristic: true, ..NONE };
+    const TAG: (&str, &str) = ("ETag", "\"a\"");
+
+    fn decide(
+        (method, asked): (Method, &[(&str, &str)]),
+        (status, lines): (u16, &[(&str, &str)]),
+        defaults: Defaults,
+    ) -> Result<Stored, Refusal> {
+        let fields = fields(lines);
+        let directives = ResponseDirectives::of(&fields, &[]);
+        let reception = Reception { delay_ms: 0, unix_seconds: 784_111_777 };
+        with_method(method, asked, |request| {
+            let asked = RequestDirectives::of(request);
+            let status = Status::new(status).unwrap();
+            storage(request, &asked, (status, &fields, &directives), &defaults, reception, NOW_MS)
+        })
+    }
+
+    #[test]
+    fn refused() {
+        let check = |asked: (Method, &[(&str, &str)]), answered: (u16, &[(&str, &str)]), expect: Option<Refusal>| {
+            assert_eq!(decide(asked, answered, NONE).err(), expect, "{asked:?} {answered:?}");
+        };
+        let get = |answered: (u16, &[(&str, &str)]), expect| check((Method::Get, &[]), answered, expect);
+        let fresh = ("Cache-Control", "max-age=5");
+        let with = |value| [("Cache-Control", value), TAG];
+
+        get((200, &[fresh]), None);
+        check((Method::Head, &[]), (200, &[fresh]), Some(Refusal::Method));
+        check((Method::Post, &[]), (200, &[fresh]), Some(Refusal::Method));
+        get((103, &[fresh]), Some(Refusal::Status));
+        get((206, &[fresh]), Some(Refusal::Status));
+        get((304, &[fresh]), Some(Refusal::Status));
+        get((599, &[fresh]), None);
+        get((599, &with("max-age=5, must-understand")), Some(Refusal::Status));
+        get((599, &with("max-age=5, no-store, must-understand")), Some(Refusal::Status));
+        get((200, &with("max-age=5, no-store, must-understand")), None);
+        get((200, &with("max-age=5, no-store")), Some(Refusal::NoStore));
+        check((Method::Get, &[("Cache-Control", "no-store")]), (200, &[fresh]), Some(Refusal::NoStore));
+        get((200, &with("max-age=5, private")), Some(Refusal::Private));
+        get((200, &with("max-age=5, private=\"x\"")), None);
+        get((200, &[fresh, ("Vary", "a"), ("Vary", "b, *")]), Some(Refusal::Vary));
+        get((200, &[fresh, ("Vary", "a, b")]), None);
+
+        // Section 3.5.
+        let authorized: (Method, &[(&str, &str)]) = (Method::Get, &[("Authorization", "x")]);
+        check(authorized, (200, &[fresh]), Some(Refusal::Authorization));
+        check(authorized, (200, &with("max-age=5, public")), None);
+        check(authorized, (200, &with("max-age=5, must-revalidate")), None);
+        check(authorized, (200, &with("s-maxage=5")), None);
+
+        // Without a lifetime only what can be validated is of use.
+        get((200, &[]), Some(Refusal::Useless));
+        get((200, &[TAG]), None);
+        get((200, &[("Last-Modified", "x")]), None);
+        get((200, &with("no-cache")), None);
+        get((200, &with("max-age=0")), None);
+        get((403, &[TAG]), Some(Refusal::Useless));
+        get((403, &with("public")), None);
+        get((403, &[fresh]), None);
+        get((200, &[("Cache-Control", "max-age=5"), ("Age", "5")]), Some(Refusal::Useless));
+        get((200, &[("Cache-Control", "max-age=5, stale-if-error=9"), ("Age", "5")]), None);
+        get(
+            (200, &[("Cache-Control", "max-age=5, stale-if-error=9, must-revalidate"), ("Age", "5")]),
+            Some(Refusal::Useless),
+        );
+    }
+
+    #[test]
+    fn lifetimes() {
+        let check = |status: u16, lines: &[(&str, &str)], defaults: Defaults, expect: Option<u32>| {
+            let found = decide((Method::Get, &[]), (status, lines), defaults).ok();
+            assert_eq!(found.map(|stored| stored.lifetime_seconds), expect, "{status} {lines:?} {defaults:?}");
+        };
+        let hour_before = ("Last-Modified", "Sun, 06 Nov 1994 07:49:37 GMT");
+        let minute = Defaults { lifetime_seconds: Some(60), ..HEURISTIC };
+        check(200, &[hour_before], NONE, Some(0));
+        check(200, &[hour_before], HEURISTIC, Some(360));
+        check(200, &[hour_before], minute, Some(60));
+        check(200, &[hour_before, ("Cache-Control", "max-age=7")], minute, Some(7));
+        check(200, &[hour_before, ("Expires", "0")], minute, Some(0));
+        check(502, &[], minute, Some(60));
+        check(502, &[hour_before], HEURISTIC, None);
+    }
+
+    #[test]
+    fn windows_and_ages() {
+        let defaults = Defaults { stale_while_revalidate_seconds: 1, stale_if_error_seconds: 2, ..NONE };
+        let stored =
+            |value| decide((Method::Get, &[]), (200, &[("Cache-Control", value), ("Age", "3")]), defaults).unwrap();
+        let expect = Stored {
+            born_ms: 997_000,
+            lifetime_seconds: 5,
+            stale_while_revalidate_seconds: 1,
+            stale_if_error_seconds: 2,
+            is_no_cache: false,
+            forbids_stale: false,
+        };
+        assert_eq!(stored("max-age=5"), expect);
+        assert_eq!(
+            stored("max-age=5, stale-while-revalidate=8, stale-if-error=9"),
+            Stored { stale_while_revalidate_seconds: 8, stale_if_error_seconds: 9, ..expect }
+        );
+        assert_eq!(stored("s-maxage=5"), Stored { forbids_stale: true, ..expect });
+        assert_eq!((expect.age_seconds(NOW_MS), expect.age_seconds(NOW_MS + 1_999)), (3, 4));
+        assert_eq!((expect.remaining_ms(NOW_MS), expect.remaining_ms(NOW_MS + 2_500)), (2_000, -500));
+        assert_eq!(expect.age_ms(0), 0, "never negative");
+    }
+}

@@ -1,0 +1,132 @@
+//! What a response depends on besides the target (RFC 9111, section 4.1).
+
+use super::directives::values;
+use crate::http::list::{elements, trim};
+use crate::http::{Fields, Request};
+
+/// The request fields that chose a response.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Vary {
+    /// None.
+    #[default]
+    Nothing,
+    /// These, in lower case, sorted, each once.
+    Fields(Vec<Box<[u8]>>),
+    /// `*`: also things that no request field says, so that no other request matches.
+    Everything,
+}
+
+impl Vary {
+    /// What a response's Vary says.
+    pub fn of(fields: &Fields) -> Self {
+        let mut names = Vec::new();
+        for element in values(fields, b"vary").flat_map(elements) {
+            if element == b"*" {
+                return Self::Everything;
+            }
+            names.push(element.to_ascii_lowercase().into_boxed_slice());
+        }
+        names.sort_unstable();
+        names.dedup();
+        if names.is_empty() { Self::Nothing } else { Self::Fields(names) }
+    }
+}
+
+/// Appends what a request says in the field of this name (lower case), in a form that is the same for all requests that
+/// say the same (section 4.1): lines combined, white space between members of lists left out, and case and order where
+/// they mean nothing. A field that is missing has another form than one that is empty.
+pub fn write_selecting_value(request: &Request<'_>, name: &[u8], out: &mut Vec<u8>) {
+    let is_wanted = |other: &[u8]| other.eq_ignore_ascii_case(name);
+    let lines = request.head.fields.iter().filter(|field| is_wanted(field.name.of(request.bytes)));
+    let mut lines = lines.map(|field| field.value.of(request.bytes)).peekable();
+    if lines.peek().is_none() {
+        return;
+    }
+    out.push(b'=');
+    let start = out.len();
+    let mut members: Vec<&[u8]> = lines.flat_map(elements).collect();
+    let (ignores_case, ignores_order) = match name {
+        // RFC 9110, section 12.5.3: codings have weights, and their order says nothing.
+        b"accept-encoding" => (true, true),
+        // Section 12.5.4: the order of languages does, to some.
+        b"accept-language" => (true, false),
+        _ => (false, false),
+    };
+    if ignores_order {
+        members.sort_unstable_by_key(|member| member.to_ascii_lowercase());
+    }
+    for (index, member) in members.into_iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_member(member, ignores_case, out);
+    }
+    if ignores_case {
+        out[start..].make_ascii_lowercase();
+    }
+}
+
+/// A member without the white space around its parameters, where those are known to be some.
+fn write_member(member: &[u8], has_parameters: bool, out: &mut Vec<u8>) {
+    if !has_parameters {
+        out.extend_from_slice(member);
+        return;
+    }
+    for (index, part) in member.split(|&byte| byte == b';').enumerate() {
+        if index > 0 {
+            out.push(b';');
+        }
+        out.extend_from_slice(trim(part));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{fields, with_request};
+    use super::*;
+
+    #[test]
+    fn named() {
+        let check = |lines: &[&str], expect: Vary| {
+            let lines: Vec<_> = lines.iter().map(|value| ("Vary", *value)).collect();
+            assert_eq!(Vary::of(&fields(&lines)), expect, "{lines:?}");
+        };
+        let names = |names: &[&str]| Vary::Fields(names.iter().map(|name| name.as_bytes().into()).collect());
+        check(&[], Vary::Nothing);
+        check(&[" , "], Vary::Nothing);
+        check(&["Foo"], names(&["foo"]));
+        check(&["foo, Bar", "FOO,, baz"], names(&["bar", "baz", "foo"]));
+        for lines in [&["*"][..], &["*, *"], &[", *"], &["", "*"], &["*, Foo"], &["Foo, *"], &["Foo", "*"]] {
+            check(lines, Vary::Everything);
+        }
+    }
+
+    #[test]
+    fn selecting() {
+        let written = |name: &str, lines: &[&str]| {
+            let lines: Vec<_> = lines.iter().map(|value| (name, *value)).collect();
+            let mut out = Vec::new();
+            with_request(&lines, |request| {
+                write_selecting_value(request, &name.to_ascii_lowercase().into_bytes(), &mut out)
+            });
+            out
+        };
+        let same = |name: &str, first: &[&str], second: &[&str], expect: bool| {
+            assert_eq!(written(name, first) == written(name, second), expect, "{name} {first:?} {second:?}");
+        };
+        same("Foo", &["1"], &["1"], true);
+        same("Foo", &["1"], &["2"], false);
+        same("Foo", &[], &["1"], false);
+        same("Foo", &[], &[""], false);
+        same("Foo", &["1, 2"], &["1", "2"], true);
+        same("Foo", &["1,2"], &[" 1 ,  2 "], true);
+        same("Foo", &["1, 2"], &["2, 1"], false);
+        same("Foo", &["a"], &["A"], false);
+        same("Foo", &["\"1, 2\""], &["\"1,2\""], false);
+        same("Accept-Encoding", &["gzip, br;q=0.5"], &["BR ; q=0.5", "gzip"], true);
+        same("Accept-Encoding", &["gzip"], &["br"], false);
+        same("Accept-Language", &["en, de"], &["eN,De"], true);
+        same("Accept-Language", &["en, de"], &["de, en"], false);
+        assert_eq!(written("Foo", &[]), b"");
+    }
+}
