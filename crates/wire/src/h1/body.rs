@@ -2,8 +2,11 @@
 
 use std::ops::Range;
 
-use super::request_head::is_token_byte;
+use memchr::memchr;
+
+use super::request_head::{is_token_byte, parse_field_line};
 use super::{BodyFraming, Refusal};
+use crate::http::{Fields, Span};
 
 /// Limits of what a chunked message may carry besides its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +36,7 @@ pub struct Decoded {
     pub is_complete: bool,
 }
 
-/// Takes a message's bytes apart as they come, however they are split. It keeps no bytes.
+/// Takes a message's bytes apart as they come, however they are split. It keeps no bytes but those of trailers.
 #[derive(Clone, Debug)]
 pub enum BodyDecoder {
     /// So many bytes remain.
@@ -64,6 +67,15 @@ impl BodyDecoder {
             Self::Chunked(decoder) => decoder.decode(input, limits),
         }
     }
+
+    /// The trailer fields (RFC 9110, section 6.5) of a message that is complete. They come from the peer, and none of them
+    /// has been looked at but for its form.
+    pub fn take_trailers(&mut self) -> Fields {
+        match self {
+            Self::Length(_) => Fields::new(),
+            Self::Chunked(decoder) => decoder.take_trailers(),
+        }
+    }
 }
 
 /// The state of a chunked message: what it awaits next.
@@ -75,7 +87,8 @@ pub struct ChunkedDecoder {
     has_size: bool,
     content_bytes: u64,
     extension_bytes: usize,
-    trailer_bytes: usize,
+    /// The trailer section so far: whole lines and the beginning of the next.
+    trailers: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -223,12 +236,12 @@ impl ChunkedDecoder {
         Ok(())
     }
 
-    /// Trailer fields are read to their end and dropped; their form is that of header fields (RFC 9112, section 7.1.2).
+    /// The form of trailer fields is that of header fields (RFC 9112, section 7.1.2).
     fn on_trailer_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<State, Refusal> {
-        self.trailer_bytes += 1;
-        if self.trailer_bytes > limits.trailer_bytes_max {
+        if self.trailers.len() >= limits.trailer_bytes_max {
             return Err(Refusal::TRAILER_TOO_LARGE);
         }
+        self.trailers.push(byte);
         match (self.state, byte) {
             (State::TrailerStart, b'\r') => Ok(State::FinalLineFeed),
             (State::TrailerStart | State::TrailerName, _) if is_token_byte(byte) => Ok(State::TrailerName),
@@ -238,6 +251,22 @@ impl ChunkedDecoder {
             (State::TrailerLineFeed, b'\n') => Ok(State::TrailerStart),
             _ => Err(Refusal::bad_request("malformed trailer field")),
         }
+    }
+
+    fn take_trailers(&mut self) -> Fields {
+        let bytes = std::mem::take(&mut self.trailers);
+        let mut fields = Fields::new();
+        let mut at = 0;
+        while let Some(length) = memchr(b'\r', &bytes[at..])
+            && length > 0
+        {
+            // Its form was checked byte by byte.
+            if let Ok((name, value)) = parse_field_line(&bytes, Span::new(at, at + length)) {
+                fields.push(name.of(&bytes), value.of(&bytes));
+            }
+            at += length + 2;
+        }
+        fields
     }
 }
 
@@ -272,6 +301,22 @@ mod tests {
         for step in [input.len(), 1, 2, 3] {
             assert_eq!(decode(framing, input.as_bytes(), step), expect, "{input:?} in pieces of {step}");
         }
+    }
+
+    #[test]
+    fn trailers() {
+        let input = b"1\r\nx\r\n0\r\nA: b\r\nc:  d e \r\nA:\r\n\r\n";
+        for step in [input.len(), 1, 4] {
+            let mut decoder = BodyDecoder::new(BodyFraming::Chunked).unwrap();
+            let mut at = 0;
+            while at < input.len() {
+                at += decoder.decode(&input[at..(at + step).min(input.len())], &LIMITS).unwrap().consumed_bytes;
+            }
+            let mut expect = Fields::new();
+            expect.push("A", "b").push("c", "d e").push("A", "");
+            assert_eq!(decoder.take_trailers(), expect);
+        }
+        assert!(BodyDecoder::new(BodyFraming::Length(1)).unwrap().take_trailers().is_empty());
     }
 
     #[test]

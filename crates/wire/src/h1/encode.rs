@@ -57,7 +57,7 @@ fn write_status_and_date(out: &mut Vec<u8>, status: Status, date: &[u8; DATE_BYT
 
 fn write_fields(out: &mut Vec<u8>, fields: &Fields) {
     for (name, value) in fields.iter() {
-        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(name);
         out.extend_from_slice(b": ");
         out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");

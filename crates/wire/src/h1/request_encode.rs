@@ -10,7 +10,7 @@ pub fn write_request_head(out: &mut Vec<u8>, method: &[u8], target: &[u8], versi
     out.extend_from_slice(target);
     out.extend_from_slice(if version == Version::Http10 { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" });
     for (name, value) in fields.iter() {
-        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(name);
         out.extend_from_slice(b": ");
         out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");

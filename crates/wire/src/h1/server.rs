@@ -3,7 +3,7 @@
 use super::{
     BodyDecoder, BodyFraming, BodyLimits, Decoded, Framing, HeadLimits, Refusal, parse_request_head, request_framing,
 };
-use crate::http::{Host, KnownField, Request, RequestHead, Target, Version};
+use crate::http::{Fields, Host, KnownField, Request, RequestHead, Target, Version};
 
 /// All limits of a connection's input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct InputLimits {
 #[derive(Debug, Default)]
 pub struct ServerConnection {
     state: State,
+    /// Those of the content that was complete last. Seldom any: not worth a place of their own in each connection.
+    trailers: Option<Box<Fields>>,
 }
 
 #[derive(Debug, Default)]
@@ -27,7 +29,7 @@ enum State {
     #[default]
     AwaitHead,
     /// The content of the request that was given out.
-    AwaitBody(BodyDecoder),
+    AwaitBody(Box<BodyDecoder>),
     /// Nothing: a message was refused, so that nobody knows where another would begin.
     Refused,
 }
@@ -64,16 +66,9 @@ impl ServerConnection {
         head: &mut RequestHead,
         limits: &InputLimits,
     ) -> Result<Event<'a>, Refusal> {
-        let result = match &mut self.state {
+        let result = match self.state {
             State::AwaitHead => self.on_head_input(input, head, limits),
-            State::AwaitBody(decoder) => decoder.decode(input, &limits.body).map(|decoded| {
-                if decoded.is_complete {
-                    self.state = State::AwaitHead;
-                } else if decoded.consumed_bytes == 0 {
-                    return Event::NeedInput;
-                }
-                Event::Content(decoded)
-            }),
+            State::AwaitBody(_) => self.on_content_input(input, limits),
             State::Refused => Ok(Event::NeedInput),
         };
         if result.is_err() {
@@ -85,6 +80,24 @@ impl ServerConnection {
     /// Whether content of the last request is still to come.
     pub fn awaits_content(&self) -> bool {
         matches!(self.state, State::AwaitBody(_))
+    }
+
+    /// The trailer fields of the content that was complete last.
+    pub fn take_trailers(&mut self) -> Option<Box<Fields>> {
+        self.trailers.take()
+    }
+
+    fn on_content_input<'a>(&mut self, input: &[u8], limits: &InputLimits) -> Result<Event<'a>, Refusal> {
+        let State::AwaitBody(decoder) = &mut self.state else { return Ok(Event::NeedInput) };
+        let decoded = decoder.decode(input, &limits.body)?;
+        if decoded.is_complete {
+            let trailers = decoder.take_trailers();
+            self.trailers = (!trailers.is_empty()).then(|| Box::new(trailers));
+            self.state = State::AwaitHead;
+        } else if decoded.consumed_bytes == 0 {
+            return Ok(Event::NeedInput);
+        }
+        Ok(Event::Content(decoded))
     }
 
     fn on_head_input<'a>(
@@ -105,7 +118,7 @@ impl ServerConnection {
             return Err(Refusal::CONTENT_TOO_LARGE);
         }
         if let Some(decoder) = BodyDecoder::new(framing.body) {
-            self.state = State::AwaitBody(decoder);
+            self.state = State::AwaitBody(Box::new(decoder));
         }
         Ok(Event::Request(IncomingRequest { head_bytes, framing, target, host: target.host.or(host) }))
     }

@@ -62,7 +62,7 @@ impl Description<'_> {
             with_server.push("Server", "tailcoat");
         }
         fields.iter().for_each(|(name, value)| {
-            with_server.push(name.to_owned(), value);
+            with_server.push(name, value);
         });
         with_server
     }

@@ -162,7 +162,7 @@ fn receive(outcome: Outcome) -> Got {
         }
         Response::Built(built) => {
             for (name, value) in built.fields.iter() {
-                head.extend_from_slice(&[name.as_bytes(), b": ", value, b"\r\n"].concat());
+                head.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
             }
             (built.status.code(), built.body)
         }
