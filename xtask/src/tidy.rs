@@ -29,7 +29,7 @@ const EDGES: [(&str, &str, &[&str]); 13] = [
     ("tailcoat", "config", &[]),
     ("tailcoat", "log", &["config"]),
     ("tailcoat", "object_cache", &["config"]),
-    ("tailcoat", "handler", &["config", "object_cache"]),
+    ("tailcoat", "handler", &["config", "log", "object_cache", "upstream"]),
     ("tailcoat", "routing", &["config", "log", "handler"]),
     ("tailcoat", "connection", &["config", "log", "object_cache", "handler", "routing"]),
     ("tailcoat", "worker", &["config", "log", "object_cache", "handler", "routing", "connection"]),

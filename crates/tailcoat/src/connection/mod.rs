@@ -8,6 +8,7 @@ mod connections;
 mod h1;
 mod output;
 mod socket;
+mod stream;
 mod table;
 mod transmit;
 
@@ -29,6 +30,9 @@ use crate::routing::Router;
 
 /// Input that is read at once, beyond a head's limit.
 const READ_BYTES: usize = 16 << 10;
+
+/// Bytes of content that are passed on at once.
+const CONTENT_BYTES: usize = 64 << 10;
 
 /// What all connections of a worker share. It stays on the worker's thread.
 pub struct Context {
@@ -58,12 +62,30 @@ struct Scratch {
     path: Vec<u8>,
     host: Vec<u8>,
     output: Output,
+    /// For content that comes while it is sent.
+    content: Vec<u8>,
+}
+
+impl Scratch {
+    /// All connections of the worker use it in turn. What one left when it failed is nobody else's.
+    fn clear(&mut self, limits: &Limits) {
+        self.output.clear();
+        if self.input.is_empty() {
+            // It had lent the buffer to a handler when it failed.
+            self.input = vec![0; input_bytes(limits)];
+        }
+    }
+}
+
+/// Bytes that are read at once, with the beginning of a head that was read before.
+fn input_bytes(limits: &Limits) -> usize {
+    limits.head_bytes_max + READ_BYTES
 }
 
 impl Context {
     /// A context with these limits.
     pub fn new(router: Rc<Router>, limits: Limits, server_field: bool, recorder: Recorder, clock: Clock) -> Self {
-        let input_bytes = limits.head_bytes_max + READ_BYTES;
+        let input = vec![0; input_bytes(&limits)];
         Self {
             router,
             input_limits: InputLimits {
@@ -85,11 +107,12 @@ impl Context {
             recorder: RefCell::new(recorder),
             is_draining: Cell::new(false),
             scratch: RefCell::new(Scratch {
-                input: vec![0; input_bytes],
+                input,
                 head: RequestHead::default(),
                 path: Vec::new(),
                 host: Vec::new(),
                 output: Output::default(),
+                content: vec![0; CONTENT_BYTES],
             }),
         }
     }

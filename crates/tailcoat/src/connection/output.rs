@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::Arc;
 
-use wire::h1::{DATE_BYTES, write_head};
-use wire::http::Status;
+use bytes::Bytes;
+use wire::h1::{CHUNK_SIZE_LINE_BYTES_MAX, DATE_BYTES, write_chunk_size_line, write_fields, write_status_line};
 use wire::http::range::write_content_range;
+use wire::http::{Fields, Status};
 
-use crate::handler::{BuiltResponse, Form, Response, Segment};
+use super::stream::{StreamFraming, Streaming};
+use crate::handler::{Body, BuiltResponse, Form, Forwarded, Response, Segment};
 use crate::object_cache::{Content, Representation};
 
 /// Content in memory up to this size is copied behind its head, so that one plain write sends both and several responses
@@ -25,6 +27,8 @@ pub struct Output {
     pub bytes: Vec<u8>,
     /// Content that is sent from where it is, after `bytes`.
     pub tail: VecDeque<Segment>,
+    /// Content that comes while it is sent, after `tail`.
+    pub stream: Option<Box<Streaming>>,
 }
 
 /// What a response says about the connection.
@@ -36,6 +40,8 @@ pub enum Persistence {
     PersistentHttp10,
     /// This is the last response.
     Close,
+    /// This is the last one in HTTP: another protocol follows.
+    Upgrade,
 }
 
 /// What the encoder needs to know besides the response.
@@ -49,26 +55,41 @@ pub struct Manner<'a> {
     pub is_head: bool,
     /// Whether there is a Server field.
     pub server_field: bool,
+    /// Whether the client understands chunks: HTTP/1.0 does not.
+    pub may_chunk: bool,
 }
 
 impl Output {
     /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty() && self.tail.is_empty()
+        self.bytes.is_empty() && !self.has_tail()
+    }
+
+    /// Whether something follows `bytes`.
+    pub fn has_tail(&self) -> bool {
+        !self.tail.is_empty() || self.stream.is_some()
     }
 
     /// Drops what has not been sent.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.tail.clear();
+        self.stream = None;
     }
 
     /// Whether it should be sent before anything is added.
     pub fn is_full(&self) -> bool {
-        self.bytes.len() >= GATHER_BYTES_MAX || !self.tail.is_empty()
+        self.bytes.len() >= GATHER_BYTES_MAX || self.has_tail()
     }
 
-    /// Adds a response. Returns its status and the length of the content that is sent.
+    /// Adds an interim response.
+    pub fn write_interim(&mut self, status: Status, fields: &Fields) {
+        write_status_line(&mut self.bytes, status, status.reason().as_bytes());
+        write_fields(&mut self.bytes, fields);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// Adds a response. Returns its status and the length of the content that is sent, as far as it is there.
     pub fn write_response(&mut self, response: Response, manner: Manner<'_>) -> (Status, u64) {
         match response {
             Response::Cached { object, coding, form } => {
@@ -122,20 +143,70 @@ impl Output {
         (status, length)
     }
 
-    fn write_built(&mut self, mut response: BuiltResponse, manner: Manner<'_>) -> u64 {
-        if manner.server_field {
-            response.fields.push("Server", SERVER);
+    fn write_built(&mut self, response: BuiltResponse, manner: Manner<'_>) -> u64 {
+        let BuiltResponse { status, fields, body, forwarded } = response;
+        let has_content = !manner.is_head && !status.has_no_content();
+        self.write_built_head(status, &fields, forwarded.as_deref(), manner);
+        let length = body.length();
+        let declared = match &forwarded {
+            Some(forwarded) if !has_content => forwarded.content_length,
+            _ if status.has_no_content() => None,
+            _ => length,
+        };
+        if let Some(length) = declared {
+            // Writing to a vector does not fail.
+            let _ = write!(self.bytes, "Content-Length: {length}\r\n");
+        } else if has_content && manner.may_chunk {
+            self.bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }
-        let length = response.body.length();
-        if !response.status.has_no_content() {
-            response.fields.push("Content-Length", length.to_string());
-        }
-        write_head(&mut self.bytes, response.status, manner.date, &response.fields);
         self.end_head(manner.persistence);
-        if manner.is_head || response.status.has_no_content() {
+        if !has_content {
             return 0;
         }
-        response.body.segments.into_iter().for_each(|segment| self.write_content(segment));
+        let is_chunked = length.is_none() && manner.may_chunk;
+        self.write_body(body, is_chunked)
+    }
+
+    fn write_built_head(&mut self, status: Status, fields: &Fields, forwarded: Option<&Forwarded>, manner: Manner<'_>) {
+        let reason = forwarded.map_or(status.reason().as_bytes(), |forwarded| &forwarded.reason);
+        write_status_line(&mut self.bytes, status, reason);
+        // Another server's Date and Server are its own business (RFC 9110, sections 6.6.1 and 10.2.4).
+        if forwarded.is_none() || !fields.has("Date") {
+            self.bytes.extend_from_slice(b"Date: ");
+            self.bytes.extend_from_slice(manner.date);
+            self.bytes.extend_from_slice(b"\r\n");
+        }
+        write_fields(&mut self.bytes, fields);
+        if manner.server_field && forwarded.is_none() {
+            self.bytes.extend_from_slice(b"Server: ");
+            self.bytes.extend_from_slice(SERVER.as_bytes());
+            self.bytes.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Adds content; returns the length of what is there of it.
+    fn write_body(&mut self, body: Body, is_chunked: bool) -> u64 {
+        let length = body.segments.iter().map(Segment::length).sum();
+        for segment in body.segments {
+            if is_chunked {
+                let mut line = [0; CHUNK_SIZE_LINE_BYTES_MAX];
+                let line_bytes = write_chunk_size_line(&mut line, segment.length() as usize);
+                let line = Bytes::copy_from_slice(&line[CHUNK_SIZE_LINE_BYTES_MAX - line_bytes..]);
+                self.write_content(Segment::Bytes(line));
+                self.write_content(segment);
+                self.write_content(Segment::Bytes(Bytes::from_static(b"\r\n")));
+            } else {
+                self.write_content(segment);
+            }
+        }
+        self.stream = body.stream.map(|stream| {
+            let framing = match stream.length {
+                Some(length) => StreamFraming::Length(length),
+                None if is_chunked => StreamFraming::Chunked,
+                None => StreamFraming::UntilClose,
+            };
+            Box::new(Streaming::new(stream.source, framing))
+        });
         length
     }
 
@@ -153,6 +224,7 @@ impl Output {
             Persistence::Persistent => b"\r\n",
             Persistence::PersistentHttp10 => b"Connection: keep-alive\r\n\r\n",
             Persistence::Close => b"Connection: close\r\n\r\n",
+            Persistence::Upgrade => b"Connection: upgrade\r\n\r\n",
         });
     }
 }

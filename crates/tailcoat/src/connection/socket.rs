@@ -1,6 +1,7 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::Poll;
+use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -77,6 +78,12 @@ impl Socket {
     /// Ends the sending side, so that the client sees the end of the last response.
     pub fn shutdown_write(&self) -> io::Result<()> {
         Ok(rustix::net::shutdown(&self.fd, Shutdown::Write)?)
+    }
+
+    /// Makes closing reset the connection, so that the client doesn't take what it got for the whole.
+    pub fn abort_on_close(&self) {
+        // Sockets that can't be reset are just closed.
+        let _ = rustix::net::sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
 
     /// What epoll is to watch it for and does not yet, now that it has to be waited for: events, and whether they are to

@@ -27,6 +27,8 @@ pub enum Stage {
     Write,
     /// The client to end, after the last answer.
     Linger,
+    /// Either end of a tunnel to send something.
+    Tunnel,
 }
 
 /// Why a connection was woken out of turn.

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::Socket;
 use super::output::Output;
+use super::stream::Streaming;
 use crate::handler::Segment;
 use crate::object_cache::{OpenFile, file_time_now_ns};
 
@@ -40,6 +41,8 @@ pub struct Transmission {
     resident: Range<u64>,
     /// The read that brings more of it there.
     warming: Option<JoinHandle<()>>,
+    /// Content that comes while it is sent, after all else.
+    stream: Option<Box<Streaming>>,
     /// Bytes taken by the socket so far.
     pub total_sent: u64,
 }
@@ -49,7 +52,7 @@ pub struct Transmission {
 pub fn send_now(socket: &mut Socket, output: &mut Output) -> io::Result<Option<Transmission>> {
     let mut sent = 0;
     let has_file = output.tail.iter().any(|segment| matches!(segment, Segment::File { .. }));
-    while !has_file && !output.is_empty() {
+    while !has_file && (!output.bytes.is_empty() || !output.tail.is_empty()) {
         match poll_write_memory(socket, &output.bytes[sent..], &output.tail) {
             Poll::Ready(count) => {
                 let mut count = count?;
@@ -76,6 +79,7 @@ pub fn send_now(socket: &mut Socket, output: &mut Output) -> io::Result<Option<T
         tail: std::mem::take(&mut output.tail),
         resident: 0..0,
         warming: None,
+        stream: output.stream.take(),
         total_sent: 0,
     }))
 }
@@ -86,11 +90,28 @@ impl Transmission {
         (self.bytes.len() - self.bytes_sent) as u64 + self.tail.iter().map(Segment::length).sum::<u64>()
     }
 
-    /// Sends until the socket takes no more (pending) or all is sent.
+    /// Content that came from a stream so far.
+    pub fn streamed_bytes(&self) -> u64 {
+        self.stream.as_ref().map_or(0, |stream| stream.content_bytes)
+    }
+
+    /// Whether the client has taken all that there is, so that nothing is awaited of it.
+    pub fn awaits_source(&self) -> bool {
+        self.stream.is_some() && self.bytes.is_empty() && self.tail.is_empty()
+    }
+
+    /// Sends until the socket takes no more (pending), the source of a stream has no more for now (pending) or all is
+    /// sent. `buffer` is for content of streams.
     ///
     /// # Errors
-    /// The socket's, and `InvalidData` if a file changed under way: then the response can't be completed.
-    pub fn poll_send(&mut self, socket: &mut Socket, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+    /// The socket's, and `InvalidData` if a file changed under way, and those of a stream: then the response can't be
+    /// completed.
+    pub fn poll_send(
+        &mut self,
+        socket: &mut Socket,
+        task: &mut Task<'_>,
+        buffer: &mut Vec<u8>,
+    ) -> Poll<io::Result<()>> {
         let total_max = self.total_sent + TURN_BYTES_MAX;
         loop {
             if self.total_sent >= total_max {
@@ -100,7 +121,10 @@ impl Transmission {
             }
             let bytes = &self.bytes[self.bytes_sent..];
             let count = match self.tail.front() {
-                None if bytes.is_empty() => return Poll::Ready(Ok(())),
+                None if bytes.is_empty() => match ready!(self.poll_stream(socket, task, buffer))? {
+                    Some(count) => count,
+                    None => return Poll::Ready(Ok(())),
+                },
                 Some(Segment::File { .. }) if bytes.is_empty() => ready!(self.poll_send_file(socket, task))?,
                 Some(Segment::File { .. }) => ready!(socket.poll_write_more(bytes))?,
                 _ => ready!(poll_write_memory(socket, bytes, &self.tail))?,
@@ -114,6 +138,33 @@ impl Transmission {
             }
             advance(&mut self.tail, count - from_bytes);
         }
+    }
+
+    /// Sends what comes from the stream; returns how much the socket took, and keeps the rest. `None` at the end.
+    fn poll_stream(
+        &mut self,
+        socket: &mut Socket,
+        task: &mut Task<'_>,
+        buffer: &mut Vec<u8>,
+    ) -> Poll<io::Result<Option<usize>>> {
+        let Some(stream) = &mut self.stream else { return Poll::Ready(Ok(None)) };
+        if stream.is_complete() {
+            return Poll::Ready(Ok(None));
+        }
+        let gathered = ready!(stream.poll_gather(task, buffer))?;
+        if gathered.is_empty() {
+            return Poll::Ready(Ok(None));
+        }
+        let piece = &buffer[gathered];
+        let sent = match socket.poll_write(piece) {
+            Poll::Ready(sent) => sent?,
+            Poll::Pending => 0,
+        };
+        self.total_sent += sent as u64;
+        self.bytes = piece[sent..].to_vec();
+        self.bytes_sent = 0;
+        // Counted above: what the loop counts is taken from `bytes`.
+        Poll::Ready(Ok(Some(0)))
     }
 
     /// Sends a piece of the file at the front; returns how much the socket took.

@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 use wire::http::{Method, Request, RequestHead, Status};
 
 use super::static_file::StaticFile;
-use super::{Body, BuiltResponse, Form, Now, Outcome, Response, Routed, Segment};
+use super::{Body, BuiltResponse, ClientLinkCell, Form, Now, Outcome, Response, Routed, Segment};
+use crate::log::Client;
 use crate::object_cache::Content;
 
 /// A site's pages for errors.
@@ -41,7 +42,8 @@ impl ErrorPages {
     pub fn get(&self, page: usize, host: &[u8], now: Now) -> Outcome {
         let page = &self.pages[page];
         let request = Request { head: &self.head, bytes: b"" };
-        page.files.handle(&Routed { request, path: &page.path, query: None, host, has_next: false, now })
+        let (client, link) = (Client::Unix, &ClientLinkCell::default());
+        page.files.handle(&Routed { request, path: &page.path, query: None, host, client, link, has_next: false, now })
     }
 
     /// Makes the page the content of the error; whether it could be had.
@@ -52,7 +54,7 @@ impl ErrorPages {
             Content::File(file) => Segment::File { file: file.clone(), offset: 0, length: file.identity.size },
         };
         error.fields.set("Content-Type", self.pages[page].content_type.as_str());
-        error.body = Body { segments: vec![segment] };
+        error.body = Body::from_segments(vec![segment]);
         true
     }
 }

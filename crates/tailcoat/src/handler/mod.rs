@@ -1,5 +1,6 @@
 //! Who answers a request. Handlers are a closed set, matched in one place.
 
+mod client_link;
 mod error_page;
 mod error_pages;
 mod page;
@@ -13,13 +14,18 @@ pub mod static_file;
 use std::future::Future;
 use std::pin::Pin;
 
+pub use client_link::{ClientLink, ClientLinkCell};
 pub use error_pages::ErrorPages;
 pub use page::PageFormat;
 pub use request::OwnedRequest;
-pub use response::{Body, BuiltResponse, Form, Response, Segment};
+pub use response::{
+    Body, BuiltResponse, ContentSource, ContentStream, Filled, Form, Forwarded, Response, Segment, Tunnel, TunnelStream,
+};
 use rustix::time::{ClockId, clock_gettime};
 pub use setup::{Handler, SharedSite};
 use wire::http::{Request, Status};
+
+use crate::log::Client;
 
 /// An error, with the page that the server has for it.
 pub fn error_response(status: Status, format: PageFormat) -> Box<BuiltResponse> {
@@ -59,6 +65,10 @@ pub struct Routed<'a> {
     pub query: Option<&'a [u8]>,
     /// The host, lower case, without port; empty if there was none (HTTP/1.0).
     pub host: &'a [u8],
+    /// Who sent it.
+    pub client: Client,
+    /// The link to the client, for handlers that read content or take their time.
+    pub link: &'a ClientLinkCell,
     /// Whether another handler follows, so that what isn't this one's business is better declined than refused.
     pub has_next: bool,
     /// The time.

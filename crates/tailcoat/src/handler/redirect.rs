@@ -87,12 +87,14 @@ mod tests {
     use wire::http::{Request, RequestHead};
 
     use super::*;
-    use crate::handler::Now;
+    use crate::handler::{ClientLinkCell, Now};
+    use crate::log::Client;
 
     fn location(target: &str, path: &[u8], query: Option<&[u8]>, host: &[u8]) -> Option<String> {
         let config = config::Redirect { status: Status::FOUND, target: target.to_owned(), rest_from: 5 };
         let request = Request { head: &RequestHead::default(), bytes: b"" };
-        let routed = Routed { request, path, query, host, has_next: false, now: Now::read() };
+        let (client, link) = (Client::Unix, &ClientLinkCell::default());
+        let routed = Routed { request, path, query, host, client, link, has_next: false, now: Now::read() };
         let Outcome::Ready(Response::Built(response)) = Redirect::new(&config).handle(&routed) else { panic!() };
         response.fields.get("Location").map(|value| String::from_utf8(value.to_vec()).unwrap())
     }

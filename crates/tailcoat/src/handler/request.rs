@@ -1,6 +1,9 @@
+use std::rc::Rc;
+
 use wire::http::{Request, RequestHead, Target};
 
-use super::{Now, Routed};
+use super::{ClientLink, ClientLinkCell, Now, Routed};
+use crate::log::Client;
 
 /// A request that outlives the buffer it came in: for whatever has to be waited for.
 #[derive(Debug)]
@@ -9,6 +12,8 @@ pub struct OwnedRequest {
     bytes: Vec<u8>,
     path: Vec<u8>,
     host: Vec<u8>,
+    client: Client,
+    link: ClientLinkCell,
     now: Now,
 }
 
@@ -23,6 +28,8 @@ impl OwnedRequest {
             head,
             path: routed.path.to_vec(),
             host: routed.host.to_vec(),
+            client: routed.client,
+            link: routed.link.clone(),
             now: routed.now,
         }
     }
@@ -37,6 +44,8 @@ impl OwnedRequest {
                 .ok()
                 .and_then(|target| target.query),
             host: &self.host,
+            client: self.client,
+            link: &self.link,
             has_next,
             now: self.now,
         }
@@ -50,6 +59,11 @@ impl OwnedRequest {
     /// The host, lower case, without port.
     pub fn host(&self) -> &[u8] {
         &self.host
+    }
+
+    /// The link to the client, if a handler wanted one.
+    pub fn link(&self) -> Option<&Rc<ClientLink>> {
+        self.link.get()
     }
 
     /// When it was received.

@@ -1,7 +1,11 @@
+use std::fmt;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context as Task, Poll};
 
 use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite};
 use wire::http::{Coding, Fields, Status};
 
 use crate::object_cache::{CachedObject, OpenFile};
@@ -43,37 +47,122 @@ pub enum Form {
 pub struct BuiltResponse {
     /// Its status.
     pub status: Status,
-    /// Its fields, without Date, Server, Connection, Content-Length and Transfer-Encoding, which the connection adds.
+    /// Its fields, without Connection, Content-Length and Transfer-Encoding, which the connection adds. It also adds Date
+    /// and Server, unless another server's are there.
     pub fields: Fields,
-    /// Its content. An error without content gets the site's error page.
+    /// Its content. An error without content gets the site's error page, unless another server made it.
     pub body: Body,
+    /// What another server said that made it.
+    pub forwarded: Option<Box<Forwarded>>,
+}
+
+/// What is kept of another server's response besides status, fields and content.
+#[derive(Debug, Default)]
+pub struct Forwarded {
+    /// The reason phrase, where versions have one.
+    pub reason: Vec<u8>,
+    /// The Content-Length of a response without content, which tells that of another (HEAD, 304; RFC 9110, section 8.6).
+    pub content_length: Option<u64>,
+    /// The way to the other server after 101 (Switching Protocols): the connection becomes a tunnel.
+    pub tunnel: Option<Tunnel>,
 }
 
 impl BuiltResponse {
     /// An answer with this status and nothing else.
     pub fn new(status: Status) -> Box<Self> {
-        Box::new(Self { status, fields: Fields::new(), body: Body::default() })
+        Self::with_fields(status, Fields::new(), Body::default())
+    }
+
+    /// An answer of ours.
+    pub fn with_fields(status: Status, fields: Fields, body: Body) -> Box<Self> {
+        Box::new(Self { status, fields, body, forwarded: None })
     }
 }
 
 /// Content: pieces that are sent one after the other. The connection knows how to send each kind best.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Body {
-    /// The pieces, in order.
+    /// The pieces that are there, in order.
     pub segments: Vec<Segment>,
+    /// What comes after them.
+    pub stream: Option<ContentStream>,
 }
 
 impl Body {
     /// Content from memory.
     pub fn from_bytes(bytes: impl Into<Bytes>) -> Self {
-        Self { segments: vec![Segment::Bytes(bytes.into())] }
+        Self::from_segments(vec![Segment::Bytes(bytes.into())])
     }
 
-    /// Length in bytes.
-    pub fn length(&self) -> u64 {
-        self.segments.iter().map(Segment::length).sum()
+    /// Content from these pieces.
+    pub fn from_segments(segments: Vec<Segment>) -> Self {
+        Self { segments, stream: None }
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty() && self.stream.is_none()
+    }
+
+    /// Length in bytes; `None` if it is not known before the end.
+    pub fn length(&self) -> Option<u64> {
+        let streamed = self.stream.as_ref().map_or(Some(0), |stream| stream.length)?;
+        Some(streamed + self.segments.iter().map(Segment::length).sum::<u64>())
     }
 }
+
+/// Content that comes while it is sent.
+pub struct ContentStream {
+    /// Where it comes from.
+    pub source: Box<dyn ContentSource>,
+    /// Its length in bytes, if that is known. The source never gives more; if it gives less, the connection is closed.
+    pub length: Option<u64>,
+}
+
+impl fmt::Debug for ContentStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ContentStream").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+/// A source of content, asked for more when the client has taken what there was.
+pub trait ContentSource {
+    /// Puts content at the beginning of `buffer` (which is not empty), or says that there is no more.
+    ///
+    /// # Errors
+    /// The content can't be completed: the connection is closed, so that what was sent does not look whole.
+    fn poll_fill(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<Filled>>;
+}
+
+/// What a [`ContentSource`] gave.
+#[derive(Debug)]
+pub enum Filled {
+    /// So many bytes, at least one.
+    Content(usize),
+    /// The end, and trailer fields.
+    End(Option<Box<Fields>>),
+}
+
+/// The way to a server that speaks another protocol from now on (RFC 9110, section 7.8).
+pub struct Tunnel {
+    /// Bytes go both ways.
+    pub stream: Box<dyn TunnelStream>,
+    /// What the server has already sent.
+    pub early: Vec<u8>,
+    /// How long it may be silent both ways.
+    pub idle_timeout_ms: u64,
+}
+
+impl fmt::Debug for Tunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tunnel").field("early", &self.early.len()).finish_non_exhaustive()
+    }
+}
+
+/// A stream of bytes both ways.
+pub trait TunnelStream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> TunnelStream for T {}
 
 /// A piece of content.
 #[derive(Clone, Debug)]

@@ -90,11 +90,14 @@ impl Site {
     /// Gives errors without content their page: the operator's, or the server's.
     fn finish(self: &Rc<Self>, response: Response, routed: &Routed<'_>) -> Answer {
         let Response::Built(mut response) = response else { return Answer::Ready(response, self.log) };
+        if response.forwarded.is_some() {
+            return Answer::Ready(Response::Built(response), self.log);
+        }
         if response.status == Status::METHOD_NOT_ALLOWED && routed.request.method() == Method::Other {
             // A method that nobody here knows is not one that just this resource does not allow (RFC 9110, 15.6.2).
             response.status = Status::NOT_IMPLEMENTED;
         }
-        if response.status.code() < 400 || !response.body.segments.is_empty() {
+        if response.status.code() < 400 || !response.body.is_empty() {
             return Answer::Ready(Response::Built(response), self.log);
         }
         let format = PageFormat::wanted_by(&routed.request);

@@ -16,7 +16,7 @@ pub use listener::{Inherited, Listener, ListenerPlan, bind, plan};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle as TaskHandle;
+use tokio::task::{JoinHandle as TaskHandle, coop::unconstrained};
 
 use crate::config::Config;
 use crate::connection::{Clock, Connections, Context, SWEEPS_A_ROUND};
@@ -136,7 +136,8 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
             Ok(tokio::task::spawn_local(acceptor.run(listener.into_async()?)))
         })
         .collect::<io::Result<Vec<_>>>()?;
-    tokio::task::spawn_local(connections.run());
+    // It polls all connections, and so would use up in one turn what the runtime allows a task of its sockets.
+    tokio::task::spawn_local(unconstrained(connections.run()));
     tokio::task::spawn_local(keep_time(Rc::clone(&context), cache, busy));
     await_end(&context, plan.phase, accepting).await;
     Ok(())

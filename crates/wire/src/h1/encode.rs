@@ -39,23 +39,30 @@ pub fn write_head(out: &mut Vec<u8>, status: Status, date: &[u8; DATE_BYTES], fi
     write_fields(out, fields);
 }
 
-/// Appends status line and Date; returns the date's offset from where it began.
-fn write_status_and_date(out: &mut Vec<u8>, status: Status, date: &[u8; DATE_BYTES]) -> usize {
-    let start = out.len();
+/// Appends a status line. The caller sees to it that `reason` has only bytes that RFC 9112, section 4 allows.
+pub fn write_status_line(out: &mut Vec<u8>, status: Status, reason: &[u8]) {
     let code = status.code();
     let digits = [b'0' + (code / 100) as u8, b'0' + (code / 10 % 10) as u8, b'0' + (code % 10) as u8];
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(&digits);
     out.push(b' ');
-    out.extend_from_slice(status.reason().as_bytes());
-    out.extend_from_slice(b"\r\nDate: ");
+    out.extend_from_slice(reason);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends status line and Date; returns the date's offset from where it began.
+fn write_status_and_date(out: &mut Vec<u8>, status: Status, date: &[u8; DATE_BYTES]) -> usize {
+    let start = out.len();
+    write_status_line(out, status, status.reason().as_bytes());
+    out.extend_from_slice(b"Date: ");
     let date_offset = out.len() - start;
     out.extend_from_slice(date);
     out.extend_from_slice(b"\r\n");
     date_offset
 }
 
-fn write_fields(out: &mut Vec<u8>, fields: &Fields) {
+/// Appends field lines, as they are in heads and trailer sections.
+pub fn write_fields(out: &mut Vec<u8>, fields: &Fields) {
     for (name, value) in fields.iter() {
         out.extend_from_slice(name);
         out.extend_from_slice(b": ");
@@ -64,10 +71,38 @@ fn write_fields(out: &mut Vec<u8>, fields: &Fields) {
     }
 }
 
+/// Bytes of a chunk's size line, at most.
+pub const CHUNK_SIZE_LINE_BYTES_MAX: usize = 18;
+
+/// Puts the size line of a chunk of `length` bytes at the end of `place`, which has room for it; returns its length.
+pub fn write_chunk_size_line(place: &mut [u8], mut length: usize) -> usize {
+    let end = place.len();
+    let mut at = end - 2;
+    place[at..].copy_from_slice(b"\r\n");
+    loop {
+        at -= 1;
+        place[at] = b"0123456789abcdef"[length & 15];
+        length >>= 4;
+        if length == 0 {
+            return end - at;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{PreparedHead, write_head};
+    use super::{CHUNK_SIZE_LINE_BYTES_MAX, PreparedHead, write_chunk_size_line, write_head};
     use crate::http::{Fields, Status};
+
+    #[test]
+    fn chunk_size_lines() {
+        for (length, expect) in [(0, "0\r\n"), (9, "9\r\n"), (0x1a2f, "1a2f\r\n"), (usize::MAX, "ffffffffffffffff\r\n")]
+        {
+            let mut place = [0; CHUNK_SIZE_LINE_BYTES_MAX];
+            let bytes = write_chunk_size_line(&mut place, length);
+            assert_eq!(&place[CHUNK_SIZE_LINE_BYTES_MAX - bytes..], expect.as_bytes());
+        }
+    }
 
     #[test]
     fn a_prepared_head_is_the_written_head() {

@@ -11,7 +11,10 @@ mod response_head;
 mod server;
 
 pub use body::{BodyDecoder, BodyLimits, ChunkedDecoder, Decoded};
-pub use encode::{DATE_BYTES, PreparedHead, write_head};
+pub use encode::{
+    CHUNK_SIZE_LINE_BYTES_MAX, DATE_BYTES, PreparedHead, write_chunk_size_line, write_fields, write_head,
+    write_status_line,
+};
 pub use framing::{BodyFraming, Framing, parse_content_length, request_framing};
 pub use limits::HeadLimits;
 pub use refusal::Refusal;

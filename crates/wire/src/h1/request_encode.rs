@@ -1,5 +1,6 @@
 //! The client's side of a message: writing request heads (RFC 9112, section 3).
 
+use super::write_fields;
 use crate::http::{Fields, Version};
 
 /// Appends a whole head, final empty line included, to `out`. `fields` hold Host, Content-Length and all the rest; the
@@ -9,12 +10,7 @@ pub fn write_request_head(out: &mut Vec<u8>, method: &[u8], target: &[u8], versi
     out.push(b' ');
     out.extend_from_slice(target);
     out.extend_from_slice(if version == Version::Http10 { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" });
-    for (name, value) in fields.iter() {
-        out.extend_from_slice(name);
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value);
-        out.extend_from_slice(b"\r\n");
-    }
+    write_fields(out, fields);
     out.extend_from_slice(b"\r\n");
 }
 

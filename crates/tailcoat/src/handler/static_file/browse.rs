@@ -37,7 +37,7 @@ impl FileTree {
         fields.push("Content-Type", page.content_type);
         fields.push("Vary", "Accept");
         apply_rules(&self.files.fields, routed.path, page.content_type, &mut fields);
-        Ok(Response::Built(Box::new(BuiltResponse { status: Status::OK, fields, body: Body::from_bytes(page.body) })))
+        Ok(Response::Built(BuiltResponse::with_fields(Status::OK, fields, Body::from_bytes(page.body))))
     }
 
     /// Reads a directory as its visitors may see it: what wouldn't be served isn't in it.

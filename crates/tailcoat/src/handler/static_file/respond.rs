@@ -120,7 +120,7 @@ impl FileTree {
             segments.push(slice(&representation.content, range));
         }
         segments.push(Segment::Bytes(format!("\r\n--{boundary}--\r\n").into()));
-        response.body = Body { segments };
+        response.body = Body::from_segments(segments);
         Response::Built(response)
     }
 }

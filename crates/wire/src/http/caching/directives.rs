@@ -197,7 +197,7 @@ pub(super) fn values<'a>(fields: &'a Fields, name: &'a [u8]) -> impl Iterator<It
 
 /// Name and value of each line.
 pub(super) fn lines(fields: &Fields) -> impl Iterator<Item = (&[u8], &[u8])> {
-    fields.iter().map(|(name, value)| (name.as_ref(), value))
+    fields.iter()
 }
 
 #[cfg(test)]

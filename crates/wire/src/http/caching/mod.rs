@@ -27,7 +27,7 @@ mod tests {
     pub(super) fn fields(lines: &[(&str, &str)]) -> Fields {
         let mut fields = Fields::new();
         for (name, value) in lines {
-            fields.push(name.to_string(), *value);
+            fields.push(name, *value);
         }
         fields
     }

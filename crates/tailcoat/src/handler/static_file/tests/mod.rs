@@ -14,7 +14,8 @@ use wire::http::{KnownField, Method, Request, RequestHead, Span, range};
 
 use super::{FileTree, StaticFile};
 use crate::config::{Cache, Files, RootPiece};
-use crate::handler::{Body, Form, Now, Outcome, Response, Routed, Segment};
+use crate::handler::{Body, ClientLinkCell, Form, Now, Outcome, Response, Routed, Segment};
+use crate::log::Client;
 use crate::object_cache::{Content, ObjectStore, WorkerCache};
 
 /// A directory, and a handler that serves it.
@@ -101,7 +102,9 @@ impl Site {
         let mut now = Now::read();
         now.monotonic_ms += self.later_ms;
         let request = Request { head: &head, bytes: &bytes };
-        let routed = Routed { request, path: path.as_bytes(), query, host: host.as_bytes(), has_next, now };
+        let (client, link) = (Client::Unix, &ClientLinkCell::default());
+        let routed =
+            Routed { request, path: path.as_bytes(), query, host: host.as_bytes(), client, link, has_next, now };
         match self.handler.handle(&routed) {
             Outcome::Wait(future) => Got { waited: true, ..receive(self.runtime.block_on(future)) },
             outcome => receive(outcome),
@@ -158,7 +161,7 @@ fn receive(outcome: Outcome) -> Got {
                 Content::Memory(bytes) => Segment::Bytes(bytes.slice(offset as usize..(offset + sent) as usize)),
                 Content::File(file) => Segment::File { file: Arc::clone(file), offset, length: sent },
             };
-            (status, Body { segments: vec![segment] })
+            (status, Body::from_segments(vec![segment]))
         }
         Response::Built(built) => {
             for (name, value) in built.fields.iter() {

@@ -1,0 +1,318 @@
+//! A connection that speaks HTTP/1.
+
+mod receive;
+mod respond;
+mod tunnel;
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context as Task, Poll, ready};
+
+use wire::h1::{BodyFraming, Event, Framing, Refusal, ServerConnection};
+use wire::http::{Host, Request, Status, Target, path};
+
+use self::receive::Receiving;
+use self::respond::Sending;
+use self::tunnel::Tunneling;
+use super::output::Output;
+use super::{Context, Scratch, Socket, Stage, Verdict};
+use crate::handler::{ClientLinkCell, Now, OwnedRequest, Routed};
+use crate::log::{Client, LogId};
+use crate::routing::ResponseFuture;
+
+/// How long a connection is read on after its last response, so that what the client still sends does not reset the
+/// connection before the client has read the response (RFC 9112, section 9.6).
+const LINGER_MS: u64 = 2_000;
+
+/// The connection.
+pub struct H1Connection {
+    socket: Socket,
+    context: Rc<Context>,
+    client: Client,
+    wire: ServerConnection,
+    /// Its place in the table of connections.
+    slot: u32,
+    listener: u16,
+    requests: u32,
+    /// No further request is read.
+    is_closing: bool,
+    /// After the last response, input is still to be expected.
+    lingers: bool,
+    /// `kept` has not been looked at since it was kept.
+    has_unseen_input: bool,
+    /// Input that is not done with: an incomplete head, or requests behind one that is not answered yet.
+    kept: Vec<u8>,
+    /// A request's content that has not come to its end.
+    receiving: Option<Box<Receiving>>,
+    /// A request whose answer is awaited.
+    answering: Option<Box<Answering>>,
+    /// Output that the socket has not taken yet.
+    sending: Option<Box<Sending>>,
+    /// What follows when HTTP has ended.
+    tunneling: Option<Box<Tunneling>>,
+}
+
+struct Answering {
+    future: ResponseFuture,
+    request: Rc<OwnedRequest>,
+    framing: Framing,
+    log: Option<LogId>,
+}
+
+/// What a connection is given while it is polled.
+struct Turn<'a, 'task> {
+    context: &'a Context,
+    task: &'a mut Task<'task>,
+    output: &'a mut Output,
+    now: Now,
+}
+
+/// A request while it is answered: what is logged of it, and what its framing says of the connection.
+struct Incoming<'a> {
+    routed: Routed<'a>,
+    framing: Framing,
+}
+
+impl H1Connection {
+    /// A connection over a socket that was accepted from a listener.
+    pub fn new(socket: Socket, client: Client, listener: u16, context: Rc<Context>) -> Self {
+        let slot = context.table.borrow_mut().insert();
+        Self {
+            socket,
+            context,
+            client,
+            wire: ServerConnection::default(),
+            slot,
+            listener,
+            requests: 0,
+            is_closing: false,
+            lingers: false,
+            has_unseen_input: false,
+            kept: Vec::new(),
+            receiving: None,
+            answering: None,
+            sending: None,
+            tunneling: None,
+        }
+    }
+
+    /// Its place in the table of connections.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Its socket, which is to be waited for when `poll` returned `Pending`.
+    pub fn socket(&mut self) -> &mut Socket {
+        &mut self.socket
+    }
+
+    /// Goes on until something has to be waited for: the socket, or what wakes the task. Ready when the connection is to be
+    /// closed.
+    pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
+        // A peer's error ends its connection, and concerns nobody else.
+        self.drive(task).map(|_| ())
+    }
+
+    /// Goes on until something has to be waited for; ready when the connection is to be closed.
+    fn drive(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        let context = Rc::clone(&self.context);
+        context.scratch.borrow_mut().clear(&context.limits);
+        let verdict = context.table.borrow_mut().take_verdict(self.slot);
+        if let Some(verdict) = verdict
+            && self.on_verdict(verdict, &context, task)?.is_ready()
+        {
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            if self.sending.is_some() {
+                ready!(self.drive_sending(&context, task))?;
+            } else if self.answering.is_some() {
+                ready!(self.drive_answering(&context, task))?;
+            } else if self.tunneling.is_some() {
+                return self.drive_tunneling(&context, task);
+            } else if !self.is_closing {
+                ready!(self.drive_reading(&context, task))?;
+            } else if self.lingers {
+                return self.drive_lingering(&context, task);
+            } else {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Ends what took too long. Ready if that ends the connection.
+    fn on_verdict(&mut self, verdict: Verdict, context: &Context, task: &mut Task<'_>) -> io::Result<Poll<()>> {
+        let stage = context.table.borrow().stage(self.slot);
+        match (verdict, stage) {
+            // Too late for a response of its own.
+            (Verdict::TimedOut, Stage::Content) if self.sending.is_some() => Err(io::ErrorKind::TimedOut.into()),
+            (Verdict::TimedOut, Stage::Head | Stage::Content) => {
+                let output = &mut context.scratch.borrow_mut().output;
+                let mut turn = Turn { context, task, output, now: context.clock.now() };
+                self.refuse(REQUEST_TIMEOUT, &[], &mut turn);
+                self.flush(&mut turn)?;
+                Ok(Poll::Pending)
+            }
+            (Verdict::TimedOut, Stage::Answer) => {
+                if let Some(link) = self.link() {
+                    link.set_late(task);
+                }
+                Ok(Poll::Pending)
+            }
+            (Verdict::TimedOut, Stage::Write) => Err(io::ErrorKind::TimedOut.into()),
+            // The connection was idle when it was condemned, but a request has come since.
+            (_, Stage::Answer | Stage::Content | Stage::Write) => Ok(Poll::Pending),
+            _ => Ok(Poll::Ready(())),
+        }
+    }
+
+    /// Reads, and answers what was read. Ready when something else is to be done first.
+    fn drive_reading(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        let scratch = &mut *context.scratch.borrow_mut();
+        let mut filled = self.kept.len();
+        scratch.input[..filled].copy_from_slice(&self.kept);
+        if !self.has_unseen_input {
+            match self.socket.poll_read(&mut scratch.input[filled..]) {
+                Poll::Ready(Ok(0)) => {
+                    self.is_closing = true;
+                    return Poll::Ready(Ok(()));
+                }
+                Poll::Ready(count) => filled += count?,
+                Poll::Pending => {
+                    self.await_input(context, task);
+                    return Poll::Pending;
+                }
+            }
+        }
+        self.kept = Vec::new();
+        self.has_unseen_input = false;
+        self.on_input(filled, scratch, context, task).into()
+    }
+
+    /// Notes until when input is waited for.
+    fn await_input(&mut self, context: &Context, task: &mut Task<'_>) {
+        let now_ms = context.clock.now().monotonic_ms;
+        let limits = &context.limits;
+        let mut table = context.table.borrow_mut();
+        let (stage, timeout) = if self.receiving.is_some() {
+            (Stage::Content, limits.body_timeout)
+        } else if !self.kept.is_empty() {
+            // A head has to be complete some time after its first byte, however many pieces it comes in.
+            if table.stage(self.slot) == Stage::Head {
+                return;
+            }
+            (Stage::Head, limits.head_timeout)
+        } else {
+            (Stage::Idle, limits.idle_timeout)
+        };
+        table.enter(self.slot, stage, Some(now_ms + timeout.as_millis() as u64), task.waker());
+    }
+
+    /// Answers the requests in `scratch.input[..filled]`, as far as they are complete, and sends the answers together.
+    fn on_input(
+        &mut self,
+        filled: usize,
+        scratch: &mut Scratch,
+        context: &Context,
+        task: &mut Task<'_>,
+    ) -> io::Result<()> {
+        let Scratch { input, head, path, host, output, .. } = scratch;
+        let input = &input[..filled];
+        let turn = &mut Turn { context, task, output, now: context.clock.now() };
+        let mut at = 0;
+        while !self.is_closing && self.sending.is_none() && self.answering.is_none() {
+            match self.wire.handle_input(&input[at..], head, &context.input_limits) {
+                Ok(Event::NeedInput) => break,
+                Ok(Event::Request(incoming)) => {
+                    let request = Request { head, bytes: &input[at..] };
+                    at += incoming.head_bytes;
+                    self.requests = self.requests.saturating_add(1);
+                    let link = match incoming.framing.body {
+                        BodyFraming::None => ClientLinkCell::default(),
+                        framing => ClientLinkCell::with_content(framing),
+                    };
+                    let arrived = Arrived { client: self.client, link: &link, now: turn.now };
+                    match route(request, &incoming.target, incoming.host, arrived, path, host) {
+                        Ok(routed) => {
+                            let incoming = Incoming { routed, framing: incoming.framing };
+                            self.on_request(incoming, at == filled, turn)?;
+                        }
+                        Err(refusal) => self.refuse(refusal, request.bytes, turn),
+                    }
+                }
+                Ok(Event::Content(decoded)) => {
+                    at += decoded.consumed_bytes;
+                    self.on_unread_content(decoded.content.len(), decoded.is_complete, turn)?;
+                }
+                Err(refusal) => self.refuse(refusal, &input[at..], turn),
+            }
+            if turn.output.is_full() {
+                self.flush(turn)?;
+            }
+        }
+        self.lingers |= self.is_closing && at < filled;
+        self.has_unseen_input = !self.is_closing && (self.sending.is_some() || self.answering.is_some()) && at < filled;
+        if !self.is_closing {
+            self.kept = input[at..].to_vec();
+        }
+        self.flush(turn)
+    }
+
+    /// Reads on after the last response and drops what comes, until the client ends or has had time enough.
+    fn drive_lingering(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        let mut table = context.table.borrow_mut();
+        if table.stage(self.slot) != Stage::Linger {
+            self.socket.shutdown_write()?;
+            let deadline_ms = context.clock.now().monotonic_ms + LINGER_MS;
+            table.enter(self.slot, Stage::Linger, Some(deadline_ms), task.waker());
+        }
+        let input = &mut context.scratch.borrow_mut().input;
+        while ready!(self.socket.poll_read(input))? > 0 {}
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// From whom, by which way and when a request came.
+struct Arrived<'a> {
+    client: Client,
+    link: &'a ClientLinkCell,
+    now: Now,
+}
+
+const REQUEST_TIMEOUT: Refusal =
+    Refusal { status: Status::REQUEST_TIMEOUT, reason: "the request took too long to arrive" };
+
+/// Whether a body or response is slower than allowed, measured from its beginning.
+fn is_too_slow(bytes: u64, elapsed_ms: u64, context: &Context) -> bool {
+    let limits = &context.limits;
+    elapsed_ms > limits.write_timeout.as_millis() as u64
+        && bytes.saturating_mul(1_000) < limits.rate_bytes_per_second_min.saturating_mul(elapsed_ms)
+}
+
+/// Brings path and host into the form that routing and handlers read.
+fn route<'a>(
+    request: Request<'a>,
+    target: &Target<'a>,
+    host: Option<Host<'a>>,
+    arrived: Arrived<'a>,
+    path_buffer: &'a mut Vec<u8>,
+    host_buffer: &'a mut Vec<u8>,
+) -> Result<Routed<'a>, Refusal> {
+    // The targets of OPTIONS and CONNECT may have none.
+    let path = match target.path {
+        b"*" | b"" => target.path,
+        raw => path::normalise(raw, path_buffer)
+            .map_err(|_| Refusal { status: Status::BAD_REQUEST, reason: "malformed path" })?,
+    };
+    let host = host.map_or(&b""[..], |host| host.lower_case(host_buffer));
+    let Arrived { client, link, now } = arrived;
+    Ok(Routed { request, path, query: target.query, host, client, link, has_next: false, now })
+}
+
+impl Drop for H1Connection {
+    fn drop(&mut self) {
+        self.finish_sending();
+        self.finish_tunneling();
+        self.context.table.borrow_mut().remove(self.slot);
+    }
+}

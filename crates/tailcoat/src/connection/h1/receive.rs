@@ -1,0 +1,337 @@
+//! The content of requests.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context as Task, Poll, ready};
+
+use wire::h1::{Event, Framing};
+
+use super::{Answering, H1Connection, Incoming, REQUEST_TIMEOUT, Turn, is_too_slow};
+use crate::connection::{Context, Scratch, Stage};
+use crate::handler::{ClientLink, OwnedRequest, Response};
+use crate::log::LogId;
+use crate::routing::Answer;
+
+/// Content that has not come to its end.
+pub(super) struct Receiving {
+    link: Rc<ClientLink>,
+    content_bytes: u64,
+    /// How long content was waited for, without the time when nobody wanted any.
+    waited_ms: u64,
+    /// Since when it is waited for now.
+    waiting_since_ms: u64,
+    /// The client waits for 100 (Continue), and gets it when the content is wanted.
+    owes_continue: bool,
+    /// The answer of a handler that did not read the content. A request is answered only when its framing has turned out
+    /// sound.
+    held: Option<Held>,
+}
+
+/// An answer that is there before its request is.
+struct Held {
+    response: Response,
+    request: Rc<OwnedRequest>,
+    framing: Framing,
+    log: Option<LogId>,
+}
+
+impl H1Connection {
+    /// Asks for the answer to a request whose head is there. `is_all_input`: nothing of its content has come with it.
+    pub(super) fn on_request(
+        &mut self,
+        incoming: Incoming<'_>,
+        is_all_input: bool,
+        turn: &mut Turn<'_, '_>,
+    ) -> io::Result<()> {
+        // A request begins a new stage, even if the rest of the next head is awaited after it.
+        turn.context.table.borrow_mut().enter(self.slot, Stage::Idle, None, turn.task.waker());
+        if self.wire.awaits_content() {
+            self.receiving = Some(Box::new(Receiving {
+                link: Rc::clone(incoming.routed.link.link()),
+                content_bytes: 0,
+                waited_ms: 0,
+                waiting_since_ms: incoming.routed.now.monotonic_ms,
+                owes_continue: incoming.framing.expects_continue && is_all_input,
+                held: None,
+            }));
+        }
+        match turn.context.router.answer(self.listener, &incoming.routed) {
+            Answer::Ready(response, log) => self.on_response(incoming, response, log, turn),
+            Answer::Wait(future, request, log) => {
+                self.answering = Some(Box::new(Answering { future, request, framing: incoming.framing, log }));
+                Ok(())
+            }
+        }
+    }
+
+    /// Responds, or holds the response until the content of the request has come, if its handler did not want that.
+    pub(super) fn on_response(
+        &mut self,
+        incoming: Incoming<'_>,
+        response: Response,
+        log: Option<LogId>,
+        turn: &mut Turn<'_, '_>,
+    ) -> io::Result<()> {
+        let Some(receiving) = &mut self.receiving else { return self.respond(incoming, response, log, turn) };
+        let waits_in_vain = receiving.owes_continue && !incoming.routed.request.method().is_safe();
+        if receiving.link.has_been_read() || waits_in_vain {
+            // The answer does not depend on what is still to come. Whether the client sends it, and where the next
+            // request would begin, is unknown.
+            self.is_closing = true;
+            self.lingers = true;
+            return self.respond(incoming, response, log, turn);
+        }
+        if std::mem::take(&mut receiving.owes_continue) {
+            turn.output.bytes.extend_from_slice(CONTINUE);
+        }
+        let request = Rc::new(OwnedRequest::new(&incoming.routed));
+        receiving.held = Some(Held { response, request, framing: incoming.framing, log });
+        Ok(())
+    }
+
+    /// Takes note of a piece of content that nobody reads, and responds when it was the last.
+    pub(super) fn on_unread_content(
+        &mut self,
+        length: usize,
+        is_complete: bool,
+        turn: &mut Turn<'_, '_>,
+    ) -> io::Result<()> {
+        let Some(receiving) = &mut self.receiving else { return Ok(()) };
+        receiving.content_bytes += length as u64;
+        if is_too_slow(receiving.content_bytes, turn.now.monotonic_ms - receiving.waiting_since_ms, turn.context) {
+            self.refuse(REQUEST_TIMEOUT, &[], turn);
+        } else if is_complete
+            && let Some(receiving) = self.receiving.take()
+            && let Some(Held { response, request, framing, log }) = receiving.held
+        {
+            return self.respond(Incoming { routed: request.routed(false), framing }, response, log, turn);
+        }
+        Ok(())
+    }
+
+    /// Waits for an answer. Ready when it has been sent, or is being sent, or has to wait for the end of the content.
+    pub(super) fn drive_answering(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let Some(answering) = &mut self.answering else { return Poll::Ready(Ok(())) };
+            let polled = answering.future.as_mut().poll(task);
+            self.take_back_buffer(context);
+            self.send_interim(context, task)?;
+            if let Poll::Ready(response) = polled {
+                // Local invariant: it was there above.
+                let Some(answering) = self.answering.take() else { return Poll::Ready(Ok(())) };
+                let output = &mut context.scratch.borrow_mut().output;
+                let incoming = Incoming { routed: answering.request.routed(false), framing: answering.framing };
+                let turn = &mut Turn { context, task, output, now: context.clock.now() };
+                self.on_response(incoming, response, answering.log, turn)?;
+                return self.flush(turn).into();
+            }
+            if self.sending.is_some() {
+                // An interim response is stuck.
+                return Poll::Ready(Ok(()));
+            }
+            ready!(self.poll_supply(context, task))?;
+            if self.answering.is_none() {
+                // The content was malformed, and the request has been refused.
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// The link to the handler that is at work.
+    pub(super) fn link(&self) -> Option<&Rc<ClientLink>> {
+        match (&self.answering, &self.sending) {
+            (Some(answering), _) => answering.request.link(),
+            (None, Some(sending)) => sending.link.as_ref(),
+            (None, None) => None,
+        }
+    }
+
+    /// The request that has not been answered yet, for the log.
+    pub(super) fn take_open_request(&mut self) -> Option<(Rc<OwnedRequest>, Option<LogId>)> {
+        let receiving = self.receiving.take();
+        match (self.answering.take(), receiving.and_then(|receiving| receiving.held)) {
+            (Some(answering), _) => Some((answering.request, answering.log)),
+            (None, Some(held)) => Some((held.request, held.log)),
+            (None, None) => None,
+        }
+    }
+
+    /// Supplies the handler with what it waits for: content, or the news that the client has gone. Ready when it should be
+    /// polled again; otherwise the connection's stage says what is waited for.
+    pub(super) fn poll_supply(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        let now_ms = context.clock.now().monotonic_ms;
+        let Some(link) = self.link().map(Rc::clone) else {
+            context.table.borrow_mut().enter(self.slot, Stage::Answer, None, task.waker());
+            return Poll::Pending;
+        };
+        let wants_content = self.receiving.is_some() && link.wants_content();
+        let supplied = if wants_content {
+            self.poll_content(&link, context, task)
+        } else {
+            self.poll_client_end(&link, context, task)
+        };
+        if supplied.is_pending() {
+            let mut table = context.table.borrow_mut();
+            if !wants_content {
+                table.enter(self.slot, Stage::Answer, link.deadline_ms(), task.waker());
+            } else if table.stage(self.slot) != Stage::Content {
+                let deadline_ms = now_ms + context.limits.body_timeout.as_millis() as u64;
+                table.enter(self.slot, Stage::Content, Some(deadline_ms), task.waker());
+                if let Some(receiving) = &mut self.receiving {
+                    receiving.waiting_since_ms = now_ms;
+                }
+            }
+        }
+        supplied
+    }
+
+    /// Lends the handler the next piece of content. Ready when there is one, or the request had to be refused.
+    fn poll_content(&mut self, link: &Rc<ClientLink>, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        let scratch = &mut *context.scratch.borrow_mut();
+        self.send_continue(scratch, context, task)?;
+        loop {
+            let mut filled = self.kept.len();
+            scratch.input[..filled].copy_from_slice(&self.kept);
+            if !self.has_unseen_input {
+                match ready!(self.socket.poll_read(&mut scratch.input[filled..]))? {
+                    0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                    count => filled += count,
+                }
+            }
+            self.kept = Vec::new();
+            self.has_unseen_input = false;
+            let Some(length) = self.gather_content(filled, scratch, context, task)? else {
+                return Poll::Ready(Ok(()));
+            };
+            let has_more = self.wire.awaits_content();
+            if length > 0 {
+                // A piece of content gives the next one its time.
+                context.table.borrow_mut().enter(self.slot, Stage::Idle, None, task.waker());
+                link.supply(std::mem::take(&mut scratch.input), 0..length, task);
+            }
+            if !has_more {
+                link.complete(self.wire.take_trailers(), task);
+                self.receiving = None;
+            }
+            if length > 0 || !has_more {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Takes what is content out of `scratch.input[..filled]` and brings it together at its beginning; returns its length,
+    /// or `None` if the request was refused.
+    fn gather_content(
+        &mut self,
+        filled: usize,
+        scratch: &mut Scratch,
+        context: &Context,
+        task: &mut Task<'_>,
+    ) -> io::Result<Option<usize>> {
+        let Scratch { input, head, output, .. } = scratch;
+        let (mut at, mut length) = (0, 0);
+        while self.wire.awaits_content() {
+            match self.wire.handle_input(&input[at..filled], head, &context.input_limits) {
+                Ok(Event::Content(decoded)) => {
+                    let content = at + decoded.content.start..at + decoded.content.end;
+                    at += decoded.consumed_bytes;
+                    let content_bytes = content.len();
+                    if content.start != length {
+                        input.copy_within(content, length);
+                    }
+                    length += content_bytes;
+                }
+                Ok(_) => break,
+                Err(refusal) => {
+                    let turn = &mut Turn { context, task, output, now: context.clock.now() };
+                    return self.refuse_content(refusal, turn).map(|()| None);
+                }
+            }
+        }
+        self.kept = input[at..filled].to_vec();
+        self.has_unseen_input = at < filled;
+        if let Some(receiving) = &mut self.receiving
+            && self.wire.awaits_content()
+            && receiving.on_content(length, context.table.borrow().stage(self.slot), context)
+        {
+            let turn = &mut Turn { context, task, output, now: context.clock.now() };
+            return self.refuse_content(REQUEST_TIMEOUT, turn).map(|()| None);
+        }
+        Ok(Some(length))
+    }
+
+    /// Refuses a request in the middle of its content. If a response to it has begun, that can only be broken off.
+    fn refuse_content(&mut self, refusal: wire::h1::Refusal, turn: &mut Turn<'_, '_>) -> io::Result<()> {
+        if self.answering.is_none() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        self.refuse(refusal, &[], turn);
+        self.flush(turn)
+    }
+
+    fn send_continue(&mut self, scratch: &mut Scratch, context: &Context, task: &mut Task<'_>) -> io::Result<()> {
+        let Some(receiving) = &mut self.receiving else { return Ok(()) };
+        if !std::mem::take(&mut receiving.owes_continue) || self.sending.is_some() {
+            return Ok(());
+        }
+        scratch.output.bytes.extend_from_slice(CONTINUE);
+        self.flush(&mut Turn { context, task, output: &mut scratch.output, now: context.clock.now() })
+    }
+
+    /// Sends the interim responses that the handler has for the client.
+    fn send_interim(&mut self, context: &Context, task: &mut Task<'_>) -> io::Result<()> {
+        let Some(answering) = &self.answering else { return Ok(()) };
+        let Some(link) = answering.request.link() else { return Ok(()) };
+        let interim = link.take_interim();
+        // HTTP/1.0 has none (RFC 9110, section 15.2).
+        if interim.is_empty() || answering.request.request().head.version < wire::http::Version::Http11 {
+            return Ok(());
+        }
+        let output = &mut context.scratch.borrow_mut().output;
+        interim.iter().for_each(|(status, fields)| output.write_interim(*status, fields));
+        self.flush(&mut Turn { context, task, output, now: context.clock.now() })
+    }
+
+    /// Looks whether the client has gone while its answer is awaited. Ready when it has just been found out; a request
+    /// that follows is kept until its turn.
+    fn poll_client_end(&mut self, link: &ClientLink, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        if self.receiving.is_some() || !self.kept.is_empty() || link.has_client_ended() {
+            return Poll::Pending;
+        }
+        let scratch = &mut *context.scratch.borrow_mut();
+        let count = ready!(self.socket.poll_read(&mut scratch.input))?;
+        if count == 0 {
+            link.set_client_ended(task);
+            return Poll::Ready(Ok(()));
+        }
+        self.kept = scratch.input[..count].to_vec();
+        self.has_unseen_input = true;
+        Poll::Pending
+    }
+
+    /// Takes back the buffer that was lent to the handler.
+    pub(super) fn take_back_buffer(&self, context: &Context) {
+        let scratch = &mut *context.scratch.borrow_mut();
+        if scratch.input.is_empty()
+            && let Some(link) = self.link()
+        {
+            scratch.input = link.reclaim();
+        }
+    }
+}
+
+impl Receiving {
+    /// Takes note of content; whether it comes too slowly. Only the time is counted that the connection spent waiting for
+    /// it: a handler may take its own.
+    fn on_content(&mut self, length: usize, stage: Stage, context: &Context) -> bool {
+        self.content_bytes += length as u64;
+        if stage == Stage::Content {
+            let now_ms = context.clock.now().monotonic_ms;
+            self.waited_ms += now_ms.saturating_sub(self.waiting_since_ms);
+            self.waiting_since_ms = now_ms;
+        }
+        is_too_slow(self.content_bytes, self.waited_ms, context)
+    }
+}
+
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";

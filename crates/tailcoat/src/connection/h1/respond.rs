@@ -1,0 +1,269 @@
+//! Responses: sending and logging them.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context as Task, Poll};
+
+use wire::h1::Refusal;
+use wire::http::{Method, Status, Version};
+
+use super::tunnel::Tunneling;
+use super::{H1Connection, Incoming, Turn, is_too_slow};
+use crate::connection::output::{Manner, Persistence};
+use crate::connection::transmit::{Transmission, send_now};
+use crate::connection::{Context, Stage};
+use crate::handler::{ClientLink, Now, OwnedRequest, PageFormat, Response, Routed, Tunnel, error_response};
+use crate::log::{LogId, Record, Subject};
+
+/// Output that the socket has not taken yet.
+pub(super) struct Sending {
+    transmission: Transmission,
+    /// How long the client was waited for, without the time when there was nothing for it.
+    waited_ms: u64,
+    /// Since when it is waited for now.
+    waiting_since_ms: u64,
+    /// What to log when it is sent, if that has not been done.
+    exchange: Option<Exchange>,
+    /// The handler's link, as long as its content comes.
+    pub(super) link: Option<Rc<ClientLink>>,
+}
+
+/// What is logged of a response that is on its way.
+pub(super) struct Exchange {
+    request: OwnedRequest,
+    log: LogId,
+    status: Status,
+    content_bytes: u64,
+}
+
+impl H1Connection {
+    /// Adds a response to the output, and logs it; if it has content of its own to send, sends it.
+    pub(super) fn respond(
+        &mut self,
+        incoming: Incoming<'_>,
+        mut response: Response,
+        log: Option<LogId>,
+        turn: &mut Turn<'_, '_>,
+    ) -> io::Result<()> {
+        let tunnel = take_tunnel(&mut response);
+        let persistence = self.persistence(&incoming, &response, tunnel.is_some(), turn.context);
+        let Turn { context, output, now, .. } = turn;
+        let manner = Manner {
+            date: &context.clock.date(*now),
+            persistence,
+            is_head: incoming.routed.request.method() == Method::Head,
+            server_field: context.server_field,
+            may_chunk: incoming.routed.request.head.version >= Version::Http11,
+        };
+        let (status, content_bytes) = output.write_response(response, manner);
+        let exchange = |log| Exchange { request: OwnedRequest::new(&incoming.routed), log, status, content_bytes };
+        if let Some(tunnel) = tunnel {
+            let early = std::mem::take(&mut self.kept);
+            self.tunneling = Some(Box::new(Tunneling::new(tunnel, early, log.map(exchange))));
+            return Ok(());
+        }
+        let is_streamed = output.stream.is_some();
+        if output.has_tail()
+            && let Some(transmission) = send_now(&mut self.socket, output)?
+        {
+            let link = incoming.routed.link.get().filter(|_| is_streamed).map(Rc::clone);
+            self.begin_sending(transmission, log.map(exchange), link, *now);
+            return Ok(());
+        }
+        if let Some(log) = log {
+            let Routed { request, host, now: received, .. } = incoming.routed;
+            self.record(log, Subject::Request(request), host, (status, content_bytes), received, *now);
+        }
+        Ok(())
+    }
+
+    /// Whether another request may follow; if not, none is read any more.
+    fn persistence(
+        &mut self,
+        incoming: &Incoming<'_>,
+        response: &Response,
+        has_tunnel: bool,
+        context: &Context,
+    ) -> Persistence {
+        let requests_max = context.limits.requests_per_connection_max;
+        let request = incoming.routed.request;
+        let version = request.head.version;
+        self.is_closing |= !incoming.framing.is_persistent
+            || context.is_draining.get()
+            || (requests_max != 0 && self.requests >= requests_max)
+            || has_tunnel
+            || (version == Version::Http10 && has_unknown_length(response))
+            // What follows a CONNECT is not HTTP, also when it is refused.
+            || request.method() == Method::Connect;
+        match (self.is_closing, version) {
+            (true, _) if has_tunnel => Persistence::Upgrade,
+            (true, _) => Persistence::Close,
+            (false, Version::Http10) => Persistence::PersistentHttp10,
+            (false, _) => Persistence::Persistent,
+        }
+    }
+
+    /// Answers what can't be read as a request, or could not be read to its end, and reads no more.
+    pub(super) fn refuse(&mut self, refusal: Refusal, input: &[u8], turn: &mut Turn<'_, '_>) {
+        let Turn { context, output, now, .. } = turn;
+        self.is_closing = true;
+        self.lingers = true;
+        let open = self.take_open_request();
+        // A response to HEAD has no content, also if it is an error (RFC 9110, section 9.3.2).
+        let is_head = match &open {
+            Some((request, _)) => request.request().method() == Method::Head,
+            None => input.starts_with(b"HEAD "),
+        };
+        let manner = Manner {
+            date: &context.clock.date(*now),
+            persistence: Persistence::Close,
+            is_head,
+            server_field: context.server_field,
+            may_chunk: false,
+        };
+        let response = error_response(refusal.status, PageFormat::Html);
+        let sent = output.write_response(Response::Built(response), manner);
+        match open {
+            Some((request, Some(log))) => {
+                let subject = Subject::Request(request.request());
+                self.record(log, subject, request.host(), sent, request.received(), *now);
+            }
+            Some((_, None)) => {}
+            None => {
+                if let Some(log) = context.router.default_log(self.listener) {
+                    self.record(log, Subject::Malformed(input), &[], sent, *now, *now);
+                }
+            }
+        }
+    }
+
+    /// Sends the output, and keeps what the socket does not take.
+    pub(super) fn flush(&mut self, turn: &mut Turn<'_, '_>) -> io::Result<()> {
+        if turn.output.is_empty() {
+            return Ok(());
+        }
+        if let Some(transmission) = send_now(&mut self.socket, turn.output)? {
+            self.begin_sending(transmission, None, None, turn.now);
+        }
+        Ok(())
+    }
+
+    fn begin_sending(
+        &mut self,
+        transmission: Transmission,
+        exchange: Option<Exchange>,
+        link: Option<Rc<ClientLink>>,
+        now: Now,
+    ) {
+        let (waited_ms, waiting_since_ms) = (0, now.monotonic_ms);
+        self.sending = Some(Box::new(Sending { transmission, waited_ms, waiting_since_ms, exchange, link }));
+    }
+
+    /// Sends on. Ready when all is sent.
+    pub(super) fn drive_sending(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        let result = loop {
+            let Some(sending) = &mut self.sending else { return Poll::Ready(Ok(())) };
+            let sent_before = sending.transmission.total_sent;
+            let polled = {
+                let buffer = &mut context.scratch.borrow_mut().content;
+                sending.transmission.poll_send(&mut self.socket, task, buffer)
+            };
+            let awaits_source = sending.transmission.awaits_source();
+            let has_sent = sending.transmission.total_sent > sent_before;
+            self.take_back_buffer(context);
+            match polled {
+                Poll::Ready(result) => break result,
+                Poll::Pending if awaits_source => match self.poll_supply(context, task) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(error)) => break Err(error),
+                    Poll::Pending => return Poll::Pending,
+                },
+                Poll::Pending => match self.await_client(has_sent, context, task) {
+                    Ok(()) => return Poll::Pending,
+                    Err(error) => break Err(error),
+                },
+            }
+        };
+        if result.is_err() {
+            // Content that only the end of the connection delimits must not look whole.
+            self.socket.abort_on_close();
+        }
+        self.receiving = None;
+        self.finish_sending();
+        Poll::Ready(result)
+    }
+
+    /// Notes until when the client has to take more of what is sent.
+    fn await_client(&mut self, has_sent: bool, context: &Context, task: &mut Task<'_>) -> io::Result<()> {
+        let Some(sending) = &mut self.sending else { return Ok(()) };
+        let now_ms = context.clock.now().monotonic_ms;
+        let mut table = context.table.borrow_mut();
+        if table.stage(self.slot) == Stage::Write {
+            sending.waited_ms += now_ms.saturating_sub(sending.waiting_since_ms);
+        }
+        sending.waiting_since_ms = now_ms;
+        if is_too_slow(sending.transmission.total_sent, sending.waited_ms, context) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if has_sent || table.stage(self.slot) != Stage::Write {
+            let deadline_ms = now_ms + context.limits.write_timeout.as_millis() as u64;
+            table.enter(self.slot, Stage::Write, Some(deadline_ms), task.waker());
+        }
+        Ok(())
+    }
+
+    /// Logs what was sent, whole or not.
+    pub(super) fn finish_sending(&mut self) {
+        let Some(sending) = self.sending.take() else { return };
+        let Sending { transmission, exchange: Some(mut exchange), .. } = *sending else { return };
+        let unsent_bytes = transmission.remaining();
+        exchange.content_bytes = (exchange.content_bytes + transmission.streamed_bytes()).saturating_sub(unsent_bytes);
+        self.record_exchange(&exchange);
+    }
+
+    /// Logs what became of a response.
+    pub(super) fn record_exchange(&self, exchange: &Exchange) {
+        let Exchange { request, log, status, content_bytes } = exchange;
+        let subject = Subject::Request(request.request());
+        let now = self.context.clock.now();
+        self.record(*log, subject, request.host(), (*status, *content_bytes), request.received(), now);
+    }
+
+    fn record(
+        &self,
+        log: LogId,
+        subject: Subject<'_>,
+        host: &[u8],
+        (status, content_bytes): (Status, u64),
+        received: Now,
+        now: Now,
+    ) {
+        self.context.recorder.borrow_mut().record(&Record {
+            log,
+            subject,
+            client: self.client,
+            host,
+            user: b"",
+            status,
+            content_bytes,
+            unix_us: received.unix_us,
+            duration_us: now.unix_us.saturating_sub(received.unix_us),
+        });
+    }
+}
+
+impl Exchange {
+    /// Counts content besides what the response had.
+    pub(super) fn add_content_bytes(&mut self, bytes: u64) {
+        self.content_bytes += bytes;
+    }
+}
+
+fn take_tunnel(response: &mut Response) -> Option<Tunnel> {
+    let Response::Built(response) = response else { return None };
+    response.forwarded.as_mut()?.tunnel.take()
+}
+
+fn has_unknown_length(response: &Response) -> bool {
+    matches!(response, Response::Built(response) if response.body.length().is_none())
+}

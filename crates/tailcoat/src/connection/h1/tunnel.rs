@@ -1,0 +1,173 @@
+//! What follows 101 (Switching Protocols): bytes both ways, whatever they mean.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context as Task, Poll};
+
+use tokio::io::ReadBuf;
+
+use super::H1Connection;
+use super::respond::Exchange;
+use crate::connection::{Context, Socket, Stage};
+use crate::handler::{Tunnel, TunnelStream};
+
+/// Bytes that go one way before others have their turn.
+const TURN_BYTES_MAX: usize = 1 << 20;
+
+/// A client's connection and one to a server, joined. While nothing is under way it holds no buffer.
+pub(super) struct Tunneling {
+    server: Box<dyn TunnelStream>,
+    /// What the server has not taken yet.
+    to_server: Vec<u8>,
+    /// What the client has not taken yet.
+    to_client: Vec<u8>,
+    client_end: End,
+    server_end: End,
+    idle_timeout_ms: u64,
+    /// Bytes that went to the client.
+    sent_bytes: u64,
+    exchange: Option<Exchange>,
+}
+
+/// Whether one of the two sends nothing more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    NotSeen,
+    /// The other has not been told: what came before is still on its way.
+    Seen,
+    PassedOn,
+}
+
+impl Tunneling {
+    /// A tunnel, and what the client has already sent.
+    pub(super) fn new(tunnel: Tunnel, to_server: Vec<u8>, exchange: Option<Exchange>) -> Self {
+        Self {
+            server: tunnel.stream,
+            to_server,
+            to_client: tunnel.early,
+            client_end: End::NotSeen,
+            server_end: End::NotSeen,
+            idle_timeout_ms: tunnel.idle_timeout_ms,
+            sent_bytes: 0,
+            exchange,
+        }
+    }
+}
+
+impl H1Connection {
+    /// Passes bytes on both ways. Ready when both have ended.
+    pub(super) fn drive_tunneling(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        let Some(tunneling) = &mut self.tunneling else { return Poll::Ready(Ok(())) };
+        let buffer = &mut context.scratch.borrow_mut().content;
+        let mut moved_bytes = 0;
+        loop {
+            let to_server = tunneling.poll_to_server(&mut self.socket, task, buffer)?;
+            let to_client = tunneling.poll_to_client(&mut self.socket, task, buffer)?;
+            if (tunneling.client_end, tunneling.server_end) == (End::PassedOn, End::PassedOn) {
+                return Poll::Ready(Ok(()));
+            }
+            if to_server.is_none() && to_client.is_none() {
+                break;
+            }
+            moved_bytes += to_server.unwrap_or(0) + to_client.unwrap_or(0);
+            if moved_bytes > TURN_BYTES_MAX {
+                task.waker().wake_by_ref();
+                break;
+            }
+        }
+        let mut table = context.table.borrow_mut();
+        if moved_bytes > 0 || table.stage(self.slot) != Stage::Tunnel {
+            let deadline_ms = context.clock.now().monotonic_ms + tunneling.idle_timeout_ms;
+            table.enter(self.slot, Stage::Tunnel, Some(deadline_ms), task.waker());
+        }
+        Poll::Pending
+    }
+
+    /// Logs the tunnel.
+    pub(super) fn finish_tunneling(&mut self) {
+        if let Some(tunneling) = self.tunneling.take()
+            && let Some(mut exchange) = tunneling.exchange
+        {
+            exchange.add_content_bytes(tunneling.sent_bytes);
+            self.record_exchange(&exchange);
+        }
+    }
+}
+
+impl Tunneling {
+    /// Moves a piece from the client to the server; returns its length, or `None` if one of them has to be waited for.
+    fn poll_to_server(
+        &mut self,
+        client: &mut Socket,
+        task: &mut Task<'_>,
+        buffer: &mut [u8],
+    ) -> io::Result<Option<usize>> {
+        let server = &mut Pin::new(&mut *self.server);
+        if self.to_server.is_empty() {
+            match self.client_end {
+                End::NotSeen => {
+                    let Poll::Ready(length) = client.poll_read(buffer)? else { return Ok(None) };
+                    if length == 0 {
+                        self.client_end = End::Seen;
+                    }
+                    self.to_server = buffer[..length].to_vec();
+                }
+                End::Seen => {
+                    let Poll::Ready(()) = server.as_mut().poll_shutdown(task)? else { return Ok(None) };
+                    self.client_end = End::PassedOn;
+                }
+                End::PassedOn => return Ok(None),
+            }
+            if self.to_server.is_empty() {
+                return Ok(Some(0));
+            }
+        }
+        let Poll::Ready(length) = server.as_mut().poll_write(task, &self.to_server)? else { return Ok(None) };
+        take_front(&mut self.to_server, length);
+        Ok(Some(length))
+    }
+
+    /// The other way.
+    fn poll_to_client(
+        &mut self,
+        client: &mut Socket,
+        task: &mut Task<'_>,
+        buffer: &mut [u8],
+    ) -> io::Result<Option<usize>> {
+        if self.to_client.is_empty() {
+            match self.server_end {
+                End::NotSeen => {
+                    let mut buffer = ReadBuf::new(buffer);
+                    let Poll::Ready(()) = Pin::new(&mut *self.server).poll_read(task, &mut buffer)? else {
+                        return Ok(None);
+                    };
+                    if buffer.filled().is_empty() {
+                        self.server_end = End::Seen;
+                    }
+                    self.to_client = buffer.filled().to_vec();
+                }
+                End::Seen => {
+                    client.shutdown_write()?;
+                    self.server_end = End::PassedOn;
+                }
+                End::PassedOn => return Ok(None),
+            }
+            if self.to_client.is_empty() {
+                return Ok(Some(0));
+            }
+        }
+        let Poll::Ready(length) = client.poll_write(&self.to_client)? else { return Ok(None) };
+        take_front(&mut self.to_client, length);
+        self.sent_bytes += length as u64;
+        Ok(Some(length))
+    }
+}
+
+/// Takes away what has been sent, and the memory with the last of it.
+fn take_front(bytes: &mut Vec<u8>, length: usize) {
+    if length == bytes.len() {
+        *bytes = Vec::new();
+    } else {
+        bytes.drain(..length);
+    }
+}

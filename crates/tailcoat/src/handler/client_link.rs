@@ -1,0 +1,250 @@
+//! What a handler that takes its time has of its client, in any version of HTTP.
+
+use std::cell::{OnceCell, RefCell};
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+use std::task::{Context as Task, Poll, Waker};
+
+use wire::h1::BodyFraming;
+use wire::http::{Fields, Status};
+
+/// The link between a client and the handler that answers its request: the request's content, as it comes; interim
+/// responses; and until when an answer is waited for.
+///
+/// The connection supplies content when the handler wants some, and not before, so that a client can't fill memory, and
+/// what the client sends is read no faster than it is used. If content can't be read (malformed, too slow, cut short), the
+/// connection drops the handler's future: a handler never sees the end of content that is not whole.
+#[derive(Debug)]
+pub struct ClientLink {
+    framing: BodyFraming,
+    state: RefCell<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Content that came and has not been taken: `buffer[unread]`.
+    buffer: Vec<u8>,
+    unread: Range<usize>,
+    is_complete: bool,
+    trailers: Option<Box<Fields>>,
+    /// The handler waits for content.
+    is_wanted: bool,
+    has_been_read: bool,
+    waker: Option<Waker>,
+    interim: Vec<(Status, Fields)>,
+    deadline_ms: Option<u64>,
+    is_late: bool,
+    has_client_ended: bool,
+}
+
+/// Where a link is made when a handler wants one: most requests have no content and are answered at once.
+#[derive(Clone, Debug, Default)]
+pub struct ClientLinkCell(OnceCell<Rc<ClientLink>>);
+
+impl ClientLinkCell {
+    /// With a link, for a request with content.
+    pub fn with_content(framing: BodyFraming) -> Self {
+        Self(OnceCell::from(Rc::new(ClientLink::new(framing))))
+    }
+
+    /// The link, made now if there is none.
+    pub fn link(&self) -> &Rc<ClientLink> {
+        self.0.get_or_init(|| Rc::new(ClientLink::new(BodyFraming::None)))
+    }
+
+    /// The link, if there is one.
+    pub fn get(&self) -> Option<&Rc<ClientLink>> {
+        self.0.get()
+    }
+}
+
+/// The handler's side.
+impl ClientLink {
+    fn new(framing: BodyFraming) -> Self {
+        let state = State { is_complete: framing == BodyFraming::None, ..State::default() };
+        Self { framing, state: RefCell::new(state) }
+    }
+
+    /// What the head said of the content.
+    pub fn framing(&self) -> BodyFraming {
+        self.framing
+    }
+
+    /// Hands the content that is there to `take`, which returns how much of it is done with (all is best; not 0). Ready
+    /// with that, or with 0 at the end of the content; pending if `take` is, or while nothing has come.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub fn poll_take(
+        &self,
+        task: &mut Task<'_>,
+        take: impl FnOnce(&mut Task<'_>, &[u8]) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let mut state = self.state.borrow_mut();
+        state.has_been_read = true;
+        if state.unread.is_empty() {
+            if state.is_complete {
+                return Poll::Ready(Ok(0));
+            }
+            state.is_wanted = true;
+            state.waker = Some(task.waker().clone());
+            return Poll::Pending;
+        }
+        let result = take(task, &state.buffer[state.unread.clone()]);
+        if let Poll::Ready(Ok(taken)) = result {
+            state.unread.start += taken;
+        }
+        result
+    }
+
+    /// Whether all content has been taken.
+    pub fn is_at_end(&self) -> bool {
+        let state = self.state.borrow();
+        state.is_complete && state.unread.is_empty()
+    }
+
+    /// The trailer fields, once the end was reached.
+    pub fn take_trailers(&self) -> Option<Box<Fields>> {
+        self.state.borrow_mut().trailers.take()
+    }
+
+    /// Sends an interim response (RFC 9110, section 15.2) before the final one, if the client's version has such.
+    pub fn send_interim(&self, status: Status, fields: Fields) {
+        self.state.borrow_mut().interim.push((status, fields));
+    }
+
+    /// Sets until when the handler waits, in milliseconds of [`Now::monotonic_ms`](super::Now::monotonic_ms). It is
+    /// polled once the time has come, give or take a tenth of a second, and then finds [`Self::take_late`] true.
+    pub fn set_deadline(&self, deadline_ms: Option<u64>) {
+        let mut state = self.state.borrow_mut();
+        state.deadline_ms = deadline_ms;
+        state.is_late = false;
+    }
+
+    /// Whether the deadline has passed since it was set. Says so once.
+    pub fn take_late(&self) -> bool {
+        std::mem::take(&mut self.state.borrow_mut().is_late)
+    }
+
+    /// Whether the client has closed the connection or its half of it, so that it will hardly read an answer.
+    pub fn has_client_ended(&self) -> bool {
+        self.state.borrow().has_client_ended
+    }
+}
+
+/// The connection's side.
+impl ClientLink {
+    /// Whether the handler waits for content.
+    pub fn wants_content(&self) -> bool {
+        let state = self.state.borrow();
+        state.is_wanted && state.unread.is_empty() && !state.is_complete
+    }
+
+    /// Whether the handler has asked for content.
+    pub fn has_been_read(&self) -> bool {
+        self.state.borrow().has_been_read
+    }
+
+    /// Lends `buffer[content]` until [`Self::reclaim`].
+    pub fn supply(&self, buffer: Vec<u8>, content: Range<usize>, task: &Task<'_>) {
+        let mut state = self.state.borrow_mut();
+        state.buffer = buffer;
+        state.unread = content;
+        state.wake(task);
+    }
+
+    /// Takes the buffer back; content that has not been taken is kept in a smaller one.
+    pub fn reclaim(&self) -> Vec<u8> {
+        let mut state = self.state.borrow_mut();
+        let kept = state.buffer[state.unread.clone()].to_vec();
+        state.unread = 0..kept.len();
+        std::mem::replace(&mut state.buffer, kept)
+    }
+
+    /// Nothing follows what was supplied.
+    pub fn complete(&self, trailers: Option<Box<Fields>>, task: &Task<'_>) {
+        let mut state = self.state.borrow_mut();
+        state.is_complete = true;
+        state.trailers = trailers;
+        state.wake(task);
+    }
+
+    /// The interim responses that are to be sent.
+    pub fn take_interim(&self) -> Vec<(Status, Fields)> {
+        std::mem::take(&mut self.state.borrow_mut().interim)
+    }
+
+    /// Until when the handler waits.
+    pub fn deadline_ms(&self) -> Option<u64> {
+        self.state.borrow().deadline_ms
+    }
+
+    /// The deadline has passed.
+    pub fn set_late(&self, task: &Task<'_>) {
+        let mut state = self.state.borrow_mut();
+        state.is_late = true;
+        state.deadline_ms = None;
+        state.wake(task);
+    }
+
+    /// The client sends nothing any more.
+    pub fn set_client_ended(&self, task: &Task<'_>) {
+        let mut state = self.state.borrow_mut();
+        state.has_client_ended = true;
+        state.wake(task);
+    }
+}
+
+impl State {
+    /// Wakes the handler if it waits in another task; in the connection's own it is polled next anyway.
+    fn wake(&mut self, task: &Task<'_>) {
+        self.is_wanted = false;
+        if let Some(waker) = self.waker.take()
+            && !waker.will_wake(task.waker())
+        {
+            waker.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_lent_and_kept_until_it_is_taken() {
+        let task = &mut Task::from_waker(Waker::noop());
+        let cell = ClientLinkCell::with_content(BodyFraming::Length(5));
+        let link = cell.link();
+        let take = |most: usize| {
+            let task = &mut Task::from_waker(Waker::noop());
+            let mut taken = Vec::new();
+            let result = link.poll_take(task, |_, bytes| {
+                taken.extend_from_slice(&bytes[..most.min(bytes.len())]);
+                Poll::Ready(Ok(taken.len()))
+            });
+            (result.map(|result| result.unwrap()), taken)
+        };
+        assert!(!link.wants_content());
+        assert_eq!(take(9), (Poll::Pending, vec![]));
+        assert!(link.wants_content());
+        link.supply(b"--abcde".to_vec(), 2..7, task);
+        assert!(!link.wants_content());
+        assert_eq!(take(2), (Poll::Ready(2), b"ab".to_vec()));
+        assert_eq!(link.reclaim(), b"--abcde");
+        link.complete(None, task);
+        assert_eq!(take(9), (Poll::Ready(3), b"cde".to_vec()));
+        assert_eq!(take(9), (Poll::Ready(0), vec![]));
+        assert!(link.is_at_end());
+    }
+
+    #[test]
+    fn a_deadline_passes_once() {
+        let link = ClientLink::new(BodyFraming::None);
+        link.set_deadline(Some(7));
+        assert_eq!((link.deadline_ms(), link.take_late()), (Some(7), false));
+        link.set_late(&Task::from_waker(Waker::noop()));
+        assert_eq!((link.deadline_ms(), link.take_late(), link.take_late()), (None, true, false));
+    }
+}
