@@ -4,6 +4,8 @@
 //!
 //! - [`http`]: what all versions of HTTP share (RFC 9110).
 //! - [`h1`]: HTTP/1.0 and HTTP/1.1 (RFC 9112).
+//! - [`proxy_protocol`]: whose connection a proxy passes on.
 
 pub mod h1;
 pub mod http;
+pub mod proxy_protocol;
