@@ -11,6 +11,7 @@ use super::model::*;
 use super::options::{Place, Set};
 use super::read::{Finding, Reader, Setting};
 use super::text::{parse_document, read_bytes, to_source};
+use super::upstream::Upstream;
 use super::value::{Value, Values};
 
 /// Most files that one `include` may read.
@@ -34,12 +35,22 @@ pub(super) struct Draft {
     /// How all sites serve files.
     files: Vec<FileSetting>,
     pub(super) sites: Vec<SiteDraft>,
+    pub(super) upstreams: Vec<UpstreamDraft>,
     /// Blocks and options that were given, to tell when one is given again by another file.
     given: Vec<(&'static str, Arc<Source>, Range<usize>)>,
 }
 
 /// A setting of how files are served, kept until it is known for which.
 type FileSetting = (fn(&mut Files, &Values), Values);
+
+/// A group of servers, and where in the text its name is.
+pub(super) struct UpstreamDraft {
+    pub(super) source: Arc<Source>,
+    pub(super) span: Range<usize>,
+    /// Whether all that is said of it could be understood.
+    pub(super) is_whole: bool,
+    pub(super) upstream: Upstream,
+}
 
 /// A site that is being put together, and where in the text its parts are.
 pub(super) struct SiteDraft {
@@ -84,6 +95,9 @@ impl Draft {
                     site.is_whole = setting.is_whole && diagnostics.error_count() == errors_before;
                     self.sites.push(site);
                 }
+                Set::Block(Place::Upstream) => {
+                    self.upstreams.push(UpstreamDraft::read(source, &setting, diagnostics));
+                }
                 Set::Block(place) => self.read_block(source, &setting, place, diagnostics),
                 Set::Files(set) => self.files.push((set, setting.values)),
                 Set::Shared(set) => set(&mut self.shared, &setting.values),
@@ -93,7 +107,7 @@ impl Draft {
                     "an included file includes no others",
                     "leave this out",
                 )),
-                Set::Server(_) | Set::Limits(_) | Set::Cache(_) | Set::Site(_) => {
+                Set::Server(_) | Set::Limits(_) | Set::Cache(_) | Set::Site(_) | Set::Upstream(_) => {
                     unreachable!("the table has no such option outside of blocks")
                 }
             }
@@ -179,9 +193,27 @@ impl Draft {
             server: self.server,
             limits: self.limits,
             cache: self.cache,
+            upstreams: self.upstreams.into_iter().map(|draft| draft.upstream).collect(),
             sites: self.sites.into_iter().map(|draft| draft.site).collect(),
             access_log: self.shared.access_log.flatten(),
         }
+    }
+}
+
+impl UpstreamDraft {
+    fn read(source: &Arc<Source>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) -> Self {
+        let errors_before = diagnostics.error_count();
+        let mut upstream = Upstream::named(setting.values.text("name").unwrap_or_default());
+        if let Some(document) = setting.children {
+            for inner in (Reader { source: source.clone(), diagnostics }).read(document, Place::Upstream) {
+                let Set::Upstream(set) = inner.option.set else {
+                    unreachable!("the table has only such options in upstream")
+                };
+                set(&mut upstream, &inner.values);
+            }
+        }
+        let is_whole = setting.is_whole && diagnostics.error_count() == errors_before;
+        Self { source: source.clone(), span: setting.span.clone(), is_whole, upstream }
     }
 }
 

@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::build::{Draft, SiteDraft, has_root, note};
+use super::build::{Draft, SiteDraft, UpstreamDraft, has_root, note};
 use super::diagnostic::{Diagnostics, Severity};
 use super::model::*;
-use super::read::Finding;
+use super::read::{Finding, Reader};
+use super::upstream::Upstream;
 
 /// Notes conflicts within and between sites.
 pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
     check_names(draft, diagnostics);
     check_defaults(draft, diagnostics);
     check_unix_modes(draft, diagnostics);
+    check_upstreams(draft, diagnostics);
     whole_sites(draft).for_each(|site| check_listen(site, diagnostics));
     for site in whole_sites(draft) {
         check_handlers(site, diagnostics);
@@ -106,6 +108,46 @@ fn check_unix_modes(draft: &Draft, diagnostics: &mut Diagnostics) {
             }
         }
     }
+}
+
+/// An upstream has a name of its own, and servers to begin with.
+fn check_upstreams(draft: &Draft, diagnostics: &mut Diagnostics) {
+    let mut known: HashMap<&str, &UpstreamDraft> = HashMap::new();
+    for draft in draft.upstreams.iter().filter(|draft| draft.is_whole) {
+        let mut reader = Reader { source: draft.source.clone(), diagnostics };
+        let upstream = &draft.upstream;
+        if let Some(first) = known.insert(&upstream.name, draft) {
+            let message = format!("two upstreams have the name `{}`", upstream.name);
+            let finding = Finding::new(draft.span.clone(), message, "the second");
+            reader.error(finding.related(first.source.clone(), first.span.clone(), "the first"));
+        }
+        for (message, help) in upstream_faults(upstream) {
+            reader.error(Finding::new(draft.span.clone(), message, "in here").help(help.to_owned()));
+        }
+    }
+}
+
+/// What can't work in an upstream, each with what can be done about it.
+fn upstream_faults(upstream: &Upstream) -> Vec<(&'static str, &'static str)> {
+    let mut faults = Vec::new();
+    if upstream.name.is_empty() {
+        faults.push(("this upstream has no name", "write such as `upstream \"app\" { … }`"));
+    }
+    if upstream.servers.is_empty() {
+        faults.push(("this upstream has no server", "add such as `server \"http://127.0.0.1:8080\"`"));
+    } else if upstream.servers.iter().all(|server| server.backup) {
+        faults.push(("all servers of this upstream are backups", "take `backup` from one of them"));
+    }
+    if upstream.servers.len() > Upstream::SERVERS_MAX {
+        faults.push(("this upstream has too many servers", "an upstream has at most 1000"));
+    }
+    if upstream.eject_time > upstream.eject_time_max {
+        faults.push(("`eject-time` is above `eject-time-max`", "raise `eject-time-max`"));
+    }
+    if upstream.health_check.as_ref().is_some_and(|check| check.status_min > check.status_max) {
+        faults.push(("`status-min` is above `status-max`", "no status would be good"));
+    }
+    faults
 }
 
 /// A site answers something, and each `files` knows where they are.

@@ -19,6 +19,7 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 mod text;
+mod upstream;
 mod value;
 
 use std::io;
@@ -31,6 +32,7 @@ pub use pages::{default_config, manual, reference};
 pub use schema::schema;
 pub use syntax::NESTING_MAX;
 pub use text::TEXT_BYTES_MAX;
+pub use upstream::*;
 pub use value::{LOG_FIELDS, SYSLOG_FACILITIES};
 
 use build::Draft;

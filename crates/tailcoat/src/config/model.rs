@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use wire::http::Status;
 
+use super::upstream::Upstream;
+
 /// A whole, checked configuration.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Config {
@@ -19,6 +21,8 @@ pub struct Config {
     pub limits: Limits,
     /// The object cache.
     pub cache: Cache,
+    /// Servers that requests are forwarded to, by groups.
+    pub upstreams: Vec<Upstream>,
     /// The sites; the first that matches a request's host and listener has it.
     pub sites: Vec<Site>,
     /// Log of all requests of sites that don't name one of their own.

@@ -161,6 +161,17 @@ fn is_inside_site(option: &OptionDefinition) -> bool {
 fn write_option(text: &mut String, option: &OptionDefinition, indent: &str) {
     let _ = write!(text, "\n{}\n", wrapped(option.doc, &format!("{indent}// "), 120));
     match option.set {
+        // Requests are forwarded only where that is wanted: it stands there as a comment.
+        Set::Block(Place::Upstream) => {
+            let mut block = String::from("upstream \"app\" {\n    server \"http://127.0.0.1:8080\"\n");
+            for option in Place::Upstream.options().filter(|option| option.name != "server") {
+                write_option(&mut block, option, "    ");
+            }
+            block.push_str("}\n");
+            for line in block.lines() {
+                let _ = writeln!(text, "{}", format!("{indent}// {line}").trim_end());
+            }
+        }
         Set::Block(place) if place != Place::Files => {
             let _ = writeln!(text, "{indent}{} {{", option.name);
             let inner = format!("{indent}    ");

@@ -111,9 +111,11 @@ fn value(kind: Kind) -> Map<String, Json> {
         ] }),
         Kind::Mode => json!({ "type": "string", "pattern": "^0?[0-7]{1,3}$" }),
         Kind::LogFormat => json!({ "anyOf": [{ "enum": LOG_FORMATS }, { "type": "string", "pattern": "\\{" }] }),
-        Kind::SitePath | Kind::PathPrefix => json!({ "type": "string", "pattern": "^/" }),
+        Kind::SitePath | Kind::PathPrefix | Kind::RequestTarget => json!({ "type": "string", "pattern": "^/" }),
         Kind::HostSuffix => json!({ "type": "string", "pattern": "^\\." }),
         Kind::PathPattern => json!({ "type": "string", "pattern": "^[/*]" }),
+        Kind::ServerAddress => json!({ "type": "string", "pattern": "^(http://|unix:)" }),
+        Kind::HashKey => json!({ "type": "string", "pattern": "^(address|field:.+|cookie:.+)$" }),
         Kind::Text
         | Kind::Host
         | Kind::FieldMatch

@@ -31,6 +31,7 @@ fn in_place(place: Place, node: &str) -> String {
         Place::Server => format!("server {{\n {node}\n}}\n{site}\n"),
         Place::Limits => format!("limits {{\n {node}\n}}\n{site}\n"),
         Place::Cache => format!("cache {{\n {node}\n}}\n{site}\n"),
+        Place::Upstream => format!("upstream \"x\" {{\n server \"http://[::1]:80\"\n {node}\n}}\n{site}\n"),
     }
 }
 
@@ -259,7 +260,7 @@ fn names_that_other_servers_use_are_translated() {
     check(
         Place::Top,
         "keepalive_timeout",
-        "`keepalive_timeout` is `idle-timeout` here; `idle-timeout` stands in `limits`",
+        "`keepalive_timeout` is `idle-timeout` here; `idle-timeout` stands in `upstream` or in `limits`",
     );
     check(Place::Top, "lisen 80", "`listen` stands in `site`");
     check(Place::Cache, "zzz", {

@@ -4,9 +4,11 @@
 mod files;
 mod server;
 mod site;
+mod upstream;
 
 use super::build::Shared;
 use super::model::*;
+use super::upstream::Upstream;
 use super::value::{Kind, Values};
 
 /// An option: a KDL node of this name.
@@ -103,6 +105,8 @@ pub(super) enum Set {
     Site(fn(&mut Site, &Values)),
     /// What all sites may share, or a site may have of its own.
     Shared(fn(&mut Shared, &Values)),
+    /// A group of servers.
+    Upstream(fn(&mut Upstream, &Values)),
     /// A block of further options.
     Block(Place),
     /// Other files.
@@ -120,7 +124,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 9] = [
+pub(super) static SECTIONS: [Section; 10] = [
     Section {
         title: "Blocks",
         doc: "What a file consists of, besides settings for all sites.",
@@ -153,6 +157,12 @@ pub(super) static SECTIONS: [Section; 9] = [
         places: &[Place::Top, Place::Site],
         options: site::SHARED,
     },
+    Section {
+        title: "Upstreams",
+        doc: "Servers that requests are forwarded to. They stand in `upstream`.",
+        places: &[Place::Upstream],
+        options: upstream::OPTIONS,
+    },
     Section { title: "Server", doc: "They stand in `server`.", places: &[Place::Server], options: server::SERVER },
     Section { title: "Limits", doc: "They stand in `limits`.", places: &[Place::Limits], options: server::LIMITS },
     Section { title: "Cache", doc: "They stand in `cache`.", places: &[Place::Cache], options: server::CACHE },
@@ -168,11 +178,13 @@ pub(super) enum Place {
     Cache,
     Site,
     Files,
+    Upstream,
 }
 
 impl Place {
     /// All places, in the order of the reference.
-    pub(super) const ALL: [Self; 6] = [Self::Top, Self::Site, Self::Files, Self::Server, Self::Limits, Self::Cache];
+    pub(super) const ALL: [Self; 7] =
+        [Self::Top, Self::Site, Self::Files, Self::Upstream, Self::Server, Self::Limits, Self::Cache];
 
     /// The options that may stand here.
     pub(super) fn options(self) -> impl Iterator<Item = &'static OptionDefinition> {
@@ -193,6 +205,7 @@ impl Place {
             Self::Cache => "in `cache`",
             Self::Site => "in `site`",
             Self::Files => "in `files`",
+            Self::Upstream => "in `upstream`",
         }
     }
 }

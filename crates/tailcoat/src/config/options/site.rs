@@ -18,6 +18,16 @@ pub(super) static TOP: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "upstream",
+        parameters: &[one("name", Kind::Text)],
+        repeatable: true,
+        doc: "Servers that can answer the same requests, by the name that `forward` has for them.",
+        example: r#"upstream "app" { server "http://127.0.0.1:8001"; server "http://127.0.0.1:8002" }"#,
+        known_as: &["backend", "balancer", "proxy", "reverse_proxy"],
+        set: Set::Block(Place::Upstream),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "server",
         doc: "The workers, and what they share.",
         example: "server { workers 4 }",

@@ -3,6 +3,7 @@
 mod log;
 mod network;
 mod parse;
+mod upstream;
 mod web;
 
 use std::ops::Range;
@@ -17,6 +18,7 @@ pub(super) use network::{all_addresses, parse_listen_text as parse_listen};
 pub(super) use parse::parse;
 
 use super::model::*;
+use super::upstream::{HashKey, ServerAddress};
 
 /// What an option's parameter may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,6 +45,12 @@ pub(super) enum Kind {
     Listen,
     /// Permissions in octal digits.
     Mode,
+    /// Where a server is that requests are forwarded to.
+    ServerAddress,
+    /// What of a request chooses a server.
+    HashKey,
+    /// Path and query of a request.
+    RequestTarget,
     /// A path pattern.
     PathPattern,
     /// A path pattern or a content type.
@@ -100,6 +108,9 @@ impl Kind {
             Self::HostSuffix => "the end of a host name, beginning with a dot".into(),
             Self::Listen => "a port, `\"ADDRESS:PORT\"`, `\"unix:PATH\"` or `\"systemd:NAME\"`".into(),
             Self::Mode => "permissions in octal, such as `\"660\"`".into(),
+            Self::ServerAddress => "a server, such as `\"http://HOST:PORT\"` or `\"unix:PATH\"`".into(),
+            Self::HashKey => "`address`, `\"field:NAME\"` or `\"cookie:NAME\"`".into(),
+            Self::RequestTarget => "a path, and a query if need be, as a request has them".into(),
             Self::PathPattern => "a path (`\"/a\"`, `\"/a/*\"`, `\"*.css\"` or `\"*\"`)".into(),
             Self::FieldMatch => {
                 "a path (`\"/a\"`, `\"/a/*\"`, `\"*.css\"`) or type (`\"text/css\"`, `\"image/*\"`)".into()
@@ -141,6 +152,8 @@ pub(super) enum Value {
     Text(String),
     Host(HostPattern),
     Listen(Vec<Listen>),
+    ServerAddress(ServerAddress),
+    HashKey(HashKey),
     PathPattern(PathPattern),
     FieldMatch(FieldMatch),
     Status(Status),
@@ -212,6 +225,8 @@ impl Values {
         number: Number -> u64;
         duration: Duration -> Duration;
         text: Text -> String;
+        server_address: ServerAddress -> ServerAddress;
+        hash_key: HashKey -> HashKey;
         path_pattern: PathPattern -> PathPattern;
         field_match: FieldMatch -> FieldMatch;
         status: Status -> Status;

@@ -1,7 +1,7 @@
 //! Values about hosts and addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kdl::KdlValue;
 
@@ -23,11 +23,7 @@ pub(super) fn parse_listen(value: &KdlValue, directory: &Path) -> Result<Vec<Lis
 /// Reads an address to listen on. One without an IP address means all of IPv4 and of IPv6.
 pub(in crate::config) fn parse_listen_text(text: &str, directory: &Path) -> Result<Vec<Listen>, Wrong> {
     if let Some(path) = text.strip_prefix("unix:") {
-        let path = directory.join(not_empty(path)?);
-        if path.as_os_str().len() > UNIX_PATH_BYTES_MAX {
-            return Err(Wrong::new(format!("the path of a unix socket has at most {UNIX_PATH_BYTES_MAX} bytes")));
-        }
-        return Ok(vec![Listen::Unix(path, DEFAULT_UNIX_MODE)]);
+        return Ok(vec![Listen::Unix(parse_unix_path(path, directory)?, DEFAULT_UNIX_MODE)]);
     }
     if let Some(name) = text.strip_prefix("systemd:") {
         return Ok(vec![Listen::Inherited(not_empty(name)?.to_owned())]);
@@ -54,6 +50,15 @@ pub(in crate::config) fn parse_listen_text(text: &str, directory: &Path) -> Resu
             "names belong in `site`; listen on an address such as `\"0.0.0.0:80\"` or `\"[::]:80\"`",
         )),
     }
+}
+
+/// The path of a unix socket.
+pub(super) fn parse_unix_path(path: &str, directory: &Path) -> Result<PathBuf, Wrong> {
+    let path = directory.join(not_empty(path)?);
+    if path.as_os_str().len() > UNIX_PATH_BYTES_MAX {
+        return Err(Wrong::new(format!("the path of a unix socket has at most {UNIX_PATH_BYTES_MAX} bytes")));
+    }
+    Ok(path)
 }
 
 /// All addresses of IPv4 and of IPv6.

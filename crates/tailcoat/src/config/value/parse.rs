@@ -8,6 +8,7 @@ use kdl::KdlValue;
 
 use super::log::{parse_log_format, parse_log_target};
 use super::network::{parse_host, parse_host_suffix, parse_listen, parse_mode};
+use super::upstream::{parse_hash_key, parse_request_target, parse_server_address};
 use super::web::*;
 use super::{Kind, Value, format_duration, format_size};
 use crate::config::model::*;
@@ -74,6 +75,9 @@ fn parse_text(kind: Kind, text: &str, directory: &Path) -> Result<Value, Wrong> 
         Kind::Host => Value::Host(parse_host(text)?),
         Kind::HostSuffix => Value::Text(parse_host_suffix(text)?),
         Kind::Mode => Value::Number(parse_mode(text)?),
+        Kind::ServerAddress => Value::ServerAddress(parse_server_address(text, directory)?),
+        Kind::HashKey => Value::HashKey(parse_hash_key(text)?),
+        Kind::RequestTarget => Value::Text(parse_request_target(text)?),
         Kind::PathPattern => Value::PathPattern(parse_path_pattern(text)?),
         Kind::FieldMatch => Value::FieldMatch(parse_field_match(text)?),
         Kind::FieldName => Value::Text(parse_field_name(text)?),

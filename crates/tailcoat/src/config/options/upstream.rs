@@ -1,0 +1,307 @@
+use std::time::Duration;
+
+use super::{FLAG, Kind, OPTION, OptionDefinition, Set, one, property};
+use crate::config::upstream::*;
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A time limit from a millisecond to a day.
+const TIMEOUT: Kind = Kind::Duration { min: MILLISECOND, max: DAY };
+
+const COUNT: Kind = Kind::Count { min: 0, max: 1_000_000 };
+
+/// Servers are counted, compared and asked one by one for each request.
+const WEIGHT_MAX: u64 = 1_000;
+
+/// What stands in `upstream`.
+pub(super) static OPTIONS: &[OptionDefinition] = &[
+    OptionDefinition {
+        name: "server",
+        parameters: &[
+            one("address", Kind::ServerAddress),
+            property("weight", Kind::Count { min: 1, max: WEIGHT_MAX }),
+            property("backup", Kind::Flag),
+        ],
+        repeatable: true,
+        doc: "A server: `\"http://HOST:PORT\"` or `\"unix:PATH\"`. `weight`, by default 1, is its share of the requests \
+              relative to the others'. With `backup=on` it is asked only when all that are no backups are down. If a \
+              name has several addresses, connections are shared out among them.",
+        example: r#"server "unix:/run/app.sock" weight=2 backup=on"#,
+        known_as: &["ProxyPass", "BalancerMember", "to", "proxy_pass", "proxy.reverse.url"],
+        set: Set::Upstream(|upstream, values| {
+            if let Some(address) = values.server_address("address") {
+                upstream.servers.push(UpstreamServer {
+                    address,
+                    weight: values.number("weight").unwrap_or(1) as u32,
+                    backup: values.flag("backup").unwrap_or(false),
+                });
+            }
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "balance",
+        parameters: &[
+            one("method", Kind::Choice(&["least-connections", "round-robin", "hash"])),
+            property("by", Kind::HashKey),
+        ],
+        default: "balance least-connections",
+        doc: "Which server gets a request. `least-connections` takes two at random and of these the one with fewer \
+              requests in progress; `round-robin` is each in turn; `hash` is the same server for the same key, and \
+              the next best when it is down or a quarter busier than the mean. The key is `by=address` (the \
+              client's, the default), `by=\"field:NAME\"` or `by=\"cookie:NAME\"`; requests without that field or \
+              cookie are balanced by connections.",
+        example: r#"balance hash by="cookie:session""#,
+        known_as: &["lb_policy", "lbmethod", "ip_hash", "least_conn", "hash", "random", "sticky"],
+        set: Set::Upstream(|upstream, values| {
+            upstream.balance = match values.text("method").as_deref() {
+                Some("hash") => Balance::Hash(values.hash_key("by").unwrap_or(HashKey::Address)),
+                Some("round-robin") => Balance::RoundRobin,
+                _ => Balance::LeastConnections,
+            };
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "connect-timeout",
+        parameters: &[one("time", TIMEOUT)],
+        default: r#"connect-timeout "5s""#,
+        doc: "How long a connection to a server may take to come about; then the next server is tried.",
+        example: r#"connect-timeout "1s""#,
+        known_as: &["proxy_connect_timeout", "dial_timeout"],
+        set: Set::Upstream(|upstream, values| {
+            upstream.connect_timeout = values.duration("time").unwrap_or_default();
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "connections-max",
+        parameters: &[one("count", COUNT)],
+        default: "connections-max 10000",
+        doc: "Connections in use at once to each server, by all workers together, tunnels (WebSocket) included; 0 is \
+              no limit. When all servers have as many, requests wait in a queue. Give a server no more than it can \
+              work on: waiting here costs it nothing.",
+        example: "connections-max 200",
+        known_as: &["max_conns", "maxconn", "max"],
+        set: Set::Upstream(|upstream, values| {
+            upstream.connections_max = values.number("count").unwrap_or_default() as u32;
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "idle-max",
+        parameters: &[one("count", COUNT)],
+        default: "idle-max 128",
+        doc: "Unused connections that each worker keeps open to each server, for requests to come; 0 is none. A server \
+              that has a process for each connection wants few.",
+        example: "idle-max 8",
+        known_as: &["keepalive", "keepalive_idle_conns_per_host", "pool-max-conn"],
+        set: Set::Upstream(|upstream, values| {
+            upstream.idle_max = values.number("count").unwrap_or_default() as usize;
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "idle-timeout",
+        parameters: &[one("time", TIMEOUT)],
+        default: r#"idle-timeout "4s""#,
+        doc: "How long an unused connection is kept open. It is best below the time after which the servers close \
+              theirs, which is 5 s for many (Node, Uvicorn, Apache): a request and that close could cross on the way.",
+        example: r#"idle-timeout "55s""#,
+        known_as: &["keepalive_timeout", "pool-purge-delay", "keepalive_idle_timeout"],
+        set: Set::Upstream(|upstream, values| upstream.idle_timeout = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "requests-per-connection-max",
+        parameters: &[one("count", Kind::Count { min: 0, max: u32::MAX as u64 })],
+        default: "requests-per-connection-max 0",
+        doc: "Requests sent on a connection before it is closed; 0 is no limit.",
+        example: "requests-per-connection-max 1000",
+        known_as: &["keepalive_requests"],
+        set: Set::Upstream(|upstream, values| {
+            upstream.requests_per_connection_max = values.number("count").unwrap_or_default() as u32;
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "connection-age-max",
+        parameters: &[one("time", TIMEOUT)],
+        default: r#"connection-age-max "1h""#,
+        doc: "How old a connection may be when a request is sent on it; so that servers behind a name that has got \
+              other addresses are left in the end.",
+        example: r#"connection-age-max "5m""#,
+        known_as: &["keepalive_time"],
+        set: Set::Upstream(|upstream, values| {
+            upstream.connection_age_max = values.duration("time").unwrap_or_default();
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "queue-max",
+        parameters: &[one("count", COUNT)],
+        default: "queue-max 1000",
+        doc: "Requests that may wait, in the order in which they came, while all servers have `connections-max` \
+              connections in use; more are answered 503.",
+        example: "queue-max 50",
+        known_as: &["queue", "maxqueue", "max_queue"],
+        set: Set::Upstream(|upstream, values| {
+            upstream.queue_max = values.number("count").unwrap_or_default() as usize;
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "queue-timeout",
+        parameters: &[one("time", TIMEOUT)],
+        default: r#"queue-timeout "10s""#,
+        doc: "How long a request may wait so; then it is answered 503.",
+        example: r#"queue-timeout "2s""#,
+        set: Set::Upstream(|upstream, values| upstream.queue_timeout = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "tries-max",
+        parameters: &[one("count", Kind::Count { min: 1, max: 8 })],
+        default: "tries-max 3",
+        doc: "Servers that are tried for a request, the first included. Only what no server can have acted on, or what \
+              may be repeated (RFC 9110, section 9.2.2), is tried again.",
+        example: "tries-max 1",
+        known_as: &["proxy_next_upstream_tries", "proxy_next_upstream", "retries", "lb_retries", "lb_try_duration"],
+        set: Set::Upstream(|upstream, values| {
+            upstream.tries_max = values.number("count").unwrap_or_default() as usize;
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "fail-max",
+        parameters: &[one("count", Kind::Count { min: 0, max: 1_000 })],
+        default: "fail-max 3",
+        doc: "Failures in a row, within `fail-window`, after which a server is passed over for `eject-time`; 0 is \
+              never. A failure is a connection that does not come about, one that ends before the answer does, an \
+              answer that is no HTTP, or none in time.",
+        example: "fail-max 10",
+        known_as: &["max_fails", "observe", "unhealthy_request_count"],
+        set: Set::Upstream(|upstream, values| upstream.fail_max = values.number("count").unwrap_or_default() as u32),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "fail-window",
+        parameters: &[one("time", TIMEOUT)],
+        default: r#"fail-window "10s""#,
+        doc: "In what time failures must follow one another to count together.",
+        example: r#"fail-window "1m""#,
+        known_as: &["fail_timeout", "fail_duration"],
+        set: Set::Upstream(|upstream, values| upstream.fail_window = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "eject-time",
+        parameters: &[one("time", TIMEOUT)],
+        default: r#"eject-time "5s""#,
+        doc: "How long a server that failed is passed over. Then one request is sent to it: if that is answered, the \
+              server is back; if not, it is passed over for twice as long, up to `eject-time-max`.",
+        example: r#"eject-time "30s""#,
+        known_as: &["base_ejection_time", "retry"],
+        set: Set::Upstream(|upstream, values| upstream.eject_time = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "eject-time-max",
+        parameters: &[one("time", TIMEOUT)],
+        default: r#"eject-time-max "5m""#,
+        doc: "How long a server that fails again and again is passed over at most.",
+        example: r#"eject-time-max "1m""#,
+        known_as: &["max_ejection_time"],
+        set: Set::Upstream(|upstream, values| {
+            upstream.eject_time_max = values.duration("time").unwrap_or_default();
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "last-resort",
+        parameters: FLAG,
+        default: "last-resort on",
+        doc: "Whether servers that are passed over or whose checks fail are asked all the same when there are no \
+              others. With `off`, such requests are answered 503 at once, which lets servers that are overloaded \
+              recover (circuit breaking).",
+        example: "last-resort off",
+        known_as: &["circuit-breaker", "panic_threshold", "healthy_panic_threshold"],
+        set: Set::Upstream(|upstream, values| upstream.last_resort = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "slow-start",
+        parameters: &[one("time", Kind::Duration { min: Duration::ZERO, max: DAY })],
+        default: r#"slow-start "0s""#,
+        doc: "In what time a server that is back comes to its full share of requests, beginning with a tenth.",
+        example: r#"slow-start "30s""#,
+        known_as: &["slow_start", "slowstart"],
+        set: Set::Upstream(|upstream, values| upstream.slow_start = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "resolve-interval",
+        parameters: &[one("time", Kind::Duration { min: SECOND, max: DAY })],
+        default: r#"resolve-interval "30s""#,
+        doc: "How often names of servers are looked up again. If a name is not found, the addresses it had are kept.",
+        example: r#"resolve-interval "5s""#,
+        known_as: &["resolver", "resolve", "resolvers", "dynamic"],
+        set: Set::Upstream(|upstream, values| {
+            upstream.resolve_interval = values.duration("time").unwrap_or_default();
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "proxy-protocol",
+        parameters: &[one("version", Kind::Choice(&["off", "v1", "v2"]))],
+        default: "proxy-protocol off",
+        doc: "Whether each connection begins with the client's address, in this version of the PROXY protocol. Such \
+              connections are used for one request only.",
+        example: "proxy-protocol v2",
+        known_as: &["proxy_protocol", "send-proxy", "send-proxy-v2", "ProxyPassMatch"],
+        set: Set::Upstream(|upstream, values| {
+            upstream.proxy_protocol = match values.text("version").as_deref() {
+                Some("v1") => Some(ProxyProtocol::V1),
+                Some("v2") => Some(ProxyProtocol::V2),
+                _ => None,
+            };
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "health-check",
+        parameters: &[
+            one("path", Kind::RequestTarget),
+            property("host", Kind::FieldValue),
+            property("interval", Kind::Duration { min: Duration::from_millis(100), max: DAY }),
+            property("timeout", TIMEOUT),
+            property("status-min", Kind::Status { min: 200, max: 599 }),
+            property("status-max", Kind::Status { min: 200, max: 599 }),
+            property("rise", Kind::Count { min: 1, max: 1_000 }),
+            property("fall", Kind::Count { min: 1, max: 1_000 }),
+        ],
+        doc: "A GET request that is sent to each server now and then, by the whole process once: every `interval` (5 s), \
+              with `host` as its Host (by default the server's). An answer within `timeout` (2 s), with a status from \
+              `status-min` (200) to `status-max` (399), is good. After `fall` (3) bad ones in a row a server is down, \
+              after `rise` (2) good ones it is up.",
+        example: r#"health-check "/healthz" interval="2s" status-max=299"#,
+        known_as: &["health_check", "health_uri", "httpchk", "option", "check", "health_path"],
+        set: Set::Upstream(|upstream, values| {
+            let default = HealthCheck::default();
+            let count = |name, default| values.number(name).map_or(default, |count| count as u32);
+            upstream.health_check = Some(HealthCheck {
+                path: values.text("path").unwrap_or(default.path),
+                host: values.text("host"),
+                interval: values.duration("interval").unwrap_or(default.interval),
+                timeout: values.duration("timeout").unwrap_or(default.timeout),
+                status_min: values.status("status-min").map_or(default.status_min, |status| status.code()),
+                status_max: values.status("status-max").map_or(default.status_max, |status| status.code()),
+                rise: count("rise", default.rise),
+                fall: count("fall", default.fall),
+            });
+        }),
+        ..OPTION
+    },
+];

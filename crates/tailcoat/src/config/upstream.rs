@@ -1,0 +1,186 @@
+//! What a checked configuration says of the servers that requests are forwarded to.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A group of servers that can answer the same requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Upstream {
+    /// What `forward` and logs call it.
+    pub name: String,
+    /// The servers; there is at least one that is no backup.
+    pub servers: Vec<UpstreamServer>,
+    /// Who of them gets a request.
+    pub balance: Balance,
+    /// How long a connection may take to come about, looking up the name included.
+    pub connect_timeout: Duration,
+    /// Connections in use at once to each server, by all workers together; 0 is no limit.
+    pub connections_max: u32,
+    /// Unused connections that a worker keeps open to each server.
+    pub idle_max: usize,
+    /// How long an unused connection is kept open.
+    pub idle_timeout: Duration,
+    /// Requests sent on a connection before it is closed; 0 is no limit.
+    pub requests_per_connection_max: u32,
+    /// How old a connection may be when a request is sent on it.
+    pub connection_age_max: Duration,
+    /// Requests that may wait for a connection while all servers have as many as they may; 0 is none.
+    pub queue_max: usize,
+    /// How long a request may wait so.
+    pub queue_timeout: Duration,
+    /// Servers that are asked for a request, one after another.
+    pub tries_max: usize,
+    /// Failures in a row after which a server is passed over; 0 is never.
+    pub fail_max: u32,
+    /// In what time they must have happened.
+    pub fail_window: Duration,
+    /// How long a server is passed over the first time; doubles each time it fails again.
+    pub eject_time: Duration,
+    /// How long it is passed over at most.
+    pub eject_time_max: Duration,
+    /// Whether servers that seem to be down are asked all the same when there are no others.
+    pub last_resort: bool,
+    /// In what time a server that is back comes to its full share; zero is at once.
+    pub slow_start: Duration,
+    /// How often names are looked up again.
+    pub resolve_interval: Duration,
+    /// Whether and how the client's address is told to servers before anything else.
+    pub proxy_protocol: Option<ProxyProtocol>,
+    /// How servers are checked on, beside the requests they answer.
+    pub health_check: Option<HealthCheck>,
+}
+
+/// A server of an [`Upstream`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamServer {
+    /// Where it is.
+    pub address: ServerAddress,
+    /// Its share of the requests, relative to the others'.
+    pub weight: u32,
+    /// Whether it is asked only when the others are down.
+    pub backup: bool,
+}
+
+/// Where a server is. Written as in the configuration: `http://localhost:8080`, `unix:/run/app.sock`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ServerAddress {
+    /// HTTP over TCP: a name or an address (IPv6 in brackets), and a port.
+    Tcp(String, u16),
+    /// HTTP over a unix socket.
+    Unix(PathBuf),
+}
+
+/// Who of several servers gets a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Balance {
+    /// Of two chosen at random, the one with fewer requests in progress.
+    LeastConnections,
+    /// Each in turn.
+    RoundRobin,
+    /// The same one for the same key, as long as it is there and not much busier than the others.
+    Hash(HashKey),
+}
+
+/// What requests have in common that shall go to the same server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HashKey {
+    /// The client's address.
+    Address,
+    /// The value of this field.
+    Field(String),
+    /// The value of this cookie.
+    Cookie(String),
+}
+
+/// Versions of the PROXY protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// Text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+/// How servers are checked on: with GET requests of the server's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// Path and query of the request.
+    pub path: String,
+    /// Its `Host`; `None` is the server's address.
+    pub host: Option<String>,
+    /// Time from one check to the next.
+    pub interval: Duration,
+    /// How long an answer may take, with the connection.
+    pub timeout: Duration,
+    /// Lowest status of a good answer.
+    pub status_min: u16,
+    /// Highest status of a good answer.
+    pub status_max: u16,
+    /// Good checks in a row after which a server that was down is up.
+    pub rise: u32,
+    /// Bad checks in a row after which a server that was up is down.
+    pub fall: u32,
+}
+
+impl Upstream {
+    /// Servers in a group: they are looked at one by one for each request.
+    pub const SERVERS_MAX: usize = 1_000;
+
+    /// A group with the defaults, and no server yet.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            servers: Vec::new(),
+            balance: Balance::LeastConnections,
+            connect_timeout: Duration::from_secs(5),
+            connections_max: 10_000,
+            idle_max: 128,
+            idle_timeout: Duration::from_secs(4),
+            requests_per_connection_max: 0,
+            connection_age_max: Duration::from_secs(3600),
+            queue_max: 1_000,
+            queue_timeout: Duration::from_secs(10),
+            tries_max: 3,
+            fail_max: 3,
+            fail_window: Duration::from_secs(10),
+            eject_time: Duration::from_secs(5),
+            eject_time_max: Duration::from_secs(300),
+            last_resort: true,
+            slow_start: Duration::ZERO,
+            resolve_interval: Duration::from_secs(30),
+            proxy_protocol: None,
+            health_check: None,
+        }
+    }
+
+    /// One server with the defaults: what a URL stands for where the name of an upstream could.
+    pub fn of_server(address: ServerAddress) -> Self {
+        let name = address.to_string();
+        Self { servers: vec![UpstreamServer { address, weight: 1, backup: false }], ..Self::named(name) }
+    }
+}
+
+impl Default for HealthCheck {
+    fn default() -> Self {
+        Self {
+            path: "/".into(),
+            host: None,
+            interval: Duration::from_secs(5),
+            timeout: Duration::from_secs(2),
+            status_min: 200,
+            status_max: 399,
+            rise: 2,
+            fall: 3,
+        }
+    }
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) => write!(f, "http://{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}

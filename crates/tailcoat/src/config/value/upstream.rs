@@ -1,0 +1,68 @@
+//! Values about servers that requests are forwarded to.
+
+use std::path::Path;
+
+use super::network::{parse_host, parse_unix_path};
+use super::parse::Wrong;
+use super::web::is_token;
+use crate::config::model::HostPattern;
+use crate::config::upstream::{HashKey, ServerAddress};
+
+/// Reads where a server is.
+pub(in crate::config) fn parse_server_address(text: &str, directory: &Path) -> Result<ServerAddress, Wrong> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return parse_unix_path(path, directory).map(ServerAddress::Unix);
+    }
+    if text.starts_with("https://") {
+        return Err(Wrong::help("servers are spoken to without TLS", "write `\"http://HOST:PORT\"`"));
+    }
+    let Some(rest) = text.strip_prefix("http://") else {
+        let help = format!("write `\"http://{text}\"` or `\"unix:PATH\"`");
+        return Err(Wrong::help(format!("`{text}` is not a server's URL"), help));
+    };
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    if authority.contains(['/', '?', '#', '@']) {
+        return Err(Wrong::help(
+            format!("`{text}` is more than a server"),
+            "only host and port are given here: requests keep their own path and query",
+        ));
+    }
+    // RFC 3986, section 3.2.2: the colons of an IPv6 address stand in brackets.
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => match port.parse::<u16>() {
+            Ok(port @ 1..) => (host, port),
+            _ => return Err(Wrong::new(format!("`{port}` is not a port, which is from 1 to 65535"))),
+        },
+        _ => (authority, 80),
+    };
+    match parse_host(host)? {
+        HostPattern::Exact(host) => Ok(ServerAddress::Tcp(host, port)),
+        HostPattern::Suffix(_) => Err(Wrong::new(format!("`{host}` stands for many servers"))),
+    }
+}
+
+/// Reads what of a request chooses a server.
+pub(super) fn parse_hash_key(text: &str) -> Result<HashKey, Wrong> {
+    match text.split_once(':') {
+        None if text == "address" => Ok(HashKey::Address),
+        Some(("field", name)) if is_token(name) => Ok(HashKey::Field(name.to_owned())),
+        // RFC 6265, section 4.1.1: the name of a cookie is a token.
+        Some(("cookie", name)) if is_token(name) => Ok(HashKey::Cookie(name.to_owned())),
+        _ => Err(Wrong::help(
+            format!("`{text}` can't choose a server"),
+            "write `address`, `\"field:NAME\"` or `\"cookie:NAME\"`",
+        )),
+    }
+}
+
+/// Reads the target of a request in origin form (RFC 9112, section 3.2.1).
+pub(super) fn parse_request_target(text: &str) -> Result<String, Wrong> {
+    let is_fit = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+    if !is_fit {
+        return Err(Wrong::help(
+            format!("`{text}` is not the target of a request"),
+            "it begins with `/`; spaces and what is beyond ASCII are written as `%20`",
+        ));
+    }
+    Ok(text.to_owned())
+}
