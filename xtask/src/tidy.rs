@@ -23,12 +23,14 @@ const INPUT_OUTPUT: [&str; 7] =
     ["std::net", "std::fs", "std::thread", "std::process", "tokio", "Instant::now", "SystemTime::now"];
 
 /// Which rooms of a crate a room may know. A room that is not in the list may know all.
-const EDGES: [(&str, &str, &[&str]); 13] = [
+const EDGES: [(&str, &str, &[&str]); 15] = [
     ("wire", "http", &[]),
     ("wire", "h1", &["http"]),
+    ("wire", "proxy_protocol", &[]),
     ("tailcoat", "config", &[]),
     ("tailcoat", "log", &["config"]),
     ("tailcoat", "object_cache", &["config"]),
+    ("tailcoat", "upstream", &["config", "log"]),
     ("tailcoat", "handler", &["config", "log", "object_cache", "upstream"]),
     ("tailcoat", "routing", &["config", "log", "handler"]),
     ("tailcoat", "connection", &["config", "log", "object_cache", "handler", "routing"]),

@@ -9,4 +9,5 @@ pub mod log;
 pub mod object_cache;
 pub mod routing;
 pub mod server;
+pub mod upstream;
 pub mod worker;

@@ -1,0 +1,118 @@
+//! The addresses that the name of a server has at the moment.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How long an address that could not be connected to comes after the others.
+const AVOIDED_TIME: Duration = Duration::from_secs(60);
+
+/// Addresses of a name; more are left out.
+const ADDRESSES_MAX: usize = 64;
+
+/// The addresses of a server, shared by all workers. Looked at only to open a connection.
+#[derive(Debug)]
+pub(super) struct Addresses {
+    state: Mutex<State>,
+    /// Told when the first lookup has ended.
+    looked_up: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    list: Vec<Address>,
+    /// Where the next connection begins, so that they are shared out among the addresses.
+    turn: usize,
+    is_looked_up: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Address {
+    socket: SocketAddr,
+    avoided_until: Option<Instant>,
+}
+
+impl Addresses {
+    /// Those of a host that needs no lookup for being an IP address (IPv6 in brackets), or none as yet.
+    pub(super) fn of_host(host: &str, port: u16) -> Self {
+        let list = literal(host).map(|ip| Address { socket: SocketAddr::new(ip, port), avoided_until: None });
+        let is_looked_up = list.is_some();
+        let state = State { list: list.into_iter().collect(), turn: 0, is_looked_up };
+        Self { state: Mutex::new(state), looked_up: Notify::new() }
+    }
+
+    /// Whether a host needs no lookup.
+    pub(super) fn is_literal(host: &str) -> bool {
+        literal(host).is_some()
+    }
+
+    /// Takes over what a lookup has found. Nothing found is nothing learnt: the addresses that were known are kept.
+    /// Returns whether there is an address now.
+    pub(super) fn update(&self, found: &[SocketAddr]) -> bool {
+        let mut state = self.lock();
+        if !found.is_empty() {
+            let mut list: Vec<Address> = Vec::new();
+            for &socket in found.iter().take(ADDRESSES_MAX) {
+                // The same address can be found several times, once for each type of socket.
+                if !list.iter().any(|known| known.socket == socket) {
+                    let known = state.list.iter().find(|known| known.socket == socket).copied();
+                    list.push(known.unwrap_or(Address { socket, avoided_until: None }));
+                }
+            }
+            state.list = list;
+        }
+        state.is_looked_up = true;
+        self.looked_up.notify_waiters();
+        !state.list.is_empty()
+    }
+
+    /// The addresses to try, in order, once the first lookup has ended; none if it found none.
+    pub(super) async fn get(&self) -> Vec<SocketAddr> {
+        loop {
+            // Registered before the look, so that no notification is lost between.
+            let looked_up = self.looked_up.notified();
+            if let Some(list) = self.next(Instant::now()) {
+                return list;
+            }
+            looked_up.await;
+        }
+    }
+
+    /// As [`get`](Self::get); `None` if nothing has been looked up.
+    pub(super) fn next(&self, now: Instant) -> Option<Vec<SocketAddr>> {
+        let mut state = self.lock();
+        if !state.is_looked_up {
+            return None;
+        }
+        let is_good = |address: &Address| address.avoided_until.is_none_or(|until| now >= until);
+        let (good, avoided): (Vec<Address>, Vec<Address>) = state.list.iter().copied().partition(is_good);
+        let mut sockets: Vec<SocketAddr> = good.into_iter().map(|address| address.socket).collect();
+        if !sockets.is_empty() {
+            let turn = state.turn % sockets.len();
+            sockets.rotate_left(turn);
+        }
+        state.turn = state.turn.wrapping_add(1);
+        sockets.extend(avoided.into_iter().map(|address| address.socket));
+        Some(sockets)
+    }
+
+    /// Notes whether an address could be connected to.
+    pub(super) fn note(&self, socket: SocketAddr, is_good: bool, now: Instant) {
+        let mut state = self.lock();
+        if let Some(address) = state.list.iter_mut().find(|address| address.socket == socket) {
+            address.avoided_until = (!is_good).then(|| now + AVOIDED_TIME);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing is left half done where it could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn literal(host: &str) -> Option<IpAddr> {
+    host.trim_start_matches('[').trim_end_matches(']').parse().ok()
+}

@@ -1,0 +1,209 @@
+//! What is known of a server's health, from the requests it answered (passive) and from checks (active): a state machine
+//! that is given the time.
+
+use crate::config;
+
+/// Share of a server that is fully in service, in thousandths of its weight.
+pub(super) const FULL_SHARE: u32 = 1_000;
+
+/// Share with which a slow start begins.
+const FIRST_SHARE: u32 = 100;
+
+/// The limits it works with, times in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HealthLimits {
+    fail_max: u32,
+    fail_window_ms: u64,
+    eject_time_ms: u64,
+    eject_time_max_ms: u64,
+    slow_start_ms: u64,
+    rise: u32,
+    fall: u32,
+}
+
+impl HealthLimits {
+    pub(super) fn new(upstream: &config::Upstream) -> Self {
+        let check = upstream.health_check.clone().unwrap_or_default();
+        Self {
+            fail_max: upstream.fail_max,
+            fail_window_ms: upstream.fail_window.as_millis() as u64,
+            eject_time_ms: upstream.eject_time.as_millis() as u64,
+            eject_time_max_ms: upstream.eject_time_max.as_millis() as u64,
+            slow_start_ms: upstream.slow_start.as_millis() as u64,
+            rise: check.rise,
+            fall: check.fall,
+        }
+    }
+}
+
+/// What is known of a server's health.
+#[derive(Debug)]
+pub(super) struct Health {
+    limits: HealthLimits,
+    circuit: Circuit,
+    /// Failures in a row, and when the first was.
+    failures: u32,
+    first_failure_ms: u64,
+    /// Ejections one after another, without a long time of good service between.
+    ejections: u32,
+    /// When it came back from being down; `None` before that has ever happened.
+    back_since_ms: Option<u64>,
+    is_check_bad: bool,
+    /// Checks in a row that contradict `is_check_bad`.
+    contradictions: u32,
+}
+
+/// The circuit breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Circuit {
+    /// Requests go through.
+    Closed,
+    /// None do until then.
+    Open { until_ms: u64 },
+    /// One has gone through, on whose end all depends.
+    HalfOpen,
+}
+
+/// Whether a request may be sent to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It may; the server has this share of its weight, in thousandths.
+    Fit(u32),
+    /// One may, for trial: [`Health::begin_trial`].
+    Trial,
+    /// None may, if there is another server.
+    Out,
+}
+
+/// What a person should know of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Passed over for so many milliseconds.
+    Ejected(u64),
+    /// In service again.
+    Back,
+    /// Checks say that it is down.
+    ChecksBad,
+    /// Checks say that it is up.
+    ChecksGood,
+}
+
+impl Health {
+    pub(super) fn new(limits: HealthLimits) -> Self {
+        Self {
+            limits,
+            circuit: Circuit::Closed,
+            failures: 0,
+            first_failure_ms: 0,
+            ejections: 0,
+            back_since_ms: None,
+            is_check_bad: false,
+            contradictions: 0,
+        }
+    }
+
+    /// Whether a request may be sent.
+    pub(super) fn standing(&self, now_ms: u64) -> Standing {
+        match self.circuit {
+            _ if self.is_check_bad => Standing::Out,
+            Circuit::Closed => Standing::Fit(self.share(now_ms)),
+            Circuit::Open { until_ms } if now_ms >= until_ms => Standing::Trial,
+            Circuit::Open { .. } | Circuit::HalfOpen => Standing::Out,
+        }
+    }
+
+    /// Whether there is nothing to it: fit, with its full share, and no failure counts against it.
+    pub(super) fn is_settled(&self, now_ms: u64) -> bool {
+        self.failures == 0 && self.standing(now_ms) == Standing::Fit(FULL_SHARE)
+    }
+
+    /// Takes the right to send the request of a trial; `false` if another has it.
+    pub(super) fn begin_trial(&mut self, now_ms: u64) -> bool {
+        let may = self.standing(now_ms) == Standing::Trial;
+        if may {
+            self.circuit = Circuit::HalfOpen;
+        }
+        may
+    }
+
+    /// The request of a trial has ended without telling anything: another may be sent.
+    pub(super) fn abandon_trial(&mut self) {
+        if self.circuit == Circuit::HalfOpen {
+            self.circuit = Circuit::Open { until_ms: 0 };
+        }
+    }
+
+    /// A request was answered. Even as a last resort, that shows that the server is back.
+    pub(super) fn on_success(&mut self, now_ms: u64) -> Option<Change> {
+        self.failures = 0;
+        if self.circuit == Circuit::Closed {
+            return None;
+        }
+        self.circuit = Circuit::Closed;
+        self.back_since_ms = Some(now_ms);
+        Some(Change::Back)
+    }
+
+    /// A request failed; `is_trial` if it was that of a trial.
+    pub(super) fn on_failure(&mut self, is_trial: bool, now_ms: u64) -> Option<Change> {
+        match self.circuit {
+            Circuit::HalfOpen if is_trial => Some(self.eject(now_ms)),
+            // Requests that were on their way before tell nothing new.
+            Circuit::Open { .. } | Circuit::HalfOpen => None,
+            Circuit::Closed => {
+                if self.failures == 0 || now_ms - self.first_failure_ms > self.limits.fail_window_ms {
+                    self.failures = 0;
+                    self.first_failure_ms = now_ms;
+                }
+                self.failures += 1;
+                (self.limits.fail_max > 0 && self.failures >= self.limits.fail_max).then(|| self.eject(now_ms))
+            }
+        }
+    }
+
+    /// A check was good or bad.
+    pub(super) fn on_check(&mut self, is_good: bool, now_ms: u64) -> Option<Change> {
+        if is_good != self.is_check_bad {
+            self.contradictions = 0;
+            return None;
+        }
+        self.contradictions += 1;
+        let needed = if is_good { self.limits.rise } else { self.limits.fall };
+        if self.contradictions < needed {
+            return None;
+        }
+        self.contradictions = 0;
+        self.is_check_bad = !is_good;
+        if is_good {
+            self.circuit = Circuit::Closed;
+            self.failures = 0;
+            self.back_since_ms = Some(now_ms);
+        }
+        Some(if is_good { Change::ChecksGood } else { Change::ChecksBad })
+    }
+
+    fn eject(&mut self, now_ms: u64) -> Change {
+        let HealthLimits { eject_time_ms, eject_time_max_ms, .. } = self.limits;
+        // Long enough in service, and what was before is forgotten.
+        if self.circuit == Circuit::Closed && self.back_since_ms.is_none_or(|since| now_ms - since > eject_time_max_ms)
+        {
+            self.ejections = 0;
+        }
+        let length_ms = eject_time_ms.saturating_mul(1 << self.ejections.min(32)).min(eject_time_max_ms);
+        self.ejections += 1;
+        self.failures = 0;
+        self.circuit = Circuit::Open { until_ms: now_ms + length_ms };
+        Change::Ejected(length_ms)
+    }
+
+    /// The share of a slow start grows evenly with time.
+    fn share(&self, now_ms: u64) -> u32 {
+        let Some(since_ms) = self.back_since_ms else { return FULL_SHARE };
+        let passed_ms = now_ms.saturating_sub(since_ms);
+        if passed_ms >= self.limits.slow_start_ms {
+            return FULL_SHARE;
+        }
+        let grown = u64::from(FULL_SHARE - FIRST_SHARE) * passed_ms / self.limits.slow_start_ms;
+        FIRST_SHARE + grown as u32
+    }
+}

@@ -1,0 +1,169 @@
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use super::Upstream;
+use super::health::Health;
+use super::pool::Connection;
+use super::stream::Stream;
+use super::tried::Tried;
+
+/// A connection to a server, for one exchange. Dropping it closes the connection, and says nothing of the server.
+#[derive(Debug)]
+pub struct Lease {
+    // Before `slot`, so that the connection is closed when its slot is given to another.
+    connection: Connection,
+    slot: Slot,
+    is_reused: bool,
+    has_read: bool,
+}
+
+/// How an exchange ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Another request may be sent on the connection.
+    Reusable,
+    /// Not on this one: server, client or protocol want it closed.
+    Close,
+}
+
+/// How an exchange failed, by the server's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The connection ended, or broke, before the response did.
+    Closed,
+    /// The server took too long.
+    TimedOut,
+    /// What came is no HTTP.
+    Malformed,
+}
+
+/// A slot among the connections in use to a server; it is given back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) upstream: Rc<Upstream>,
+    pub(super) server: u16,
+    /// Whether the request is the one that a server is tried out with.
+    pub(super) is_trial: bool,
+}
+
+impl Lease {
+    pub(super) fn new(connection: Connection, slot: Slot, is_reused: bool) -> Self {
+        Self { connection, slot, is_reused, has_read: false }
+    }
+
+    /// Reads what has come into `buffer`; 0 is the end.
+    pub fn poll_read(&mut self, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let read = self.connection.stream.poll_read(task, buffer);
+        self.has_read |= matches!(read, Poll::Ready(Ok(1..)));
+        read
+    }
+
+    /// Sends what the kernel takes of `bytes`.
+    pub fn poll_write(&mut self, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.connection.stream.poll_write(task, bytes)
+    }
+
+    /// Sends what the kernel takes of several pieces.
+    pub fn poll_write_vectored(&mut self, task: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.connection.stream.poll_write_vectored(task, pieces)
+    }
+
+    /// Whether requests were sent on the connection before. The server may just have closed it: if it ends before a byte
+    /// was read, that is no fault of anybody's.
+    pub fn is_reused(&self) -> bool {
+        self.is_reused
+    }
+
+    /// Whether the connection can be used again after this exchange; if not, the request may as well say so.
+    pub fn may_be_kept(&self) -> bool {
+        self.slot.upstream.pool_limits.may_be_kept(self.connection.requests)
+    }
+
+    /// The server as it is configured, for logs.
+    pub fn server_name(&self) -> &str {
+        &self.slot.upstream.shared.server(self.slot.server).name
+    }
+
+    /// Tells that the server has begun to answer as it should: a server that is tried out is then back without the end of
+    /// a long response having to be waited for.
+    pub fn answered(&mut self, now_ms: u64) {
+        self.slot.report_success(now_ms);
+    }
+
+    /// The exchange has ended well.
+    pub fn finish(mut self, ending: Ending, now_ms: u64) {
+        self.slot.report_success(now_ms);
+        if ending == Ending::Reusable {
+            self.slot.upstream.keep(self.slot.server, self.connection, now_ms);
+        }
+    }
+
+    /// The exchange has failed; notes in `tried` what need not be tried again, should the request be repeated.
+    pub fn fail(mut self, failure: Failure, tried: &mut Tried, now_ms: u64) {
+        if failure == Failure::Closed && self.is_reused && !self.has_read {
+            // Where one kept connection was closed, all are: the server was started again, most likely.
+            self.slot.upstream.forget_kept(self.slot.server);
+            tried.add_stale();
+            return;
+        }
+        tried.add(self.slot.server);
+        self.slot.report_failure(now_ms);
+    }
+
+    /// The exchange ends, and the connection is now a tunnel for bytes of another protocol.
+    pub fn into_tunnel(mut self, now_ms: u64) -> Tunnel {
+        self.slot.report_success(now_ms);
+        Tunnel { stream: self.connection.stream, _slot: self.slot }
+    }
+}
+
+/// A connection to a server that carries another protocol than HTTP. It counts as in use as long as it lasts.
+#[derive(Debug)]
+pub struct Tunnel {
+    stream: Stream,
+    _slot: Slot,
+}
+
+impl Tunnel {
+    /// Reads what has come into `buffer`; 0 is the end.
+    pub fn poll_read(&mut self, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.stream.poll_read(task, buffer)
+    }
+
+    /// Sends what the kernel takes of `bytes`.
+    pub fn poll_write(&mut self, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.stream.poll_write(task, bytes)
+    }
+
+    /// Ends the sending side.
+    pub fn poll_shutdown(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_shutdown(task)
+    }
+}
+
+impl Slot {
+    pub(super) fn report_success(&mut self, now_ms: u64) {
+        self.is_trial = false;
+        let shared = &self.upstream.shared;
+        if shared.server(self.server).is_unsettled() {
+            shared.tell(self.server, now_ms, |health| health.on_success(now_ms));
+        }
+    }
+
+    pub(super) fn report_failure(&mut self, now_ms: u64) {
+        let is_trial = std::mem::take(&mut self.is_trial);
+        self.upstream.shared.tell(self.server, now_ms, |health| health.on_failure(is_trial, now_ms));
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let shared = &self.upstream.shared;
+        if self.is_trial {
+            // Whatever the time is: another may follow at once.
+            shared.server(self.server).with_health(0, Health::abandon_trial);
+        }
+        shared.release(self.server);
+    }
+}

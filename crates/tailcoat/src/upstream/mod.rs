@@ -1,0 +1,92 @@
+//! From "this request is to be forwarded" to "here is a connection to a server that may take it": which server, by
+//! balance and health; a kept connection or a new one; a queue where servers have as many as they may.
+//!
+//! [`SharedUpstream`] is what all workers know of the servers; [`Upstream`] is a worker's own, with its kept connections.
+//! [`Upstream::acquire`] gives a [`Lease`] of a connection. What has to be done now and then, once for all workers, is
+//! done by [`keep`].
+
+mod acquire;
+mod addresses;
+mod balance;
+mod check;
+mod connect;
+mod health;
+mod keeper;
+mod lease;
+mod pool;
+mod queue;
+mod shared;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod tried;
+
+use std::fmt;
+use std::io;
+
+pub use acquire::{Acquire, Upstream, Wanted};
+pub use balance::hash_key;
+pub use keeper::{Lookup, keep, system_lookup};
+pub use lease::{Ending, Failure, Lease, Tunnel};
+use rustix::time::{ClockId, clock_gettime};
+pub use shared::SharedUpstream;
+pub use tried::Tried;
+use wire::http::Status;
+
+/// Why there is no connection for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcquireError {
+    /// No server is up, or all that are have failed the request already.
+    NoServer,
+    /// All servers have as many connections in use as they may, and the queue is full.
+    QueueFull,
+    /// A place in the queue was waited for too long.
+    QueueTimeout,
+    /// The server could not be connected to: it refuses, or there is no way to it.
+    Unreachable(io::ErrorKind),
+    /// The connection did not come about in time.
+    ConnectTimeout,
+    /// The server's name has no address.
+    NotResolved,
+}
+
+impl AcquireError {
+    /// The status that a client is answered with (RFC 9110, section 15.6).
+    pub fn status(self) -> Status {
+        match self {
+            Self::NoServer | Self::QueueFull | Self::QueueTimeout => Status::SERVICE_UNAVAILABLE,
+            Self::Unreachable(_) | Self::NotResolved => Status::BAD_GATEWAY,
+            Self::ConnectTimeout => Status::GATEWAY_TIMEOUT,
+        }
+    }
+}
+
+impl fmt::Display for AcquireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoServer => f.write_str("no server is up"),
+            Self::QueueFull => f.write_str("all servers are busy, and the queue is full"),
+            Self::QueueTimeout => f.write_str("all servers are busy"),
+            Self::Unreachable(kind) => write!(f, "cannot connect: {kind}"),
+            Self::ConnectTimeout => f.write_str("cannot connect in time"),
+            Self::NotResolved => f.write_str("the server's name has no address"),
+        }
+    }
+}
+
+impl std::error::Error for AcquireError {}
+
+/// Milliseconds of the monotonic clock, as workers count them.
+fn monotonic_ms() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    (time.tv_sec * 1_000 + time.tv_nsec / 1_000_000) as u64
+}
+
+impl From<io::Error> for AcquireError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::TimedOut => Self::ConnectTimeout,
+            kind => Self::Unreachable(kind),
+        }
+    }
+}

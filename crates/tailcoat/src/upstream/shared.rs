@@ -1,0 +1,196 @@
+//! What all workers share of an upstream: the servers' health and how many connections are in use.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::addresses::Addresses;
+use super::balance::hash_key;
+use super::health::{Change, FULL_SHARE, Health, HealthLimits, Standing};
+use super::queue::Queue;
+use crate::config::{self, ServerAddress};
+use crate::log::ServerLog;
+
+/// What all workers share of an upstream.
+pub struct SharedUpstream {
+    pub(super) config: config::Upstream,
+    pub(super) servers: Box<[Server]>,
+    /// Requests that wait for a connection.
+    pub(super) queue: Queue,
+    pub(super) log: ServerLog,
+}
+
+/// A server of an upstream. Aligned, so that what is counted of one is in no cache line with another's.
+#[repr(align(128))]
+pub(super) struct Server {
+    /// As it is configured, for logs.
+    pub(super) name: String,
+    pub(super) location: Location,
+    pub(super) weight: u32,
+    pub(super) is_backup: bool,
+    /// A number that stands for its address.
+    pub(super) hash: u64,
+    /// Connections in use.
+    in_use: AtomicU32,
+    /// Whether there is more to its health than that it is fit: all that most requests need to know.
+    is_unsettled: AtomicBool,
+    health: Mutex<Health>,
+}
+
+/// Where a server is.
+pub(super) enum Location {
+    Tcp { host: String, port: u16, addresses: Addresses },
+    Unix(PathBuf),
+}
+
+impl SharedUpstream {
+    /// An upstream whose servers are fit as far as anybody knows. What becomes of them is told to the log.
+    pub fn new(config: &config::Upstream, log: ServerLog) -> Arc<Self> {
+        let limits = HealthLimits::new(config);
+        let servers = config.servers.iter().map(|server| Server::new(server, limits)).collect();
+        Arc::new(Self { config: config.clone(), servers, queue: Queue::default(), log })
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// How it is configured.
+    pub fn config(&self) -> &config::Upstream {
+        &self.config
+    }
+
+    /// Takes a slot for a connection to a server; `false` if all that it may have are in use.
+    pub(super) fn take_slot(&self, server: u16) -> bool {
+        let in_use = &self.server(server).in_use;
+        if self.config.connections_max == 0 {
+            in_use.fetch_add(1, Ordering::Relaxed);
+            return true;
+        }
+        let more = |count| (count < self.config.connections_max).then_some(count + 1);
+        in_use.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+    }
+
+    /// Gives a slot back: to a request that waits for it, if there is one.
+    pub(super) fn release(&self, server: u16) {
+        if !self.queue.is_empty() && self.queue.grant(server) {
+            return;
+        }
+        self.server(server).in_use.fetch_sub(1, Ordering::SeqCst);
+        if !self.queue.is_empty() {
+            self.grant_free();
+        }
+    }
+
+    /// Gives free slots to requests that wait.
+    pub(super) fn grant_free(&self) {
+        for server in 0..self.servers.len() as u16 {
+            while !self.queue.is_empty() && self.take_slot(server) {
+                if !self.queue.grant(server) {
+                    self.server(server).in_use.fetch_sub(1, Ordering::SeqCst);
+                    break;
+                }
+            }
+        }
+    }
+
+    pub(super) fn server(&self, server: u16) -> &Server {
+        &self.servers[usize::from(server)]
+    }
+
+    /// Tells a server's health something, and the log what came of it.
+    pub(super) fn tell(&self, server: u16, now_ms: u64, what: impl FnOnce(&mut Health) -> Option<Change>) {
+        let server = self.server(server);
+        if let Some(change) = server.with_health(now_ms, what) {
+            self.log_change(&server.name, change);
+        }
+    }
+
+    fn log_change(&self, server: &str, change: Change) {
+        let upstream = &self.config.name;
+        let place = format_args!("server {server} of upstream {upstream}");
+        match change {
+            Change::Ejected(length_ms) => self.log.warn(
+                format_args!("{place} fails, and is passed over for {} s", length_ms as f64 / 1_000.0),
+                "see that it runs and answers",
+            ),
+            Change::Back => self.log.info(format_args!("{place} is back")),
+            Change::ChecksBad => self.log.warn(format_args!("{place} is down: its health checks fail"), {
+                "see that it answers the path of `health-check`"
+            }),
+            Change::ChecksGood => self.log.info(format_args!("{place} is up: its health checks succeed")),
+        }
+    }
+}
+
+impl Server {
+    fn new(config: &config::UpstreamServer, limits: HealthLimits) -> Self {
+        let name = config.address.to_string();
+        Self {
+            hash: hash_key(name.as_bytes()),
+            name,
+            location: match &config.address {
+                ServerAddress::Tcp(host, port) => {
+                    Location::Tcp { host: host.clone(), port: *port, addresses: Addresses::of_host(host, *port) }
+                }
+                ServerAddress::Unix(path) => Location::Unix(path.clone()),
+            },
+            weight: config.weight,
+            is_backup: config.backup,
+            in_use: AtomicU32::new(0),
+            is_unsettled: AtomicBool::new(false),
+            health: Mutex::new(Health::new(limits)),
+        }
+    }
+
+    /// Connections in use.
+    pub(super) fn in_use(&self) -> u32 {
+        self.in_use.load(Ordering::Relaxed)
+    }
+
+    /// Whether it may be sent a request.
+    pub(super) fn standing(&self, now_ms: u64) -> Standing {
+        if !self.is_unsettled() {
+            return Standing::Fit(FULL_SHARE);
+        }
+        self.with_health(now_ms, |health| health.standing(now_ms))
+    }
+
+    /// Whether there is more to its health than that it is fit.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.is_unsettled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn with_health<R>(&self, now_ms: u64, what: impl FnOnce(&mut Health) -> R) -> R {
+        // Nothing is left half done where it could panic.
+        let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = what(&mut health);
+        self.is_unsettled.store(!health.is_settled(now_ms), Ordering::Relaxed);
+        result
+    }
+}
+
+impl Location {
+    /// Whether it is a name, which has to be looked up.
+    pub(super) fn has_name(&self) -> bool {
+        matches!(self, Self::Tcp { host, .. } if !Addresses::is_literal(host))
+    }
+
+    /// What a request that is the server's own has as its Host.
+    pub(super) fn authority(&self) -> String {
+        match self {
+            Self::Tcp { host, port: 80, .. } => host.clone(),
+            Self::Tcp { host, port, .. } => format!("{host}:{port}"),
+            Self::Unix(_) => "localhost".to_owned(),
+        }
+    }
+}
+
+impl fmt::Debug for SharedUpstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers: Vec<_> = self.servers.iter().map(|server| (&server.name, server.in_use())).collect();
+        f.debug_struct("SharedUpstream").field("name", &self.config.name).field("servers", &servers).finish()
+    }
+}

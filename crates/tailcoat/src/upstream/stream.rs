@@ -1,0 +1,69 @@
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// Passes a call on to whichever stream it is.
+macro_rules! either {
+    ($socket:expr, $stream:ident => $call:expr) => {
+        match $socket {
+            Stream::Tcp($stream) => $call,
+            Stream::Unix($stream) => $call,
+        }
+    };
+}
+
+impl Stream {
+    pub(super) fn poll_read(&mut self, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(buffer);
+        ready!(either!(self, stream => Pin::new(stream).poll_read(task, &mut buffer)))?;
+        Poll::Ready(Ok(buffer.filled().len()))
+    }
+
+    pub(super) fn poll_write(&mut self, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        either!(self, stream => Pin::new(stream).poll_write(task, bytes))
+    }
+
+    pub(super) async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|task| self.poll_read(task, buffer)).await
+    }
+
+    pub(super) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        either!(self, stream => stream.write_all(bytes).await)
+    }
+
+    pub(super) fn poll_write_vectored(
+        &mut self,
+        task: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        either!(self, stream => Pin::new(stream).poll_write_vectored(task, pieces))
+    }
+
+    pub(super) fn poll_shutdown(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => Pin::new(stream).poll_shutdown(task))
+    }
+
+    /// Whether nothing has come: neither bytes, which nobody has asked for, nor the end. Makes a system call only if the
+    /// runtime believes that there is something to read.
+    pub(super) fn is_quiet(&self) -> bool {
+        let mut byte = [0];
+        let read = either!(self, stream => {
+            stream.try_io(Interest::READABLE, || {
+                let peek = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
+                Ok(rustix::net::recv(stream, &mut byte, peek)?.0)
+            })
+        });
+        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+}

@@ -1,0 +1,200 @@
+use super::*;
+
+#[test]
+fn a_connection_is_used_again() {
+    on_worker(false, async {
+        let (listener, address) = listen();
+        let upstream = upstream(&[address], |_| {});
+        let mut first = lease(&upstream, 0).await;
+        let (mut server, _) = listener.accept().unwrap();
+        assert!(!first.is_reused() && first.may_be_kept());
+        assert!(first.server_name().starts_with("http://127.0.0.1:"));
+        send(&mut first, &mut server, b"ask").await;
+        receive(&mut first, &mut server, b"answer").await;
+        first.finish(Ending::Reusable, 10);
+        // It is there at once, without being waited for.
+        let Acquire::Ready(Some(mut second)) = upstream.acquire(Wanted::default(), 20) else { panic!("not kept") };
+        assert!(second.is_reused());
+        send(&mut second, &mut server, b"again").await;
+        receive(&mut second, &mut server, b"answer").await;
+        second.finish(Ending::Close, 30);
+        assert_eq!(server.read(&mut [0; 8]).unwrap(), 0, "closed");
+        assert_eq!(upstream.shared.server(0).in_use(), 0);
+    });
+}
+
+/// Two connections are kept, from times 0 and 1,000; how many does a request at this time find?
+#[test]
+fn connections_are_kept_within_limits() {
+    let check = |change: fn(&mut config::Upstream), now_ms: u64, expect: usize| {
+        on_worker(false, async {
+            let (listener, address) = listen();
+            let upstream = upstream(&[address], change);
+            let leases = [lease(&upstream, 0).await, lease(&upstream, 0).await];
+            let _servers = [listener.accept().unwrap(), listener.accept().unwrap()];
+            for (lease, end_ms) in leases.into_iter().zip([0, 1_000]) {
+                lease.finish(Ending::Reusable, end_ms);
+            }
+            let found = |_: &usize| matches!(upstream.acquire(Wanted::default(), now_ms), Acquire::Ready(_));
+            assert_eq!((0..2).filter(found).count(), expect, "at {now_ms}");
+        });
+    };
+    check(|_| {}, 1_000, 2);
+    check(|_| {}, 3_999, 2);
+    check(|_| {}, 4_000, 1);
+    check(|_| {}, 5_000, 0);
+    check(|upstream| upstream.idle_timeout = Duration::from_secs(60), 5_000, 2);
+    check(|upstream| upstream.idle_max = 1, 1_000, 1);
+    check(|upstream| upstream.idle_max = 0, 1_000, 0);
+    check(|upstream| upstream.requests_per_connection_max = 1, 1_000, 0);
+    check(|upstream| upstream.requests_per_connection_max = 2, 1_000, 2);
+    check(|upstream| upstream.connection_age_max = Duration::from_millis(1_500), 1_499, 2);
+    check(|upstream| upstream.connection_age_max = Duration::from_millis(1_500), 1_500, 0);
+    check(|upstream| upstream.proxy_protocol = Some(config::ProxyProtocol::V1), 1_000, 0);
+}
+
+#[test]
+fn a_request_limit_is_told_before_the_last_request() {
+    on_worker(false, async {
+        let (listener, address) = listen();
+        let upstream = upstream(&[address], |upstream| upstream.requests_per_connection_max = 2);
+        let first = lease(&upstream, 0).await;
+        let _server = listener.accept().unwrap();
+        assert!(first.may_be_kept());
+        first.finish(Ending::Reusable, 0);
+        let second = lease(&upstream, 0).await;
+        assert!(second.is_reused() && !second.may_be_kept());
+        second.finish(Ending::Reusable, 0);
+        assert!(!lease(&upstream, 0).await.is_reused());
+    });
+}
+
+/// What a server does to a kept connection, and whether a request still gets it.
+#[test]
+fn a_connection_with_anything_to_read_is_not_given_out() {
+    let check = |event: fn(TcpStream) -> Option<TcpStream>, expect: bool| {
+        on_worker(false, async {
+            let (listener, address) = listen();
+            let upstream = upstream(&[address], |_| {});
+            let first = lease(&upstream, 0).await;
+            let (server, _) = listener.accept().unwrap();
+            first.finish(Ending::Reusable, 0);
+            let _server = event(server);
+            turn().await;
+            assert_eq!(lease(&upstream, 0).await.is_reused(), expect);
+        });
+    };
+    check(Some, true);
+    // The end.
+    check(|_| None, false);
+    // The half of an end.
+    check(|server| server.shutdown(std::net::Shutdown::Write).map(|()| server).ok(), false);
+    // Bytes that nobody has asked for: an answer to them would be taken for one to the next request.
+    check(|mut server| server.write_all(b"HTTP/1.1 200 OK\r\n\r\n").map(|()| server).ok(), false);
+}
+
+#[test]
+fn a_closed_connection_is_dropped_while_it_is_idle() {
+    on_worker(false, async {
+        let (listener, address) = listen();
+        let upstream = upstream(&[address], |_| {});
+        let leases = [lease(&upstream, 0).await, lease(&upstream, 0).await];
+        let (first, _kept) = (listener.accept().unwrap(), listener.accept().unwrap());
+        leases.into_iter().for_each(|lease| lease.finish(Ending::Reusable, 0));
+        drop(first);
+        turn().await;
+        assert!(upstream.sweep(0), "the other is left");
+        assert_eq!(format!("{upstream:?}").split("kept: ").nth(1), Some("[1] }"));
+        assert!(!upstream.sweep(4_000), "it has grown old");
+    });
+}
+
+#[test]
+fn a_stale_connection_is_no_fault_of_the_servers() {
+    on_worker(false, async {
+        let (listener, address) = listen();
+        let upstream = upstream(&[address], |upstream| upstream.fail_max = 1);
+        let leases = [lease(&upstream, 0).await, lease(&upstream, 0).await, lease(&upstream, 0).await];
+        let servers: Vec<_> = (0..3).map(|_| listener.accept().unwrap()).collect();
+        leases.into_iter().for_each(|lease| lease.finish(Ending::Reusable, 0));
+        let stale = lease(&upstream, 0).await;
+        assert!(stale.is_reused());
+        drop(servers);
+        let mut tried = Tried::default();
+        stale.fail(Failure::Closed, &mut tried, 0);
+        assert_eq!((tried.wants_new(), tried.count()), (true, 0));
+        assert!(!upstream.shared.server(0).is_unsettled());
+        assert!(!upstream.sweep(0), "all kept connections are gone, for the server was started again");
+        // The same server is asked again, on a new connection.
+        assert!(!acquire(&upstream, tried, 0).await.unwrap().is_reused());
+    });
+}
+
+#[test]
+fn a_failure_on_a_kept_connection_counts_once_an_answer_has_begun() {
+    on_worker(false, async {
+        let check = async |answers: bool, failure: Failure, expect: usize| {
+            let (listener, address) = listen();
+            let upstream = upstream(&[address], |_| {});
+            let first = lease(&upstream, 0).await;
+            let (mut server, _) = listener.accept().unwrap();
+            first.finish(Ending::Reusable, 0);
+            let mut second = lease(&upstream, 0).await;
+            assert!(second.is_reused());
+            if answers {
+                receive(&mut second, &mut server, b"HTT").await;
+            }
+            let mut tried = Tried::default();
+            second.fail(failure, &mut tried, 0);
+            assert_eq!(tried.count(), expect, "{answers} {failure:?}");
+        };
+        check(false, Failure::Closed, 0).await;
+        check(true, Failure::Closed, 1).await;
+        check(false, Failure::TimedOut, 1).await;
+        check(true, Failure::Malformed, 1).await;
+    });
+}
+
+#[test]
+fn a_tunnel_counts_as_in_use_as_long_as_it_lasts() {
+    on_worker(false, async {
+        let (listener, address) = listen();
+        let upstream = upstream(&[address], |_| {});
+        let mut tunnel = lease(&upstream, 0).await.into_tunnel(0);
+        let (mut server, _) = listener.accept().unwrap();
+        assert_eq!(upstream.shared.server(0).in_use(), 1);
+        std::future::poll_fn(|task| tunnel.poll_write(task, b"up")).await.unwrap();
+        server.write_all(b"down").unwrap();
+        let mut read = [0; 8];
+        assert_eq!(std::future::poll_fn(|task| tunnel.poll_read(task, &mut read)).await.unwrap(), 4);
+        std::future::poll_fn(|task| tunnel.poll_shutdown(task)).await.unwrap();
+        let mut all = Vec::new();
+        server.read_to_end(&mut all).unwrap();
+        assert_eq!(all, b"up");
+        drop(tunnel);
+        assert_eq!(upstream.shared.server(0).in_use(), 0);
+    });
+}
+
+/// The warm path: a kept connection is acquired and given back.
+#[test]
+fn acquiring_a_kept_connection_allocates_nothing() {
+    on_worker(false, async {
+        let servers: Vec<_> = (0..3).map(|_| listen()).collect();
+        let addresses: Vec<_> = servers.iter().map(|(_, address)| address.clone()).collect();
+        let upstream = upstream(&addresses, |_| {});
+        // Two connections to each, for there may be no others.
+        let mut leases = Vec::new();
+        for _ in 0..6 {
+            leases.push(lease(&upstream, 0).await);
+        }
+        leases.drain(..).for_each(|lease| lease.finish(Ending::Reusable, 0));
+        let allocated = allocation_counter::measure(|| {
+            for _ in 0..100 {
+                let Acquire::Ready(Some(lease)) = upstream.acquire(Wanted::default(), 1) else { panic!("not kept") };
+                lease.finish(Ending::Reusable, 1);
+            }
+        });
+        assert_eq!(allocated.count_total, 0);
+    });
+}

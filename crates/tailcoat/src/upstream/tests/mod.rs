@@ -1,0 +1,109 @@
+//! Pools, queue and connecting, with real servers on the loopback interface. No test sleeps: where time matters, it is
+//! given, or the runtime's clock goes forward by itself when nothing else is left to do.
+
+mod connecting;
+mod kept;
+mod queueing;
+
+use std::future::Future;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, LocalOptions};
+
+use super::*;
+use crate::config::{self, LogLevel, ServerAddress, UpstreamServer};
+use crate::log::{ServerLog, Style};
+
+/// How long the runtime's clock is real before a test has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs a test as a worker would; its clock goes forward when there is nothing to do, if `is_paused`.
+fn on_worker<T>(is_paused: bool, test: impl Future<Output = T>) -> T {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .start_paused(is_paused)
+        .build_local(LocalOptions::default())
+        .unwrap();
+    runtime.block_on(test)
+}
+
+fn quiet_log() -> ServerLog {
+    ServerLog::new(LogLevel::Error, Style::Plain, Box::new(std::io::sink()))
+}
+
+/// An upstream of servers at these addresses, configured further by `change`.
+fn shared(addresses: &[ServerAddress], change: impl FnOnce(&mut config::Upstream)) -> Arc<SharedUpstream> {
+    let mut config = config::Upstream::named("test");
+    config.servers.extend(addresses.iter().map(|address| UpstreamServer {
+        address: address.clone(),
+        weight: 1,
+        backup: false,
+    }));
+    change(&mut config);
+    SharedUpstream::new(&config, quiet_log())
+}
+
+fn upstream(addresses: &[ServerAddress], change: impl FnOnce(&mut config::Upstream)) -> Rc<Upstream> {
+    Upstream::new(shared(addresses, change), 1)
+}
+
+/// A listener of ours, and its address as a server's.
+fn listen() -> (TcpListener, ServerAddress) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = address_of(&listener);
+    (listener, address)
+}
+
+fn address_of(listener: &TcpListener) -> ServerAddress {
+    ServerAddress::Tcp("127.0.0.1".into(), listener.local_addr().unwrap().port())
+}
+
+/// The address of a server that refuses connections. The port is bound, so that nobody else gets it, but nobody listens.
+fn refusing() -> (socket2::Socket, ServerAddress) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    let any: std::net::SocketAddr = ([127, 0, 0, 1], 0).into();
+    socket.bind(&any.into()).unwrap();
+    let port = socket.local_addr().unwrap().as_socket().unwrap().port();
+    (socket, ServerAddress::Tcp("127.0.0.1".into(), port))
+}
+
+async fn acquire(upstream: &Rc<Upstream>, tried: Tried, now_ms: u64) -> Result<Lease, AcquireError> {
+    let acquire = upstream.acquire(Wanted { tried, ..Wanted::default() }, now_ms);
+    match tokio::time::timeout(PATIENCE * 1_000, acquire).await {
+        Ok(result) => result,
+        Err(_) => panic!("neither a connection nor an error"),
+    }
+}
+
+async fn lease(upstream: &Rc<Upstream>, now_ms: u64) -> Lease {
+    acquire(upstream, Tried::default(), now_ms).await.unwrap()
+}
+
+/// Waits until the runtime has seen what has happened to sockets.
+async fn turn() {
+    for _ in 0..3 {
+        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Writes `bytes` to the server, which reads them.
+async fn send(lease: &mut Lease, server: &mut TcpStream, bytes: &[u8]) {
+    let count = std::future::poll_fn(|task| lease.poll_write(task, bytes)).await.unwrap();
+    assert_eq!(count, bytes.len());
+    let mut read = vec![0; bytes.len()];
+    server.read_exact(&mut read).unwrap();
+    assert_eq!(read, bytes);
+}
+
+/// Reads what the server writes.
+async fn receive(lease: &mut Lease, server: &mut TcpStream, bytes: &[u8]) {
+    server.write_all(bytes).unwrap();
+    let mut read = [0; 64];
+    let count = std::future::poll_fn(|task| lease.poll_read(task, &mut read)).await.unwrap();
+    assert_eq!(&read[..count], bytes);
+}
