@@ -354,7 +354,7 @@ impl Default for Server {
             grace_time: Duration::from_secs(30),
             server_field: true,
             listen_backlog: 4096,
-            defer_accept: false,
+            defer_accept: true,
             fast_open_queue: 0,
             no_delay: true,
             blocking_threads_max: 16,

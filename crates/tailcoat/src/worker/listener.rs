@@ -20,8 +20,9 @@ use crate::config::{Config, Listen, Server};
 use crate::connection::Socket;
 use crate::log::Client;
 
-/// How long the kernel keeps a connection without data to itself; it then counts as accepted all the same.
-const DEFER_ACCEPT_SECONDS: usize = 5;
+/// How long the kernel keeps a connection without data to itself, before it hands that over, too. The kernel counts it in
+/// answers to the client's SYN, of which this is one more: the least there is, so that time limits begin early.
+const DEFER_ACCEPT_SECONDS: usize = 1;
 
 sockopt_impl!(
     /// Wake the listener when data comes, not when the connection does (tcp(7)).

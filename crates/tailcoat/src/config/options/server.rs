@@ -66,9 +66,10 @@ pub(super) static SERVER: &[OptionDefinition] = &[
     OptionDefinition {
         name: "defer-accept",
         parameters: FLAG,
-        default: "defer-accept off",
-        doc: "Whether the kernel hands a connection over only when its first bytes have come (TCP_DEFER_ACCEPT).",
-        example: "defer-accept",
+        default: "defer-accept on",
+        doc: "Whether the kernel hands a connection over only when its first bytes have come, or a second has passed \
+              (TCP_DEFER_ACCEPT).",
+        example: "defer-accept off",
         known_as: &["deferred"],
         set: Set::Server(|server, values| server.defer_accept = values.on()),
         ..OPTION
