@@ -49,11 +49,19 @@ pub struct Transmission {
 
 /// Sends `output`. If the socket doesn't take all of it at once, or a file has to be sent, what remains comes back as a
 /// transmission, and `output` is empty.
-pub fn send_now(socket: &mut Socket, output: &mut Output) -> io::Result<Option<Transmission>> {
+///
+/// If it `closes` the connection, the last bytes and the end of the stream leave in one segment, which saves another and
+/// its acknowledgement.
+pub fn send_now(socket: &mut Socket, output: &mut Output, closes: bool) -> io::Result<Option<Transmission>> {
     let mut sent = 0;
     let has_file = output.tail.iter().any(|segment| matches!(segment, Segment::File { .. }));
     while !has_file && (!output.bytes.is_empty() || !output.tail.is_empty()) {
-        match poll_write_memory(socket, &output.bytes[sent..], &output.tail) {
+        let bytes = &output.bytes[sent..];
+        let polled = match closes && !output.has_tail() {
+            true => socket.poll_write_more(bytes),
+            false => poll_write_memory(socket, bytes, &output.tail),
+        };
+        match polled {
             Poll::Ready(count) => {
                 let mut count = count?;
                 let from_bytes = count.min(output.bytes.len() - sent);
@@ -69,6 +77,10 @@ pub fn send_now(socket: &mut Socket, output: &mut Output) -> io::Result<Option<T
         }
     }
     if output.is_empty() {
+        if closes {
+            // Not left to closing: that drops what is not yet sent if the client has sent something that nobody read.
+            socket.shutdown_write()?;
+        }
         return Ok(None);
     }
     let bytes = output.bytes[sent..].to_vec();

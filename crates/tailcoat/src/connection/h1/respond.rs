@@ -64,7 +64,7 @@ impl H1Connection {
         }
         let is_streamed = output.stream.is_some();
         if output.has_tail()
-            && let Some(transmission) = send_now(&mut self.socket, output)?
+            && let Some(transmission) = send_now(&mut self.socket, output, false)?
         {
             let link = incoming.routed.link.get().filter(|_| is_streamed).map(Rc::clone);
             self.begin_sending(transmission, log.map(exchange), link, *now);
@@ -142,7 +142,9 @@ impl H1Connection {
         if turn.output.is_empty() {
             return Ok(());
         }
-        if let Some(transmission) = send_now(&mut self.socket, turn.output)? {
+        let awaits_more = self.answering.is_some() || self.sending.is_some() || self.tunneling.is_some();
+        let closes = self.is_closing && !awaits_more;
+        if let Some(transmission) = send_now(&mut self.socket, turn.output, closes)? {
             self.begin_sending(transmission, None, None, turn.now);
         }
         Ok(())
