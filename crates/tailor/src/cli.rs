@@ -1,6 +1,8 @@
 //! The command line.
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::{Parser, Subcommand};
 
@@ -18,6 +20,9 @@ enum Command {
     Bench(Box<crate::bench::Options>),
     /// Compares servers under the same load, in alternating rounds; or two recorded runs.
     Compare(crate::lab::Options),
+    /// The web99 workload: static and dynamic pages over many slow lines, each of which must get its due.
+    #[command(subcommand)]
+    Web99(Web99Command),
     /// Makes a site to try things out with, and a list of its URLs for `bench --urls`.
     Site(crate::site::Options),
     /// Joins control groups, takes processors, and becomes a command.
@@ -38,12 +43,22 @@ enum Command {
     },
 }
 
+#[derive(Debug, Subcommand)]
+enum Web99Command {
+    /// Writes the file set, the dynamic operations in PHP and as CGI, and configs of servers for them.
+    Init(crate::lab::InitOptions),
+    #[command(flatten)]
+    Load(Box<crate::web99::Command>),
+}
+
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum SchemaOf {
     /// `tailor bench --json`
     Bench,
     /// `tailor compare --json`
     Compare,
+    /// `tailor web99 run --json`
+    Web99,
 }
 
 /// How the program can end: the exit codes.
@@ -70,15 +85,30 @@ impl From<End> for ExitCode {
     }
 }
 
+/// A mark that is set when the program is told to end (SIGINT, SIGTERM).
+pub(crate) fn stop_on_signals() -> Result<Arc<AtomicBool>, String> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| format!("signals: {error}"))?;
+    }
+    Ok(stop)
+}
+
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Bench(options) => crate::bench::run(&options),
         Command::Compare(options) => crate::lab::run(&options),
+        Command::Web99(Web99Command::Init(options)) => crate::lab::init_web99(&options),
+        Command::Web99(Web99Command::Load(command)) => crate::web99::run(&command),
         Command::Site(options) => crate::site::run(&options),
         Command::Launch { join, cpus, command } => Err(crate::lab::become_command(&join, &cpus, &command)),
         Command::Schema { report: SchemaOf::Compare } => {
             println!("{}", crate::lab::schema());
+            Ok(End::Passed)
+        }
+        Command::Schema { report: SchemaOf::Web99 } => {
+            println!("{}", crate::web99::schema());
             Ok(End::Passed)
         }
         Command::Schema { report: SchemaOf::Bench } => {

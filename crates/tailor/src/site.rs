@@ -12,7 +12,7 @@ use crate::cli::End;
 pub struct Options {
     /// Where to make it.
     pub directory: PathBuf,
-    /// What kind: `realistic`, `page`, `file:BYTES` or `web99:CONNECTIONS`.
+    /// What kind: `realistic`, `mixed`, `page`, `file:BYTES`, `files:BYTES,BYTES…` or `web99:CONNECTIONS`.
     #[arg(long, default_value = "realistic", value_parser = Kind::parse)]
     pub kind: Kind,
 }
@@ -27,25 +27,33 @@ pub fn run(options: &Options) -> Result<End, String> {
 }
 
 /// A kind of site.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Pages with styles, scripts and images, about 400 files whose sizes spread as on real sites.
     Realistic,
+    /// The same, and of the requests 20 % for pages that a program in PHP makes.
+    Mixed,
     /// A page of 21.5 KB and two images of 25 KB.
     Page,
     /// One file, `file`, of so many bytes.
     File(u64),
+    /// Files of these lengths in bytes, which are their names.
+    Files(Vec<u64>),
     /// The file set of the web99 workload for so many connections.
-    Web99(u32),
+    Web99(u64),
 }
 
 /// Pages of the realistic site.
 const PAGES: usize = 120;
+/// Pages of the mixed site's catalogue.
+const CATALOGUE_PAGES: usize = 50;
+/// Share of the requests that are for them.
+const DYNAMIC_SHARE: f64 = 0.2;
 /// Images of the realistic site.
 const IMAGES: usize = 240;
 
 impl Kind {
-    /// Reads `realistic`, `page`, `file:1024` or `web99:100`.
+    /// Reads `realistic`, `mixed`, `page`, `file:1024`, `files:1024,4096` or `web99:100`.
     ///
     /// # Errors
     /// It is none of them.
@@ -53,12 +61,14 @@ impl Kind {
         let number = |digits: &str| digits.parse::<u64>().map_err(|_| format!("`{digits}` is not a number"));
         match text.split_once(':') {
             None if text == "realistic" => Ok(Self::Realistic),
+            None if text == "mixed" => Ok(Self::Mixed),
             None if text == "page" => Ok(Self::Page),
             Some(("file", bytes)) => Ok(Self::File(number(bytes)?)),
-            Some(("web99", connections)) => {
-                Ok(Self::Web99(u32::try_from(number(connections)?).map_err(|error| error.to_string())?))
-            }
-            _ => Err(format!("`{text}` is not realistic, page, file:BYTES or web99:CONNECTIONS")),
+            Some(("files", list)) => Ok(Self::Files(list.split(',').map(number).collect::<Result<_, _>>()?)),
+            Some(("web99", connections)) => Ok(Self::Web99(number(connections)?)),
+            _ => Err(format!(
+                "`{text}` is not realistic, mixed, page, file:BYTES, files:BYTES,BYTES or web99:CONNECTIONS"
+            )),
         }
     }
 
@@ -66,13 +76,22 @@ impl Kind {
     ///
     /// # Errors
     /// A file could not be written.
-    pub fn write(self, root: &Path) -> Result<(), String> {
+    pub fn write(&self, root: &Path) -> Result<(), String> {
         let mut site = Site { root: root.to_owned(), urls: String::new(), rng: Rng::with_seed(2001) };
         match self {
             Self::Realistic => site.realistic()?,
+            Self::Mixed => site.mixed()?,
             Self::Page => site.page()?,
-            Self::File(bytes) => site.add("file", &vec![b'x'; bytes as usize], 1.0)?,
-            Self::Web99(connections) => site.web99(connections)?,
+            Self::File(bytes) => site.add("file", &vec![b'x'; *bytes as usize], 1.0)?,
+            Self::Files(lengths) => {
+                for bytes in lengths {
+                    site.add(&bytes.to_string(), &vec![b'x'; *bytes as usize], 1.0)?;
+                }
+            }
+            Self::Web99(connections) => {
+                crate::web99::write_site(root, *connections)?;
+                site.urls = crate::web99::weighted_urls(*connections);
+            }
         }
         let urls = std::mem::take(&mut site.urls);
         site.put("urls.txt", urls.as_bytes())
@@ -107,32 +126,25 @@ impl Site {
         Ok(())
     }
 
+    /// The realistic site beside a catalogue in PHP, whose pages are asked for by Zipf's law.
+    fn mixed(&mut self) -> Result<(), String> {
+        self.realistic()?;
+        let weights = self.urls.lines().filter_map(|line| line.split(' ').next()?.parse::<f64>().ok());
+        let dynamic_weight = weights.sum::<f64>() * DYNAMIC_SHARE / (1.0 - DYNAMIC_SHARE);
+        let sum: f64 = (1..=CATALOGUE_PAGES).map(|page| 1.0 / page as f64).sum();
+        for page in 1..=CATALOGUE_PAGES {
+            // Writing to a string does not fail.
+            let _ = writeln!(self.urls, "{:.6} /catalogue.php?page={page}", dynamic_weight / page as f64 / sum);
+        }
+        self.put("catalogue.php", include_bytes!("site/catalogue.php"))
+    }
+
     fn page(&mut self) -> Result<(), String> {
         let content = self.html("A page", 21_500);
         self.add("index.html", &content, 1.0)?;
         for image in ["one.jpg", "two.jpg"] {
             let content = self.content("jpg", 25_000);
             self.add(image, &content, 1.0)?;
-        }
-        Ok(())
-    }
-
-    /// Directories of 36 files, class by class; chosen by Zipf's law over the directories, the classes' shares, and Zipf's
-    /// law again over the ranks within a class.
-    fn web99(&mut self, connections: u32) -> Result<(), String> {
-        const CLASS_SHARES: [f64; 4] = [0.35, 0.50, 0.14, 0.01];
-        const RANKS: [usize; 9] = [4, 3, 5, 2, 6, 1, 7, 8, 0];
-        const CLASS_BYTES: [f64; 4] = [102.4, 1_024.0, 10_240.0, 102_400.0];
-        let rank_sum: f64 = (1..=9).map(|rank| 1.0 / f64::from(rank)).sum();
-        for directory in 0..web99_directories(connections) {
-            for (class, share) in CLASS_SHARES.iter().enumerate() {
-                for (rank, file) in RANKS.iter().enumerate() {
-                    let bytes = (CLASS_BYTES[class] * (file + 1) as f64).round() as usize;
-                    let content = self.html(&format!("{directory} {class} {file}"), bytes);
-                    let weight = share / (rank + 1) as f64 / rank_sum / (directory + 1) as f64 * 1000.0;
-                    self.add(&format!("file_set/dir{directory:05}/class{class}_{file}"), &content, weight)?;
-                }
-            }
         }
         Ok(())
     }
@@ -186,11 +198,6 @@ impl Site {
     }
 }
 
-/// How many directories the web99 file set has.
-fn web99_directories(connections: u32) -> u32 {
-    (25.0 + (400_000.0 / 122_000.0) * f64::from(connections) / 5.0) as u32
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,7 +208,8 @@ mod tests {
         let urls = std::fs::read_to_string(directory.path().join("urls.txt")).unwrap();
         let files = urls.lines().map(|line| {
             let (weight, path) = line.split_once(' ').unwrap();
-            let length = std::fs::metadata(directory.path().join(&path[1..])).unwrap().len();
+            let name = path[1..].split('?').next().unwrap();
+            let length = std::fs::metadata(directory.path().join(name)).unwrap().len();
             (weight.parse().unwrap(), path.to_owned(), length)
         });
         let files = files.collect();
@@ -213,30 +221,13 @@ mod tests {
         let lengths = |kind: &str| make(kind).1.iter().map(|file| file.2).collect::<Vec<_>>();
         assert_eq!(lengths("file:1024"), [1024]);
         assert_eq!(lengths("page"), [21_500, 25_000, 25_000]);
+        assert_eq!(lengths("files:7,20"), [7, 20]);
         assert_eq!(lengths("realistic").len(), 3 + PAGES + IMAGES);
-        for text in ["", "x", "file:", "web99:x"] {
+        let mixed = make("mixed").1;
+        let sum = |text: &str| mixed.iter().filter(|file| file.1.contains(text)).map(|file| file.0).sum::<f64>();
+        assert!((sum("catalogue") / sum("") - DYNAMIC_SHARE).abs() < 1e-4);
+        for text in ["", "x", "file:", "files:", "files:1,x", "web99:x"] {
             assert!(Kind::parse(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn the_file_set_of_web99() {
-        assert_eq!([1, 100, 1000].map(web99_directories), [25, 90, 680]);
-        let (_directory, files) = make("web99:1");
-        assert_eq!(files.len(), 25 * 36);
-        let find = |path: &str| files.iter().find(|file| file.1 == path).unwrap();
-        for (path, bytes) in
-            [("class0_0", 102), ("class0_8", 922), ("class1_0", 1024), ("class2_8", 92_160), ("class3_8", 921_600)]
-        {
-            assert_eq!(find(&format!("/file_set/dir00024/{path}")).2, bytes, "{path}");
-        }
-        let total: f64 = files.iter().map(|file| file.0).sum();
-        let share =
-            |text: &str| files.iter().filter(|file| file.1.contains(text)).map(|file| file.0).sum::<f64>() / total;
-        for (text, expect) in [("class0_", 0.35), ("class1_", 0.5), ("class2_", 0.14), ("class3_", 0.01)] {
-            assert!((share(text) - expect).abs() < 1e-4, "{text}: {}", share(text));
-        }
-        assert!((share("dir00000") / share("dir00001") - 2.0).abs() < 1e-3);
-        assert!(find("/file_set/dir00000/class1_4").0 > find("/file_set/dir00000/class1_0").0 * 8.0);
     }
 }

@@ -27,6 +27,24 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Reads `0.3` or `30%`.
+pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
+    let (number, factor) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
+    match number.parse::<f64>() {
+        Ok(number) if (0.0..=1.0).contains(&(number * factor)) => Ok(number * factor),
+        _ => Err(format!("`{text}` is not a share from 0 to 1, or 0% to 100%")),
+    }
+}
+
+/// Reads `10` or `5-15`.
+pub(crate) fn parse_range(text: &str) -> Result<(u32, u32), String> {
+    let (low, high) = text.split_once('-').unwrap_or((text, text));
+    match (low.parse(), high.parse()) {
+        (Ok(low), Ok(high)) if 0 < low && low <= high => Ok((low, high)),
+        _ => Err(format!("`{text}` is not a number or a range like 5-15")),
+    }
+}
+
 /// Nanoseconds in the unit that suits them, three digits or so.
 pub(crate) fn format_nanos(nanos: u64) -> String {
     let nanos = nanos as f64;
@@ -93,6 +111,17 @@ mod tests {
             ("1d", None),
         ] {
             assert_eq!(parse_duration(text).ok().map(|duration| duration.as_nanos()), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn shares_and_ranges() {
+        for (text, expect) in [("0.3", Some(0.3)), ("30%", Some(0.3)), ("1", Some(1.0)), ("1.1", None), ("-1%", None)] {
+            assert_eq!(parse_share(text).ok(), expect, "{text}");
+        }
+        for (text, expect) in [("10", Some((10, 10))), ("5-15", Some((5, 15))), ("0", None), ("5-4", None), ("-", None)]
+        {
+            assert_eq!(parse_range(text).ok(), expect, "{text}");
         }
     }
 

@@ -3,10 +3,10 @@
 mod access_log;
 mod limits;
 mod options;
-mod plan;
+pub(crate) mod plan;
 mod progress;
 mod require;
-mod target;
+pub(crate) mod target;
 mod tls;
 
 use std::sync::Arc;
@@ -26,11 +26,8 @@ use progress::Progress;
 /// What makes a run impossible, as a message.
 pub fn run(options: &Options) -> Result<End, String> {
     let plan = plan::make(options)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| format!("signals: {error}"))?;
-    }
-    let report = measure(options, plan, &stop)?;
+    let stop = crate::cli::stop_on_signals()?;
+    let (report, _) = measure(options, plan, &stop)?;
     let end = match (stop.load(Ordering::Relaxed), report.passed) {
         (true, _) => End::Interrupted,
         (false, true) => End::Passed,
@@ -41,7 +38,11 @@ pub fn run(options: &Options) -> Result<End, String> {
 }
 
 /// Runs a plan to its end.
-fn measure(options: &Options, plan: engine::Plan, stop: &Arc<AtomicBool>) -> Result<BenchReport, String> {
+pub(crate) fn measure(
+    options: &Options,
+    plan: engine::Plan,
+    stop: &Arc<AtomicBool>,
+) -> Result<(BenchReport, engine::Outcome), String> {
     let limits = limits::Before::read(&plan);
     let watched = match options.watch_group.as_slice() {
         [] => options.watch.map(report::observe::Observed::Process),
@@ -62,7 +63,7 @@ fn measure(options: &Options, plan: engine::Plan, stop: &Arc<AtomicBool>) -> Res
     let outcome = running.finish();
     outputs.finish()?;
     let limits = limits.compare(&plan, &outcome);
-    Ok(builder.finish(&outcome, limits, stop.load(Ordering::Relaxed)))
+    Ok((builder.finish(&outcome, limits, stop.load(Ordering::Relaxed)), outcome))
 }
 
 fn write_reports(options: &Options, report: &BenchReport) -> Result<(), String> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::engine::Line;
-use crate::units::{parse_count, parse_duration};
+use crate::units::{parse_count, parse_duration, parse_range, parse_share};
 
 /// Options of `tailor bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -185,39 +185,5 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
         interval if interval < Duration::from_millis(10) => Err("must be at least 10ms".into()),
         interval => Ok(interval),
-    }
-}
-
-/// Reads `0.3` or `30%`.
-fn parse_share(text: &str) -> Result<f64, String> {
-    let (number, factor) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
-    match number.parse::<f64>() {
-        Ok(number) if (0.0..=1.0).contains(&(number * factor)) => Ok(number * factor),
-        _ => Err(format!("`{text}` is not a share from 0 to 1, or 0% to 100%")),
-    }
-}
-
-/// Reads `10` or `5-15`.
-fn parse_range(text: &str) -> Result<(u32, u32), String> {
-    let (low, high) = text.split_once('-').unwrap_or((text, text));
-    match (low.parse(), high.parse()) {
-        (Ok(low), Ok(high)) if 0 < low && low <= high => Ok((low, high)),
-        _ => Err(format!("`{text}` is not a number or a range like 5-15")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values() {
-        for (text, expect) in [("0.3", Some(0.3)), ("30%", Some(0.3)), ("1", Some(1.0)), ("1.1", None), ("-1%", None)] {
-            assert_eq!(parse_share(text).ok(), expect, "{text}");
-        }
-        for (text, expect) in [("10", Some((10, 10))), ("5-15", Some((5, 15))), ("0", None), ("5-4", None), ("-", None)]
-        {
-            assert_eq!(parse_range(text).ok(), expect, "{text}");
-        }
     }
 }

@@ -15,7 +15,7 @@ use crate::engine::{Abort, BodyCheck, Check, Order, Pace, Persistence, Plan, Req
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 
 /// Makes the plan that the options ask for.
-pub(super) fn make(options: &Options) -> Result<Plan, String> {
+pub(crate) fn make(options: &Options) -> Result<Plan, String> {
     let entries = entries(options)?;
     let Some(first) = entries.urls.first().map(|(url, _)| url.clone()) else {
         return Err("there is nothing to request".into());

@@ -27,6 +27,7 @@ pub use connection::LineUsage;
 pub use failure::{FailureClass, Failures};
 pub use line::Line;
 pub(crate) use line::parse_line;
+pub(crate) use pieces::Cursor;
 pub use pieces::{Piece, Pieces};
 pub use plan::{Abort, Address, Persistence, Plan};
 pub use processor_time::ProcessorTime;

@@ -38,6 +38,11 @@ impl Piece {
             Self::Line => None,
         }
     }
+
+    /// Appends the bytes; a line, which may be any, adds nothing.
+    pub(crate) fn append_to(&self, content: &mut Vec<u8>) {
+        content.extend_from_slice(self.bytes().unwrap_or_default());
+    }
 }
 
 impl Pieces {

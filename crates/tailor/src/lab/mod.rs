@@ -2,18 +2,23 @@
 
 mod cgroup;
 mod difference;
+mod endurance;
 mod environment;
+mod init;
+mod measure;
 mod model;
+mod page;
 mod report;
 mod rounds;
 mod server;
 mod statistics;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 pub use environment::Environment;
+pub use init::InitOptions;
+pub(crate) use init::init_web99;
 pub use report::CompareReport;
 pub(crate) use server::become_command;
 pub use statistics::Estimate;
@@ -23,13 +28,19 @@ use crate::cli::End;
 /// The servers that labs may name.
 const PEERS: &str = include_str!("../../labs/peers.kdl");
 /// The labs that come with the program.
-const LABS: [(&str, &str); 7] = [
+const LABS: [(&str, &str); 13] = [
     ("keepalive-1k", include_str!("../../labs/keepalive-1k.kdl")),
     ("static-mix", include_str!("../../labs/static-mix.kdl")),
     ("clients-sweep", include_str!("../../labs/clients-sweep.kdl")),
     ("slow-lines", include_str!("../../labs/slow-lines.kdl")),
     ("page", include_str!("../../labs/page.kdl")),
     ("soak", include_str!("../../labs/soak.kdl")),
+    ("static-dynamic-mix", include_str!("../../labs/static-dynamic-mix.kdl")),
+    ("cold-disk", include_str!("../../labs/cold-disk.kdl")),
+    ("forward", include_str!("../../labs/forward.kdl")),
+    ("marks-http1", include_str!("../../labs/marks-http1.kdl")),
+    ("web99", include_str!("../../labs/web99.kdl")),
+    ("web99-search", include_str!("../../labs/web99-search.kdl")),
     ("web99-static", include_str!("../../labs/web99-static.kdl")),
 ];
 
@@ -72,7 +83,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<End, String> {
     if options.list {
         for (name, text) in LABS {
-            println!("{name:16} {}", model::parse(text, &peers()?)?.about);
+            println!("{name:18} {}", model::parse(text, &peers()?)?.about);
         }
         return Ok(End::Passed);
     }
@@ -96,10 +107,7 @@ fn run_lab(options: &Options, text: &str) -> Result<End, String> {
         lab.sweep.retain(|value| options.sweep.contains(value));
     }
     select_servers(&mut lab, &options.servers)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| format!("signals: {error}"))?;
-    }
+    let stop = crate::cli::stop_on_signals()?;
     let report = rounds::run(&lab, text, options.duration, &stop)?;
     if let Some(path) = &options.json {
         let json = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
@@ -161,7 +169,8 @@ mod tests {
             let lab = model::parse(text, &peers).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(lab.name, name);
             assert!(!lab.about.is_empty(), "{name}");
-            let site = lab.site.replace("@VALUE@", lab.sweep.first().map_or("", String::as_str));
+            let value = lab.search.map(|range| range.to.to_string()).or(lab.sweep.first().cloned());
+            let site = lab.site.replace("@VALUE@", &value.unwrap_or_default());
             crate::site::Kind::parse(&site).unwrap_or_else(|error| panic!("{name}: {error}"));
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kdl::{KdlDocument, KdlNode};
 
-use crate::units::parse_duration;
+use crate::units::{parse_count, parse_duration, parse_share};
 
 /// A lab: servers that are compared under the same load.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,18 +19,55 @@ pub(crate) struct Lab {
     pub(crate) site: String,
     /// The load is run with each of these in place of `@VALUE@`.
     pub(crate) sweep: Vec<String>,
+    /// Instead of a sweep: the highest value at which all loads pass, between these, which `@VALUE@` stands for.
+    pub(crate) search: Option<SearchRange>,
     /// Loads that run at the same time.
     pub(crate) loads: Vec<Load>,
+    /// Commands that are run to their end before the loads begin.
+    pub(crate) before: Vec<Command>,
+    /// Commands that run as long as the loads do.
+    pub(crate) beside: Vec<Command>,
+    /// Whether the report is to have the table and plots of an endurance test.
+    pub(crate) is_endurance: bool,
     pub(crate) servers: Vec<Server>,
     /// How long a server may take to become ready.
     pub(crate) ready_max: Duration,
 }
 
-/// A load: arguments of `tailor bench`.
+/// What is searched.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct SearchRange {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    /// How far the answer may be off, as a share of it.
+    pub(crate) precision: f64,
+}
+
+/// A load: a program of ours that makes it, with its arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Load {
     pub(crate) name: String,
+    pub(crate) program: Program,
+    /// The values of the sweep at which it runs; empty for all.
+    pub(crate) only: Vec<String>,
     pub(crate) arguments: Vec<String>,
+}
+
+/// What makes a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// `tailor bench`
+    Bench,
+    /// `tailor web99 run`
+    Web99,
+}
+
+/// A command of a lab.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Command {
+    /// The values of the sweep at which it runs; empty for all.
+    pub(crate) only: Vec<String>,
+    pub(crate) words: Vec<String>,
 }
 
 /// A server: how it is started, and with which files.
@@ -44,8 +81,23 @@ pub(crate) struct Server {
     pub(crate) version: Vec<String>,
     /// Files written into the run's directory before the start: name and text.
     pub(crate) files: Vec<(String, String)>,
-    /// Commands that run at the same time as the server, before it (php-fpm, say).
+    /// Commands that run at the same time as the server, started before it, as part of it (php-fpm, say).
     pub(crate) helpers: Vec<Vec<String>>,
+    /// Commands that run likewise but are not part of it: the server behind a proxy. They get the load's processors, and
+    /// what they use is not counted.
+    pub(crate) backends: Vec<Vec<String>>,
+}
+
+impl Lab {
+    /// With only what runs at a value of the sweep.
+    pub(crate) fn at(&self, value: Option<&str>) -> Self {
+        let is_on = |only: &[String]| only.is_empty() || value.is_some_and(|value| only.iter().any(|it| it == value));
+        let mut lab = self.clone();
+        lab.loads.retain(|load| is_on(&load.only));
+        lab.before.retain(|command| is_on(&command.only));
+        lab.beside.retain(|command| is_on(&command.only));
+        lab
+    }
 }
 
 /// Reads a lab. `peers` are servers that it may name without describing them.
@@ -63,7 +115,11 @@ pub(crate) fn parse(text: &str, peers: &[Server]) -> Result<Lab, String> {
         client_cpus: String::new(),
         site: "realistic".into(),
         sweep: Vec::new(),
+        search: None,
         loads: Vec::new(),
+        before: Vec::new(),
+        beside: Vec::new(),
+        is_endurance: false,
         servers: Vec::new(),
         ready_max: Duration::from_secs(10),
     };
@@ -75,7 +131,11 @@ pub(crate) fn parse(text: &str, peers: &[Server]) -> Result<Lab, String> {
             "client-cpus" => lab.client_cpus = argument(node)?,
             "site" => lab.site = argument(node)?,
             "sweep" => lab.sweep = arguments(node),
+            "search" => lab.search = Some(search_range(node)?),
             "load" => lab.loads.push(load(node)?),
+            "before" => lab.before.push(command(node)?),
+            "beside" => lab.beside.push(command(node)?),
+            "endurance" => lab.is_endurance = true,
             "ready-max" => lab.ready_max = parse_duration(&argument(node)?)?,
             "server" => lab.servers.push(server(node)?),
             "servers" => {
@@ -90,6 +150,10 @@ pub(crate) fn parse(text: &str, peers: &[Server]) -> Result<Lab, String> {
     match lab {
         _ if lab.rounds == 0 => Err("a lab has at least one round".into()),
         _ if lab.loads.is_empty() => Err("a lab has at least one load".into()),
+        _ if lab.search.is_some() && !lab.sweep.is_empty() => Err("a lab has a sweep or a search, not both".into()),
+        _ if lab.sweep.iter().any(|value| lab.at(Some(value)).loads.is_empty()) => {
+            Err("each value of a sweep has a load".into())
+        }
         _ if lab.servers.is_empty() => Err("a lab has at least one server".into()),
         _ => Ok(lab),
     }
@@ -107,7 +171,36 @@ fn load(node: &KdlNode) -> Result<Load, String> {
         return Err("`load` has a name and the arguments of `tailor bench`".into());
     }
     let name = values.remove(0);
-    Ok(Load { name, arguments: values.iter().flat_map(|text| split_words(text)).collect() })
+    let program = match property(node, "program").as_deref() {
+        None | Some("bench") => Program::Bench,
+        Some("web99") => Program::Web99,
+        Some(other) => return Err(format!("load {name}: `{other}` is not bench or web99")),
+    };
+    let arguments = values.iter().flat_map(|text| split_words(text)).collect();
+    Ok(Load { name, program, only: only(node), arguments })
+}
+
+fn command(node: &KdlNode) -> Result<Command, String> {
+    match arguments(node) {
+        words if words.is_empty() => Err(format!("`{}` has no command", node.name().value())),
+        words => Ok(Command { only: only(node), words }),
+    }
+}
+
+fn search_range(node: &KdlNode) -> Result<SearchRange, String> {
+    let count = |name| property(node, name).map(|text| parse_count(&text)).transpose();
+    let precision = property(node, "precision").map(|text| parse_share(&text)).transpose()?;
+    match (count("from")?, count("to")?) {
+        (Some(from), Some(to)) if 0 < from && from <= to => {
+            Ok(SearchRange { from, to, precision: precision.unwrap_or(0.05) })
+        }
+        _ => Err("`search` has from=N and to=N, and maybe precision=\"5%\"".into()),
+    }
+}
+
+/// The values of the sweep that `only` names, with commas between them.
+fn only(node: &KdlNode) -> Vec<String> {
+    property(node, "only").map_or(Vec::new(), |text| text.split(',').map(|value| value.trim().to_owned()).collect())
 }
 
 fn server(node: &KdlNode) -> Result<Server, String> {
@@ -118,6 +211,7 @@ fn server(node: &KdlNode) -> Result<Server, String> {
         version: Vec::new(),
         files: Vec::new(),
         helpers: Vec::new(),
+        backends: Vec::new(),
     };
     for child in node.children().map_or(&[][..], KdlDocument::nodes) {
         match (child.name().value(), arguments(child)) {
@@ -125,6 +219,7 @@ fn server(node: &KdlNode) -> Result<Server, String> {
             ("command", words) => server.command = words,
             ("version", words) => server.version = words,
             ("helper", words) => server.helpers.push(words),
+            ("backend", words) => server.backends.push(words),
             ("file", values) => match <[String; 2]>::try_from(values) {
                 Ok([name, text]) => server.files.push((name, text)),
                 Err(_) => return Err(format!("server {}: `file` has a name and a text", server.name)),
@@ -142,12 +237,16 @@ fn argument(node: &KdlNode) -> Result<String, String> {
     arguments(node).into_iter().next().ok_or_else(|| format!("`{}` has no value", node.name().value()))
 }
 
+fn property(node: &KdlNode, name: &str) -> Option<String> {
+    node.get(name).map(text)
+}
+
+fn text(value: &kdl::KdlValue) -> String {
+    value.as_string().map_or_else(|| value.to_string(), str::to_owned)
+}
+
 /// A node's arguments as text.
 fn arguments(node: &KdlNode) -> Vec<String> {
-    let text = |value: &kdl::KdlValue| match value.as_string() {
-        Some(text) => text.to_owned(),
-        None => value.to_string(),
-    };
     node.entries().iter().filter(|entry| entry.name().is_none()).map(|entry| text(entry.value())).collect()
 }
 
@@ -200,6 +299,25 @@ mod tests {
     }
 
     #[test]
+    fn what_runs_at_a_value() {
+        let text = r#"lab "x" {
+            sweep "calm" "disk"
+            load "hot" "a"
+            load "cold" only="disk" "b"
+            beside only="disk,other" "dd" "if=x"
+            before "sync"
+            server "a" { command "a"; backend "b" }
+        }"#;
+        let lab = parse(text, &[]).unwrap();
+        let counts = |value| {
+            let lab = lab.at(Some(value));
+            (lab.loads.len(), lab.before.len(), lab.beside.len())
+        };
+        assert_eq!((counts("calm"), counts("disk")), ((1, 1, 0), (2, 1, 1)));
+        assert_eq!(lab.servers[0].backends, [["b"]]);
+    }
+
+    #[test]
     fn mistakes() {
         for (text, expect) in [
             ("lab \"x\" {", "line 1"),
@@ -208,6 +326,12 @@ mod tests {
             ("lab \"x\" { servers \"z\" }", "no server `z`"),
             ("lab \"x\" { load \"a\" \"b\" }", "at least one server"),
             ("lab \"x\" { server \"a\" }", "no `command`"),
+            ("lab \"x\" { search from=5 }", "`search` has"),
+            ("lab \"x\" { search from=5 to=4 }", "`search` has"),
+            ("lab \"x\" { beside }", "no command"),
+            ("lab \"x\" { load \"a\" \"b\" program=\"c\" }", "`c` is not"),
+            ("lab \"x\" { sweep 1; search from=1 to=2; load \"a\" \"b\"; server \"s\" { command \"c\" } }", "not both"),
+            ("lab \"x\" { sweep 1 2; load \"a\" \"b\" only=\"1\"; server \"s\" { command \"c\" } }", "has a load"),
         ] {
             let error = parse(text, &[]).unwrap_err();
             assert!(error.contains(expect), "{text}: {error}");

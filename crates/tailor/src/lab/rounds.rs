@@ -1,18 +1,17 @@
 //! The rounds of a lab: each server in turn, there and back.
 
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::environment::Environment;
-use super::model::{Lab, Load, Server};
-use super::report::{CompareReport, LoadResult, Measurement, ServerDescription, ServerResult, Step};
-use super::server::{Place, free_port, is_installed, start};
-use crate::report::BenchReport;
-use crate::report::observe::Observed;
+use super::measure::Bench;
+use super::model::{Lab, SearchRange, Server};
+use super::report::{CompareReport, SearchResult, ServerDescription, ServerResult, Step, Try};
+use super::server::{Place, free_port, installed_name};
+use crate::search::Search;
 
-/// How often memory is looked at while a load runs.
-const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 /// A rest between servers, so that what one left behind is done with.
 const REST: Duration = Duration::from_millis(300);
 
@@ -28,35 +27,11 @@ pub(super) fn run(
     if servers.is_empty() {
         return Err("none of the lab's servers is installed".into());
     }
-    let values = if lab.sweep.is_empty() { vec![None] } else { lab.sweep.iter().cloned().map(Some).collect() };
-    let mut steps = Vec::new();
-    for value in values {
-        let root = directory.0.join(format!("site-{}", steps.len()));
-        crate::site::Kind::parse(&lab.site.replace("@VALUE@", value.as_deref().unwrap_or_default()))?.write(&root)?;
-        let mut results: Vec<ServerResult> = servers.iter().map(|(name, _)| ServerResult::new(name)).collect();
-        for round in 0..lab.rounds {
-            // A B C, then C B A: what drifts meets all of them alike.
-            let order: Vec<usize> =
-                if round % 2 == 0 { (0..servers.len()).collect() } else { (0..servers.len()).rev().collect() };
-            for index in order {
-                if stop.load(Ordering::Relaxed) {
-                    break;
-                }
-                let (name, server) = &servers[index];
-                let progress = value.as_ref().map_or(String::new(), |value| format!(", {value}"));
-                eprintln!("round {} of {}{progress}: {name}", round + 1, lab.rounds);
-                let place = Place {
-                    port: free_port()?,
-                    root: root.clone(),
-                    run: directory.0.join(format!("run-{}-{round}-{index}", steps.len())),
-                };
-                let measurement = measure(lab, server, &place, value.as_deref(), duration)?;
-                results[index].measurements.push(measurement);
-                std::thread::sleep(REST);
-            }
-        }
-        steps.push(Step { value, servers: results });
-    }
+    let rounds = Rounds { lab, servers: &servers, directory: &directory.0, duration, stop };
+    let (steps, searches) = match lab.search {
+        Some(range) => (Vec::new(), rounds.search(range)?),
+        None => (rounds.sweep()?, Vec::new()),
+    };
     Ok(CompareReport {
         format_version: 1,
         tailor_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -68,6 +43,9 @@ pub(super) fn run(
         environment: Environment::read(),
         servers: descriptions,
         steps,
+        searches,
+        search_precision: lab.search.map(|range| range.precision),
+        is_endurance: lab.is_endurance,
         interrupted: stop.load(Ordering::Relaxed),
         control: None,
         passed: false,
@@ -75,12 +53,110 @@ pub(super) fn run(
     .judged())
 }
 
+/// What all rounds have in common.
+struct Rounds<'a> {
+    lab: &'a Lab,
+    /// By their names in the report.
+    servers: &'a [(String, Server)],
+    directory: &'a Path,
+    duration: Option<Duration>,
+    stop: &'a AtomicBool,
+}
+
+impl Rounds<'_> {
+    /// All servers at each value of the sweep.
+    fn sweep(&self) -> Result<Vec<Step>, String> {
+        let sweep = &self.lab.sweep;
+        let values = if sweep.is_empty() { vec![None] } else { sweep.iter().cloned().map(Some).collect() };
+        let mut steps: Vec<Step> = Vec::new();
+        let mut site = None;
+        for value in values {
+            let lab = self.lab.at(value.as_deref());
+            let root = self.make_site(&lab, value.as_deref().unwrap_or_default(), &mut site)?;
+            let mut results: Vec<ServerResult> = self.servers.iter().map(|(name, _)| ServerResult::new(name)).collect();
+            let bench = Bench { lab: &lab, value: value.as_deref(), duration: self.duration, stop: self.stop };
+            for round in 0..lab.rounds {
+                for index in self.order(round) {
+                    if self.stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let progress = value.as_ref().map_or(String::new(), |value| format!(", {value}"));
+                    eprintln!("round {} of {}{progress}: {}", round + 1, lab.rounds, self.servers[index].0);
+                    let place = self.place(&root, &format!("run-{}-{round}-{index}", steps.len()))?;
+                    results[index].measurements.push(bench.measure(&self.servers[index].1, &place)?);
+                    std::thread::sleep(REST);
+                }
+            }
+            steps.push(Step { value, servers: results });
+        }
+        Ok(steps)
+    }
+
+    /// For each server the highest value at which the loads pass, in each round.
+    fn search(&self, range: SearchRange) -> Result<Vec<SearchResult>, String> {
+        let root = self.make_site(self.lab, &range.to.to_string(), &mut None)?;
+        let mut results: Vec<SearchResult> = self.servers.iter().map(|(name, _)| SearchResult::new(name)).collect();
+        for round in 0..self.lab.rounds {
+            for index in self.order(round) {
+                let (name, server) = &self.servers[index];
+                let mut search = Search::new(range.from, range.to, range.precision);
+                let mut tries = Vec::new();
+                while let Some(number) = search.next().filter(|_| !self.stop.load(Ordering::Relaxed)) {
+                    let value = number.to_string();
+                    let bench = Bench { lab: self.lab, value: Some(&value), duration: self.duration, stop: self.stop };
+                    let place = self.place(&root, &format!("run-{round}-{index}-{}", tries.len()))?;
+                    let measurement = bench.measure(server, &place)?;
+                    let has_passed = measurement.loads.iter().all(|load| load.passed);
+                    eprintln!("{name}: {number}: {}", if has_passed { "passed" } else { "not passed" });
+                    search.on_tried(number, has_passed);
+                    tries.push(Try { value: number, has_passed, measurement });
+                    std::thread::sleep(REST);
+                }
+                if search.next().is_none() {
+                    results[index].best.push(search.best().unwrap_or(0));
+                }
+                results[index].tries.extend(tries);
+            }
+        }
+        Ok(results)
+    }
+
+    /// A B C, then C B A: what drifts meets all of them alike.
+    fn order(&self, round: usize) -> Vec<usize> {
+        match round % 2 {
+            0 => (0..self.servers.len()).collect(),
+            _ => (0..self.servers.len()).rev().collect(),
+        }
+    }
+
+    /// The site at a value; made only if it is another than the last.
+    fn make_site(&self, lab: &Lab, value: &str, last: &mut Option<(String, PathBuf)>) -> Result<PathBuf, String> {
+        let kind = lab.site.replace("@VALUE@", value);
+        if let Some((_, root)) = last.as_ref().filter(|(last, _)| *last == kind) {
+            return Ok(root.clone());
+        }
+        if let Some((_, root)) = last.take() {
+            // Large file sets shall not fill the disk together.
+            let _ = std::fs::remove_dir_all(root);
+        }
+        let root = self.directory.join(format!("site-{}", kind.replace([':', ','], "-")));
+        crate::site::Kind::parse(&kind)?.write(&root)?;
+        *last = Some((kind, root.clone()));
+        Ok(root)
+    }
+
+    fn place(&self, root: &Path, name: &str) -> Result<Place, String> {
+        let run = self.directory.join(name);
+        Ok(Place { port: free_port()?, backend_port: free_port()?, root: root.to_owned(), run })
+    }
+}
+
 /// The servers that can run, by their name in the report; the first a second time, as the A/A control.
 fn choose(lab: &Lab) -> (Vec<ServerDescription>, Vec<(String, Server)>) {
     let mut servers = Vec::new();
     let mut descriptions = Vec::new();
     for server in &lab.servers {
-        let missing = server.needs.iter().find(|program| !is_installed(program));
+        let missing = server.needs.iter().find(|names| installed_name(names).is_none());
         descriptions.push(ServerDescription {
             name: server.name.clone(),
             version: if missing.is_none() { version(server) } else { String::new() },
@@ -93,7 +169,8 @@ fn choose(lab: &Lab) -> (Vec<ServerDescription>, Vec<(String, Server)>) {
             None => servers.push((server.name.clone(), server.clone())),
         }
     }
-    if let Some((name, server)) = servers.first().cloned() {
+    // In an endurance test it would take as long again, and prove nothing of the time in between.
+    if let Some((name, server)) = servers.first().cloned().filter(|_| !lab.is_endurance) {
         servers.push((format!("{name} (again)"), server));
     }
     (descriptions, servers)
@@ -101,90 +178,14 @@ fn choose(lab: &Lab) -> (Vec<ServerDescription>, Vec<(String, Server)>) {
 
 /// The first line of what the version command prints.
 fn version(server: &Server) -> String {
-    let Some((program, arguments)) = server.version.split_first() else { return String::new() };
+    let Some((names, arguments)) = server.version.split_first() else { return String::new() };
+    let program = installed_name(names).unwrap_or(names);
     let path = format!("{}:/usr/sbin:/usr/local/sbin", std::env::var("PATH").unwrap_or_default());
     let Ok(output) = Command::new("env").arg(format!("PATH={path}")).arg(program).args(arguments).output() else {
         return String::new();
     };
     let text = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&text).lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
-}
-
-/// Starts a server, runs the loads against it, and stops it.
-fn measure(
-    lab: &Lab,
-    server: &Server,
-    place: &Place,
-    value: Option<&str>,
-    duration: Option<Duration>,
-) -> Result<Measurement, String> {
-    let running = start(server, place, &lab.server_cpus, lab.ready_max)?;
-    let observed = running.observed();
-    let spawn = |load: &Load| Ok((load.name.clone(), spawn_load(lab, load, place, value, duration, &observed)?));
-    let loads: Result<Vec<(String, Child)>, String> = lab.loads.iter().map(spawn).collect();
-    let mut measurement = Measurement::default();
-    let mut loads = match loads {
-        Ok(loads) => loads,
-        Err(error) => {
-            running.stop();
-            return Err(error);
-        }
-    };
-    while loads.iter_mut().any(|(_, child)| matches!(child.try_wait(), Ok(None))) {
-        let usage = observed.read();
-        measurement.memory_bytes_max = measurement.memory_bytes_max.max(usage.memory_bytes);
-        measurement.swap_bytes_max = measurement.swap_bytes_max.max(usage.swap_bytes);
-        std::thread::sleep(SAMPLE_INTERVAL);
-    }
-    running.stop();
-    for (name, child) in loads {
-        let output = child.wait_with_output().map_err(|error| format!("load {name}: {error}"))?;
-        let report: BenchReport = serde_json::from_slice(&output.stdout)
-            .map_err(|_| format!("load {name}: {}", String::from_utf8_lossy(&output.stderr).trim_end()))?;
-        // Each load watched the whole server while it counted; the first is as good as any.
-        let server = report.server.clone().unwrap_or_default();
-        if measurement.loads.is_empty() {
-            (measurement.user_seconds, measurement.system_seconds) = (server.user_seconds, server.system_seconds);
-            measurement.counted_seconds = report.duration_seconds;
-        }
-        measurement.loads.push(LoadResult::new(name, report));
-    }
-    let served = measurement.loads.iter().map(|load| load.served).sum::<u64>().max(1) as f64;
-    measurement.user_micros_per_request = measurement.user_seconds * 1e6 / served;
-    measurement.system_micros_per_request = measurement.system_seconds * 1e6 / served;
-    Ok(measurement)
-}
-
-/// A load is a process of its own, so that its processor time and its limits are its own.
-fn spawn_load(
-    lab: &Lab,
-    load: &Load,
-    place: &Place,
-    value: Option<&str>,
-    duration: Option<Duration>,
-    observed: &Observed,
-) -> Result<Child, String> {
-    let executable = std::env::current_exe().map_err(|error| error.to_string())?;
-    let mut command = Command::new(executable);
-    command.args(["bench", "--quiet", "--json", "-"]).args(observed.watch_arguments());
-    if !lab.client_cpus.is_empty() {
-        command.args(["--cpus", &lab.client_cpus]);
-    }
-    let mut arguments: Vec<String> =
-        load.arguments.iter().map(|word| place.fill(word).replace("@VALUE@", value.unwrap_or_default())).collect();
-    if let Some(duration) = duration {
-        replace_duration(&mut arguments, duration);
-    }
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().map_err(|error| format!("load {}: {error}", load.name))
-}
-
-/// Puts this duration in the place of the lab's.
-fn replace_duration(arguments: &mut Vec<String>, duration: Duration) {
-    if let Some(at) = arguments.iter().position(|word| word == "-d" || word == "--duration") {
-        arguments.drain(at..(at + 2).min(arguments.len()));
-    }
-    arguments.extend(["-d".to_owned(), format!("{}s", duration.as_secs_f64())]);
 }
 
 /// A directory for the time of a run.
@@ -202,21 +203,5 @@ impl Drop for Directory {
     fn drop(&mut self) {
         // What can't be removed stays in the system's directory for such things.
         let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_replaced() {
-        for (arguments, expect) in
-            [(&["-c", "1", "-d", "9s", "u"][..], &["-c", "1", "u", "-d", "2s"][..]), (&["u"], &["u", "-d", "2s"])]
-        {
-            let mut arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
-            replace_duration(&mut arguments, Duration::from_secs(2));
-            assert_eq!(arguments, expect);
-        }
     }
 }

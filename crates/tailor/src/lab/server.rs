@@ -1,6 +1,7 @@
 //! Starting and stopping servers.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::cgroup::Group;
-use super::model::Server;
+use super::model::{Lab, Server};
 use crate::report::observe::Observed;
 
 /// How long a server may take to end before it is killed.
@@ -18,7 +19,9 @@ const STOP_MAX: Duration = Duration::from_secs(5);
 /// A server that runs.
 #[derive(Debug)]
 pub(crate) struct Running {
+    /// What it was started as, the server itself last.
     children: Vec<Child>,
+    backends: Vec<Child>,
     group: Option<Group>,
 }
 
@@ -26,6 +29,8 @@ pub(crate) struct Running {
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) port: u16,
+    /// For what is behind a proxy.
+    pub(crate) backend_port: u16,
     /// The site to serve.
     pub(crate) root: PathBuf,
     /// A directory of its own.
@@ -33,9 +38,11 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Replaces `@PORT@`, `@URL@`, `@ROOT@` and `@RUN@`.
+    /// Replaces `@PORT@`, `@BACKEND_PORT@`, `@URL@`, `@ROOT@`, `@RUN@` and `@USER@`.
     pub(crate) fn fill(&self, text: &str) -> String {
         text.replace("@PORT@", &self.port.to_string())
+            .replace("@BACKEND_PORT@", &self.backend_port.to_string())
+            .replace("@USER@", &user())
             .replace("@URL@", &self.url())
             .replace("@ROOT@", &self.root.display().to_string())
             .replace("@RUN@", &self.run.display().to_string())
@@ -43,6 +50,33 @@ impl Place {
 
     fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Makes the directory and writes the server's files into it. Workers under another user may write there as well.
+    pub(crate) fn prepare(&self, server: &Server) -> std::io::Result<()> {
+        std::fs::create_dir_all(&self.run)?;
+        std::fs::set_permissions(&self.run, std::fs::Permissions::from_mode(0o1777))?;
+        for (name, text) in &server.files {
+            std::fs::write(self.run.join(name), self.fill(text))?;
+        }
+        Ok(())
+    }
+
+    /// A command with its marks filled in; of a program with several names (`apache2|httpd`), the one that is installed.
+    pub(crate) fn fill_command(&self, words: &[String]) -> Vec<String> {
+        let mut words: Vec<String> = words.iter().map(|word| self.fill(word)).collect();
+        if let Some(program) = words.first_mut() {
+            *program = installed_name(program).unwrap_or(program).to_owned();
+        }
+        words
+    }
+}
+
+/// Under which user workers run: ours, or nobody if we are the administrator.
+fn user() -> String {
+    match rustix::process::geteuid().is_root() {
+        true => "nobody".to_owned(),
+        false => std::env::var("USER").unwrap_or_else(|_| "nobody".to_owned()),
     }
 }
 
@@ -52,8 +86,12 @@ pub(crate) fn free_port() -> Result<u16, String> {
     listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
 }
 
-/// Whether a program is installed.
-pub(crate) fn is_installed(program: &str) -> bool {
+/// Of the names of a program, with `|` between them, the first that is installed.
+pub(crate) fn installed_name(names: &str) -> Option<&str> {
+    names.split('|').find(|name| is_installed(name))
+}
+
+fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
     Path::new(program).is_file() && program.contains('/')
@@ -61,18 +99,13 @@ pub(crate) fn is_installed(program: &str) -> bool {
 }
 
 /// Starts a server and waits until it takes connections.
-pub(crate) fn start(server: &Server, place: &Place, cpus: &str, ready_max: Duration) -> Result<Running, String> {
-    let error = |error: &dyn std::fmt::Display| format!("{}: {error}", server.name);
-    std::fs::create_dir_all(&place.run).map_err(|e| error(&e))?;
-    for (name, text) in &server.files {
-        std::fs::write(place.run.join(name), place.fill(text)).map_err(|e| error(&e))?;
-    }
+pub(crate) fn start(server: &Server, place: &Place, lab: &Lab) -> Result<Running, String> {
+    let error = |error: std::io::Error| format!("{}: {error}", server.name);
+    place.prepare(server).map_err(error)?;
     let name: String = server.name.chars().filter(char::is_ascii_alphanumeric).collect();
-    let mut running = Running { children: Vec::new(), group: Group::new(&name) };
-    for words in server.helpers.iter().chain([&server.command]) {
-        running.children.push(launch(words, place, cpus, running.group.as_ref()).map_err(|e| error(&e))?);
-    }
-    match running.wait_until_ready(place.port, ready_max) {
+    let mut running = Running { children: Vec::new(), backends: Vec::new(), group: Group::new(&name) };
+    let started = running.launch_all(server, place, lab).map_err(error);
+    match started.and_then(|()| running.wait_until_ready(place, !server.backends.is_empty(), lab.ready_max)) {
         Ok(()) => Ok(running),
         Err(reason) => {
             let log = std::fs::read_to_string(place.run.join("output")).unwrap_or_default();
@@ -84,7 +117,7 @@ pub(crate) fn start(server: &Server, place: &Place, cpus: &str, ready_max: Durat
 
 /// Starts a command in the group, on its processors. The program starts itself for that, since a process joins a group
 /// and takes its processors best before it is another.
-fn launch(words: &[String], place: &Place, cpus: &str, group: Option<&Group>) -> std::io::Result<Child> {
+pub(crate) fn launch(words: &[String], place: &Place, cpus: &str, group: Option<&Group>) -> std::io::Result<Child> {
     let output = std::fs::File::options().create(true).append(true).open(place.run.join("output"))?;
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("launch");
@@ -94,17 +127,33 @@ fn launch(words: &[String], place: &Place, cpus: &str, group: Option<&Group>) ->
     for file in group.map(Group::member_files).unwrap_or_default() {
         command.arg("--join").arg(file);
     }
-    command.arg("--").args(words.iter().map(|word| place.fill(word)));
+    command.arg("--").args(place.fill_command(words));
     command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0).current_dir(&place.run);
     command.spawn()
 }
 
 impl Running {
-    fn wait_until_ready(&mut self, port: u16, ready_max: Duration) -> Result<(), String> {
+    fn launch_all(&mut self, server: &Server, place: &Place, lab: &Lab) -> std::io::Result<()> {
+        for words in &server.backends {
+            self.backends.push(launch(words, place, &lab.client_cpus, None)?);
+        }
+        for words in server.helpers.iter().chain([&server.command]) {
+            self.children.push(launch(words, place, &lab.server_cpus, self.group.as_ref())?);
+        }
+        Ok(())
+    }
+
+    fn wait_until_ready(&mut self, place: &Place, has_backend: bool, ready_max: Duration) -> Result<(), String> {
         let start = Instant::now();
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut ports = vec![place.port];
+        ports.extend(has_backend.then_some(place.backend_port));
         while start.elapsed() < ready_max {
-            if TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok() {
+            let is_ready = |port: &u16| {
+                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
+                TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
+            };
+            ports.retain(|port| !is_ready(port));
+            if ports.is_empty() {
                 return Ok(());
             }
             let server = self.children.last_mut();
@@ -113,7 +162,7 @@ impl Running {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err(format!("nothing listens on port {port} after {} s", ready_max.as_secs_f64()))
+        Err(format!("nothing listens on port {ports:?} after {} s", ready_max.as_secs_f64()))
     }
 
     /// To read what it uses: its control group, or its processes.
@@ -127,15 +176,12 @@ impl Running {
     /// Ends it, and all that it started.
     pub(crate) fn stop(mut self) {
         for signal in [Signal::TERM, Signal::KILL] {
-            for child in &self.children {
-                if let Some(id) = Pid::from_raw(child.id() as i32) {
-                    // What ended already can't be told to.
-                    let _ = kill_process_group(id, signal);
-                }
-            }
+            // The server first, then what it leans on.
+            self.children.iter().rev().chain(&self.backends).for_each(|child| signal_group(child, signal));
             let start = Instant::now();
             while start.elapsed() < STOP_MAX {
-                let has_ended = self.children.iter_mut().all(|child| !matches!(child.try_wait(), Ok(None)));
+                let mut children = self.children.iter_mut().chain(&mut self.backends);
+                let has_ended = children.all(|child| !matches!(child.try_wait(), Ok(None)));
                 let members = self.group.as_ref().map(Group::members).unwrap_or_default();
                 if has_ended && members.is_empty() {
                     return;
@@ -149,6 +195,13 @@ impl Running {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
+    }
+}
+
+/// Signals a child and all in its process group. What ended already can't be told to.
+pub(crate) fn signal_group(child: &Child, signal: Signal) {
+    if let Some(id) = Pid::from_raw(child.id() as i32) {
+        let _ = kill_process_group(id, signal);
     }
 }
 

@@ -19,10 +19,15 @@ pre { background: #f5f7f9; padding: .8em; overflow-x: auto }
 
 /// The report as an HTML page.
 pub fn page(report: &BenchReport) -> String {
+    document(&format!("tailor: {}", report.address), &body(report))
+}
+
+/// What the page holds.
+pub(crate) fn body(report: &BenchReport) -> String {
     let mut body = String::new();
     // Writing to a string does not fail.
     let _ = write_body(&mut body, report);
-    document(&format!("tailor: {}", report.address), &body)
+    body
 }
 
 /// A page of our style around this body.

@@ -1,0 +1,127 @@
+//! How a run went over its time: the table of IBM's endurance tests, and plots.
+
+use super::report::{CompareReport, Measurement};
+use crate::engine::FailureClass;
+use crate::report::IntervalReport;
+use crate::report::plot::{Plot, Series};
+use crate::units::{format_bytes, format_count, format_nanos};
+
+/// How many intervals at the beginning and at the end make the means that show whether something grows.
+const ENDS: usize = 20;
+
+/// A column for each server, of its last round.
+pub(super) fn rows(report: &CompareReport) -> Vec<Vec<String>> {
+    let measured = last_measurements(report);
+    let mut heads = vec![String::new()];
+    heads.extend(measured.iter().map(|(name, _)| (*name).to_owned()));
+    let mut rows = vec![heads];
+    let mut add = |name: &str, value: &dyn Fn(&Measurement) -> String| {
+        let mut row = vec![name.to_owned()];
+        row.extend(measured.iter().map(|(_, measurement)| value(measurement)));
+        rows.push(row);
+    };
+    let percent = |seconds: f64, it: &Measurement| format!("{:.2} %", seconds / it.counted_seconds.max(1e-9) * 100.0);
+    add("duration", &|it| format_duration(it.counted_seconds));
+    add("average processor use, user", &|it| percent(it.user_seconds, it));
+    add("average processor use, system", &|it| percent(it.system_seconds, it));
+    add("memory, at the beginning", &|it| format_bytes(memory_mean(&intervals(it)[..intervals(it).len().min(ENDS)])));
+    add("memory, at the end", &|it| {
+        format_bytes(memory_mean(&intervals(it)[intervals(it).len().saturating_sub(ENDS)..]))
+    });
+    add("memory, most", &|it| format_bytes(it.memory_bytes_max as f64));
+    add("swap, most", &|it| format_bytes(it.swap_bytes_max as f64));
+    add("total pages served", &|it| format_count(it.loads.iter().map(|load| load.served).sum()));
+    add("pages a second", &|it| {
+        format_count(it.loads.iter().map(|load| load.served_per_second).sum::<f64>().round() as u64)
+    });
+    add("mean processing time", &|it| format_nanos(mean_nanos(it) as u64));
+    add("unsuccessful", &|it| format_count(it.loads.iter().map(|load| load.failures.total()).sum()));
+    for class in FailureClass::ALL {
+        let count = |it: &Measurement| it.loads.iter().map(|load| load.failures.of(*class)).sum::<u64>();
+        // The four of the original are always told.
+        let is_original = matches!(
+            class,
+            FailureClass::Connect | FailureClass::EarlyClose | FailureClass::Write | FailureClass::TimeOut
+        );
+        if is_original || measured.iter().any(|(_, it)| count(it) > 0) {
+            add(&format!("— {}", class.name()), &|it| format_count(count(it)));
+        }
+    }
+    rows
+}
+
+/// Pages served against time; of an endurance test processor time and memory as well.
+pub(super) fn plots(report: &CompareReport) -> String {
+    let plot = |title, value: fn(&IntervalReport) -> f64, format_y| plot(report, title, value, format_y);
+    let mut out = plot(
+        "Pages served a second over time, last round",
+        |it| it.served_per_second,
+        |value| format_count(value as u64),
+    );
+    if report.is_endurance {
+        let percent: fn(f64) -> String = |value| format!("{value:.1} %");
+        out += &plot("Processor use, user", |it| it.server_user_share.unwrap_or(0.0) * 100.0, percent);
+        out += &plot("Processor use, system", |it| it.server_system_share.unwrap_or(0.0) * 100.0, percent);
+        out += &plot("Memory", |it| it.server_memory_bytes.unwrap_or(0) as f64, format_bytes);
+        out += &plot("99th percentile of the latency", |it| it.p99_nanos as f64, |value| format_nanos(value as u64));
+    }
+    out
+}
+
+fn plot(report: &CompareReport, title: &str, value: fn(&IntervalReport) -> f64, format_y: fn(f64) -> String) -> String {
+    let measured = last_measurements(report);
+    let seconds_max = measured.iter().flat_map(|(_, it)| intervals(it)).map(|it| it.end_seconds).fold(0.0, f64::max);
+    let (unit_seconds, x_label) = match seconds_max {
+        s if s > 6.0 * 3600.0 => (3600.0, "hours"),
+        s if s > 600.0 => (60.0, "minutes"),
+        _ => (1.0, "seconds"),
+    };
+    let series = measured.iter().map(|(name, measurement)| Series {
+        name,
+        points: intervals(measurement).iter().map(|it| (it.end_seconds / unit_seconds, value(it))).collect(),
+    });
+    Plot { title, x_label, series: series.collect(), x_marks: Vec::new(), format_y }.to_html()
+}
+
+/// Each server's last measurement; of a search, the one at the highest value.
+fn last_measurements(report: &CompareReport) -> Vec<(&str, &Measurement)> {
+    let servers = report.steps.last().map_or(&[][..], |step| &step.servers);
+    let measured = servers.iter().filter_map(|server| Some((server.name.as_str(), server.measurements.last()?)));
+    let searched = report.searches.iter().filter_map(|search| Some((search.name.as_str(), search.at_best()?)));
+    measured.chain(searched).collect()
+}
+
+/// The intervals of the first load, which watched the server as well as any.
+fn intervals(measurement: &Measurement) -> &[IntervalReport] {
+    measurement.loads.first().map_or(&[], |load| &load.intervals)
+}
+
+fn memory_mean(intervals: &[IntervalReport]) -> f64 {
+    let sum: u64 = intervals.iter().filter_map(|it| it.server_memory_bytes).sum();
+    sum as f64 / intervals.len().max(1) as f64
+}
+
+fn mean_nanos(measurement: &Measurement) -> f64 {
+    let served: u64 = measurement.loads.iter().map(|load| load.served).sum();
+    measurement.loads.iter().map(|load| load.mean_nanos * load.served as f64).sum::<f64>() / served.max(1) as f64
+}
+
+fn format_duration(seconds: f64) -> String {
+    match seconds {
+        s if s >= 3600.0 => format!("{:.2} h", s / 3600.0),
+        s if s >= 60.0 => format!("{:.1} min", s / 60.0),
+        s => format!("{s:.1} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        for (seconds, expect) in [(12.34, "12.3 s"), (90.0, "1.5 min"), (86_400.0, "24.00 h")] {
+            assert_eq!(format_duration(seconds), expect);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! `tailor web99 init`: the site and servers of the lab `web99`, to be started by hand.
+
+use std::path::{Path, PathBuf};
+
+use super::server::Place;
+use super::{lab_text, model, peers};
+use crate::cli::End;
+use crate::site::Kind;
+use crate::units::parse_count;
+
+/// Options of `tailor web99 init`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct InitOptions {
+    /// Where to write.
+    pub directory: PathBuf,
+    /// Connections that the file set is to be enough for.
+    #[arg(short = 'c', long, value_name = "N", default_value = "100", value_parser = parse_count)]
+    pub connections: u64,
+    /// The port in the configs.
+    #[arg(long, default_value = "8099")]
+    pub port: u16,
+}
+
+/// Writes the site to DIRECTORY/site and each server's config to DIRECTORY/NAME, and prints how to start them.
+///
+/// # Errors
+/// A file could not be written.
+pub(crate) fn init_web99(options: &InitOptions) -> Result<End, String> {
+    let InitOptions { directory, connections, port } = options;
+    std::fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let directory = std::fs::canonicalize(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let root = directory.join("site");
+    Kind::Web99(*connections).write(&root)?;
+    for server in model::parse(&lab_text("web99")?, &peers()?)?.servers {
+        println!("{}:", server.name);
+        for command in write_server(&server, &directory, &root, *port)? {
+            println!("    {command}");
+        }
+    }
+    println!("then: tailor web99 check http://127.0.0.1:{port} -c {connections}");
+    Ok(End::Passed)
+}
+
+/// Writes a server's files; returns the commands that start it, in their order.
+fn write_server(server: &model::Server, directory: &Path, root: &Path, port: u16) -> Result<Vec<String>, String> {
+    let place = Place { port, backend_port: port + 1, root: root.to_owned(), run: directory.join(&server.name) };
+    place.prepare(server).map_err(|error| format!("{}: {error}", place.run.display()))?;
+    let commands = server.backends.iter().chain(&server.helpers).chain([&server.command]);
+    let line =
+        |words: &Vec<String>| place.fill_command(words).iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ");
+    Ok(commands.map(line).collect())
+}
+
+/// A word as a shell reads it.
+fn quote(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=@,%+".contains(&byte);
+    match !word.is_empty() && word.bytes().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoting() {
+        for (word, expect) in [("-c", "-c"), ("a b", "'a b'"), ("", "''"), ("it's", r"'it'\''s'"), ("a;b", "'a;b'")] {
+            assert_eq!(quote(word), expect);
+        }
+    }
+}

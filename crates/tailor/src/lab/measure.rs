@@ -1,0 +1,170 @@
+//! One measurement: a server started, loaded, and stopped.
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::model::{Lab, Load, Program, Server};
+use super::report::{LoadReport, Measurement};
+use super::server::{Place, launch, signal_group, start};
+use crate::report::observe::Observed;
+
+/// How often memory is looked at while a load runs.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How each measurement of a run is made.
+pub(super) struct Bench<'a> {
+    /// The lab, with only what runs at the value.
+    pub(super) lab: &'a Lab,
+    /// What `@VALUE@` stands for.
+    pub(super) value: Option<&'a str>,
+    /// How long loads run, if not as long as the lab says.
+    pub(super) duration: Option<Duration>,
+    /// Set to end it early.
+    pub(super) stop: &'a AtomicBool,
+}
+
+impl Bench<'_> {
+    /// Starts a server, runs the loads against it, and stops it.
+    pub(super) fn measure(&self, server: &Server, place: &Place) -> Result<Measurement, String> {
+        for command in &self.lab.before {
+            self.run_before(&command.words, place)?;
+        }
+        let running = start(server, place, self.lab)?;
+        let observed = running.observed();
+        let measurement = self.load(place, &observed);
+        running.stop();
+        measurement
+    }
+
+    fn load(&self, place: &Place, observed: &Observed) -> Result<Measurement, String> {
+        let beside = Beside::start(self, place)?;
+        let mut loads = Vec::new();
+        for load in &self.lab.loads {
+            match self.spawn(load, place, observed) {
+                Ok(child) => loads.push(child),
+                Err(error) => {
+                    loads.iter().for_each(|child| signal_group(child, Signal::TERM));
+                    return Err(error);
+                }
+            }
+        }
+        let mut measurement = Measurement::default();
+        let mut is_stopped = false;
+        while loads.iter_mut().any(|child| matches!(child.try_wait(), Ok(None))) {
+            if self.stop.load(Ordering::Relaxed) && !std::mem::replace(&mut is_stopped, true) {
+                // They report what they measured so far.
+                loads.iter().for_each(|child| signal_group(child, Signal::TERM));
+            }
+            let usage = observed.read();
+            measurement.memory_bytes_max = measurement.memory_bytes_max.max(usage.memory_bytes);
+            measurement.swap_bytes_max = measurement.swap_bytes_max.max(usage.swap_bytes);
+            std::thread::sleep(SAMPLE_INTERVAL);
+        }
+        drop(beside);
+        for (load, child) in self.lab.loads.iter().zip(loads) {
+            measurement.add(&load.name, read_report(load, child, place)?);
+        }
+        Ok(measurement)
+    }
+
+    fn run_before(&self, words: &[String], place: &Place) -> Result<(), String> {
+        let words = self.fill(words, place);
+        let (program, arguments) = words.split_first().ok_or("`before` has no command")?;
+        let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+        let output = output.map_err(|error| format!("{program}: {error}"))?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(format!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim_end())),
+        }
+    }
+
+    /// A load is a process of its own, so that its processor time and its limits are its own. Its report goes to a file: a
+    /// pipe would be full before it ends.
+    fn spawn(&self, load: &Load, place: &Place, observed: &Observed) -> Result<Child, String> {
+        let error = |error: std::io::Error| format!("load {}: {error}", load.name);
+        let mut command = Command::new(std::env::current_exe().map_err(error)?);
+        command.args(match load.program {
+            Program::Bench => &["bench"][..],
+            Program::Web99 => &["web99", "run"],
+        });
+        command.arg("--quiet").arg("--json").arg(report_path(load, place)).args(observed.watch_arguments());
+        if !self.lab.client_cpus.is_empty() {
+            command.args(["--cpus", &self.lab.client_cpus]);
+        }
+        let mut arguments = self.fill(&load.arguments, place);
+        if let Some(duration) = self.duration {
+            replace_duration(&mut arguments, duration);
+        }
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.process_group(0).spawn().map_err(error)
+    }
+
+    fn fill(&self, words: &[String], place: &Place) -> Vec<String> {
+        words.iter().map(|word| place.fill(word).replace("@VALUE@", self.value.unwrap_or_default())).collect()
+    }
+}
+
+/// The commands beside the loads; they end with this value.
+struct Beside(Vec<Child>);
+
+impl Beside {
+    fn start(bench: &Bench<'_>, place: &Place) -> Result<Self, String> {
+        let mut beside = Self(Vec::new());
+        for command in &bench.lab.beside {
+            let words = bench.fill(&command.words, place);
+            let child = launch(&words, place, &bench.lab.client_cpus, None);
+            beside.0.push(child.map_err(|error| format!("{}: {error}", words.join(" ")))?);
+        }
+        Ok(beside)
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            signal_group(child, Signal::KILL);
+            // It was killed, so it ends.
+            let _ = child.wait();
+        }
+    }
+}
+
+fn report_path(load: &Load, place: &Place) -> PathBuf {
+    place.run.join(format!("load-{}.json", load.name.replace('/', "-")))
+}
+
+fn read_report(load: &Load, child: Child, place: &Place) -> Result<LoadReport, String> {
+    let output = child.wait_with_output().map_err(|error| format!("load {}: {error}", load.name))?;
+    let text = std::fs::read(report_path(load, place)).unwrap_or_default();
+    serde_json::from_slice(&text)
+        .map_err(|_| format!("load {}: {}", load.name, String::from_utf8_lossy(&output.stderr).trim_end()))
+}
+
+/// Puts this duration in the place of the lab's.
+fn replace_duration(arguments: &mut Vec<String>, duration: Duration) {
+    if let Some(at) = arguments.iter().position(|word| word == "-d" || word == "--duration") {
+        arguments.drain(at..(at + 2).min(arguments.len()));
+    }
+    arguments.extend(["-d".to_owned(), format!("{}s", duration.as_secs_f64())]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_replaced() {
+        for (arguments, expect) in
+            [(&["-c", "1", "-d", "9s", "u"][..], &["-c", "1", "u", "-d", "2s"][..]), (&["u"], &["u", "-d", "2s"])]
+        {
+            let mut arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
+            replace_duration(&mut arguments, Duration::from_secs(2));
+            assert_eq!(arguments, expect);
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The record of a lab's run as text and HTML.
+
+use std::fmt::Write;
+
+use super::endurance;
+use super::report::{CompareReport, LoadResult, Measurement, SearchResult, ServerResult, Step};
+use super::statistics::{median, paired_ratio};
+use crate::report::html::document;
+use crate::report::plot::{Plot, Series, escape};
+use crate::units::{format_bytes, format_count, format_nanos};
+
+impl CompareReport {
+    /// The report as text.
+    pub fn to_text(&self) -> String {
+        let mut out = format!("{}: {}\n\n", self.lab, self.about);
+        for (title, rows) in self.tables() {
+            if let Some(title) = title {
+                let _ = writeln!(out, "{title}:");
+            }
+            write_table(&mut out, &rows);
+        }
+        for note in self.notes() {
+            let _ = writeln!(out, "{note}");
+        }
+        out
+    }
+
+    /// The report as an HTML page.
+    pub fn to_html(&self) -> String {
+        let mut out = format!("<h1>{}</h1>\n<p>{}</p>\n", escape(&self.lab), escape(&self.about));
+        for note in self.notes() {
+            let _ = writeln!(out, "<p class=\"warn\">{}</p>", escape(&note));
+        }
+        for (title, rows) in self.tables() {
+            if let Some(title) = title {
+                let _ = writeln!(out, "<h2>{}</h2>", escape(&title));
+            }
+            out.push_str(&html_table(&rows));
+        }
+        out.push_str(&self.plots());
+        let settings = serde_json::to_string_pretty(&self.environment).unwrap_or_default();
+        let _ = writeln!(out, "<h2>Where it was measured</h2><pre>{}</pre>", escape(&settings));
+        for server in self.servers.iter().filter(|server| server.missing.is_none()) {
+            let _ = writeln!(out, "<h2>{}</h2><p>{}</p>", escape(&server.name), escape(&server.version));
+            let _ = writeln!(out, "<pre>{}</pre>", escape(&server.command.join(" ")));
+            for (name, text) in &server.files {
+                let _ = writeln!(out, "<p>{}</p><pre>{}</pre>", escape(name), escape(text));
+            }
+        }
+        let _ = writeln!(out, "<h2>The lab</h2><pre>{}</pre>", escape(&self.lab_text));
+        document(&format!("tailor compare {}", self.lab), &out)
+    }
+
+    /// The tables with their titles; each row is as long as the first, which holds the heads.
+    fn tables(&self) -> Vec<(Option<String>, Vec<Vec<String>>)> {
+        let mut tables = Vec::new();
+        if !self.searches.is_empty() {
+            tables.push((Some("Highest value at which all loads passed".to_owned()), self.search_rows()));
+        }
+        for step in &self.steps {
+            tables.push((step.value.clone(), step_rows(step)));
+        }
+        if self.is_endurance {
+            tables.push((Some("Endurance".to_owned()), endurance::rows(self)));
+        }
+        tables
+    }
+
+    fn search_rows(&self) -> Vec<Vec<String>> {
+        let heads =
+            ["server", "highest", "x the first [95 %]", "us/request", "served/s", "processor", "conforming", "memory"];
+        let mut rows = vec![heads.map(str::to_owned).to_vec()];
+        let base = self.searches.first().map(SearchResult::values).unwrap_or_default();
+        for search in &self.searches {
+            let ratio = paired_ratio(&search.values(), &base);
+            let mut row = vec![
+                search.name.clone(),
+                format_count(median(&search.values()) as u64),
+                format!("{:.3} [{:.3} - {:.3}]", ratio.median, ratio.low, ratio.high),
+            ];
+            // None passed: nothing to tell of.
+            row.extend(search.at_best().map_or_else(|| vec![String::new(); 5], measured_cells));
+            rows.push(row);
+        }
+        rows
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.interrupted {
+            notes.push("Broken off: this is what was measured so far; nothing passed.".to_owned());
+        }
+        if let Some(control) = self.control.filter(|_| !self.is_endurance) {
+            notes.push(format!(
+                "A/A control: the first server against itself {:.3} [{:.3} - {:.3}]{}",
+                control.median,
+                control.low,
+                control.high,
+                match self.is_controlled() {
+                    true => String::new(),
+                    false => format!(
+                        ": more than {:.0} % off, so DIFFERENCES OF THIS RUN PROVE NOTHING",
+                        self.control_max() * 100.0
+                    ),
+                }
+            ));
+        }
+        for server in &self.servers {
+            if let Some(program) = &server.missing {
+                notes.push(format!("{}: left out, {program} is not installed", server.name));
+            }
+        }
+        let measured = self
+            .steps
+            .iter()
+            .flat_map(|step| &step.servers)
+            .flat_map(|server| server.measurements.iter().map(|measurement| (&server.name, measurement)));
+        let tried =
+            self.searches.iter().flat_map(|search| search.tries.iter().map(|it| (&search.name, &it.measurement)));
+        let (mut limits, mut faults) = (Vec::new(), Vec::new());
+        for (name, load) in measured.chain(tried).flat_map(|(name, it)| it.loads.iter().map(move |load| (name, load))) {
+            limits.extend(load.limits.iter().map(|limit| format!("{name}: the client was the limit: {limit}")));
+            let web99 = load.web99.iter().filter(|web99| !web99.is_right());
+            faults.extend(web99.map(|web99| format!("{name}: not right: {:?} {:?}", web99.faults, web99.post_log)));
+        }
+        faults.dedup();
+        notes.extend(faults);
+        limits.sort();
+        limits.dedup_by(|a, b| a.split(' ').take(8).eq(b.split(' ').take(8)));
+        notes.extend(limits);
+        notes
+    }
+
+    fn plots(&self) -> String {
+        let mut out = String::new();
+        let numbers: Vec<Option<f64>> =
+            self.steps.iter().map(|step| step.value.as_ref().and_then(|value| value.parse().ok())).collect();
+        if self.steps.len() > 1 && numbers.iter().all(Option::is_some) {
+            let series = |value: fn(&ServerResult) -> f64| self.sweep_series(&numbers, value);
+            let x_marks: Vec<(f64, String)> =
+                numbers.iter().flatten().map(|number| (number.max(1.0).log10(), format!("{number}"))).collect();
+            let rate = |server: &ServerResult| server.load_median(0, |load| load.served_per_second);
+            let format_y = |value: f64| format_count(value as u64);
+            out += &Plot {
+                title: "Served a second",
+                x_label: "value",
+                series: series(rate),
+                x_marks: x_marks.clone(),
+                format_y,
+            }
+            .to_html();
+            let processor = |server: &ServerResult| median(&server.processor());
+            let format_y = |value: f64| format!("{value:.0} us");
+            out += &Plot {
+                title: "Processor time a request",
+                x_label: "value",
+                series: series(processor),
+                x_marks,
+                format_y,
+            }
+            .to_html();
+        }
+        out + &endurance::plots(self)
+    }
+
+    /// A line for each server over the values of the sweep, which are drawn on a logarithmic axis.
+    fn sweep_series(&self, numbers: &[Option<f64>], value: fn(&ServerResult) -> f64) -> Vec<Series<'_>> {
+        let names = self.steps[0].servers.iter().map(|server| server.name.as_str());
+        names
+            .enumerate()
+            .map(|(index, name)| {
+                let points = self.steps.iter().zip(numbers).filter_map(|(step, number)| {
+                    Some((number.unwrap_or(1.0).max(1.0).log10(), value(step.servers.get(index)?)))
+                });
+                Series { name, points: points.collect() }
+            })
+            .collect()
+    }
+}
+
+/// What was measured at the highest value: processor time a request, rate, processor, lines, memory.
+fn measured_cells(measurement: &Measurement) -> Vec<String> {
+    let rate: f64 = measurement.loads.iter().map(|load| load.served_per_second).sum();
+    let share = measurement.loads.first().and_then(|load| load.conforming_lines_share);
+    vec![
+        format!("{:.2}", measurement.processor_micros_per_request()),
+        format_count(rate as u64),
+        format!("{:.0} %", measurement.processor_share() * 100.0),
+        share.map_or(String::new(), |share| format!("{:.1} %", share * 100.0)),
+        format_bytes(measurement.memory_bytes_max as f64),
+    ]
+}
+
+/// A row for each server and load, after the heads.
+fn step_rows(step: &Step) -> Vec<Vec<String>> {
+    let has_lines = step.servers.iter().flat_map(|server| &server.measurements).flat_map(|it| &it.loads);
+    let has_lines = has_lines.into_iter().any(|load| load.conforming_lines_share.is_some());
+    let mut heads = vec![
+        "server",
+        "us/request",
+        "x the first [95 %]",
+        "user + system us",
+        "served/s",
+        "p50",
+        "p99",
+        "memory",
+        "failed",
+    ];
+    heads.extend(has_lines.then_some("conforming"));
+    let mut rows = vec![heads.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+    let base = step.servers.first().map(ServerResult::processor).unwrap_or_default();
+    for server in &step.servers {
+        let loads = server.measurements.first().map_or(&[][..], |it| &it.loads);
+        for (index, load) in loads.iter().enumerate() {
+            let nanos = |value: fn(&LoadResult) -> f64| format_nanos(server.load_median(index, value) as u64);
+            let failed = server.measurements.iter().filter_map(|it| it.loads.get(index));
+            let failed: u64 = failed.map(|load| load.failures.total()).sum();
+            // Processor time and memory are the server's, under all loads together.
+            let [processor, ratio, parts, memory] =
+                if index == 0 { server_cells(server, &base) } else { Default::default() };
+            let mut row = vec![
+                match (index, loads.len()) {
+                    (0, 1) => server.name.clone(),
+                    (0, _) => format!("{}: {}", server.name, load.name),
+                    _ => format!("  {}", load.name),
+                },
+                processor,
+                ratio,
+                parts,
+                format_count(server.load_median(index, |load| load.served_per_second) as u64),
+                nanos(|load| load.p50_nanos as f64),
+                nanos(|load| load.p99_nanos as f64),
+                memory,
+                format_count(failed),
+            ];
+            if has_lines {
+                let share = server.load_median(index, |load| load.conforming_lines_share.unwrap_or(f64::NAN));
+                row.push(if share.is_nan() { String::new() } else { format!("{:.1} %", share * 100.0) });
+            }
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+/// Processor time a request, its ratio to the first server's, its parts, and memory.
+fn server_cells(server: &ServerResult, base: &[f64]) -> [String; 4] {
+    let ratio = paired_ratio(&server.processor(), base);
+    [
+        format!("{:.2}", median(&server.processor())),
+        format!("{:.3} [{:.3} - {:.3}]", ratio.median, ratio.low, ratio.high),
+        format!(
+            "{:.2} + {:.2}",
+            server.median(|it| it.user_micros_per_request),
+            server.median(|it| it.system_micros_per_request)
+        ),
+        format_bytes(server.median(|it| it.memory_bytes_max as f64)),
+    ]
+}
+
+/// A table with columns as wide as they need be; the first is aligned to the left.
+fn write_table(out: &mut String, rows: &[Vec<String>]) {
+    let columns = rows.first().map_or(0, Vec::len);
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0))
+        .collect();
+    for row in rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            // Writing to a string does not fail.
+            let _ = match column {
+                0 => write!(line, "  {cell:<width$}"),
+                _ => write!(line, "  {cell:>width$}"),
+            };
+        }
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+}
+
+/// A table that scrolls by itself where it is wider than the page.
+fn html_table(rows: &[Vec<String>]) -> String {
+    let mut out = "<div class=\"wide\"><table>".to_owned();
+    for (index, row) in rows.iter().enumerate() {
+        let cell = if index == 0 { "th" } else { "td" };
+        let cells: String = row.iter().map(|text| format!("<{cell}>{}</{cell}>", escape(text))).collect();
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "<tr>{cells}</tr>");
+    }
+    out + "</table></div>\n"
+}

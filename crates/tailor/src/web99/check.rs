@@ -1,0 +1,138 @@
+//! The checker: each operation by itself, one after the other, compared byte for byte.
+
+use fastrand::Rng;
+
+use super::client::{Client, Response};
+use super::commands::Commands;
+use super::file_set::{CLASSES, FILES_PER_CLASS, FileId};
+use super::mix::Mix;
+use super::operation::{Exchange, Kind, Operation, Site};
+use super::post_log;
+use super::tables::{ADS, USER_ID_FIRST};
+use crate::engine::Cursor;
+
+/// Rotations, and POSTs, that are tried.
+const TRIES: u32 = 40;
+
+/// What the checker found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Findings {
+    /// Things that were looked at.
+    pub(crate) checked: u64,
+    /// What was wrong, a sentence each.
+    pub(crate) faults: Vec<String>,
+}
+
+/// Tries all kinds of operations of a mix on a server whose tables were just made.
+///
+/// # Errors
+/// The server can't be asked at all.
+pub(crate) fn run(commands: &Commands, mix: Mix, directories: u32, users: u32) -> Result<Findings, String> {
+    let mut checker = Checker { client: &commands.client, site: &commands.site, findings: Findings::default() };
+    let mut rng = Rng::with_seed(7);
+    let mut operation = |kind, directory| Operation {
+        kind,
+        file: FileId { directory, class: rng.u8(..CLASSES), number: rng.u8(..FILES_PER_CLASS) },
+        user: rng.u32(..users),
+        last_ad: rng.u16(..ADS),
+        client: rng.u32(..),
+    };
+    // The first directory and the last: a file set made for fewer connections lacks it.
+    for kind in [Kind::StaticGet, Kind::DynamicGet, Kind::CgiGet].into_iter().filter(|kind| mix.has(*kind)) {
+        for directory in [0, directories - 1] {
+            for (class, number) in [(0, 0), (1, 4), (2, 8), (3, 0)] {
+                let file = FileId { directory, class, number };
+                checker.try_operation(&Operation { file, ..operation(kind, 0) });
+            }
+        }
+    }
+    if mix.has(Kind::AdRotation) {
+        for number in 0..TRIES {
+            checker.try_operation(&operation(Kind::AdRotation, number % directories));
+        }
+        checker.try_bad_cookies(&operation(Kind::AdRotation, 0), users);
+    }
+    if mix.has(Kind::DynamicGet) {
+        checker.try_missing_file(directories);
+    }
+    if mix.has(Kind::Post) {
+        let posts: Vec<Operation> = (0..TRIES).map(|number| operation(Kind::Post, number % directories)).collect();
+        posts.iter().for_each(|post| checker.try_operation(post));
+        let log = commands.fetch()?;
+        checker.expect(post_log::is_sequence(&log, &posts), || "post log: not the POSTs in the order they were sent");
+        commands.reset()?;
+        let log = commands.fetch()?;
+        checker.expect(log == b"         0\n", || "post log: not empty after Reset");
+    }
+    Ok(checker.findings)
+}
+
+struct Checker<'a> {
+    client: &'a Client,
+    site: &'a Site,
+    findings: Findings,
+}
+
+impl Checker<'_> {
+    fn expect<T: Into<String>>(&mut self, holds: bool, fault: impl FnOnce() -> T) {
+        self.findings.checked += 1;
+        if !holds {
+            self.findings.faults.push(fault().into());
+        }
+    }
+
+    fn try_operation(&mut self, operation: &Operation) {
+        self.try_exchange(operation.kind.name(), &operation.exchange(self.site));
+    }
+
+    fn try_exchange(&mut self, name: &str, exchange: &Exchange) {
+        let Exchange { method, target, cookie, content, .. } = exchange;
+        let fault = match self.client.send(method, target, cookie.as_deref(), content) {
+            Ok(response) => find_fault(exchange, &response),
+            Err(error) => Some(error),
+        };
+        let cookie = cookie.as_ref().map_or(String::new(), |cookie| format!(" with {cookie}"));
+        self.expect(fault.is_none(), || format!("{name}: {target}{cookie}: {}", fault.unwrap_or_default()));
+    }
+
+    /// Cookies that name nobody: answered with the file as it is.
+    fn try_bad_cookies(&mut self, operation: &Operation, users: u32) {
+        let none = self.site.tables.choose(users, 0, self.site.now_seconds);
+        for cookie in [
+            format!("my_cookie=user_id={}&last_ad=0", USER_ID_FIRST + users),
+            format!("my_cookie=user_id={USER_ID_FIRST}&last_ad={ADS}"),
+            "my_cookie=user_id=x".to_owned(),
+            "my_cookie=".to_owned(),
+        ] {
+            self.try_exchange("ad rotation GET", &operation.rotation(self.site, &cookie, none));
+        }
+    }
+
+    fn try_missing_file(&mut self, directories: u32) {
+        // No set of ours has this many directories.
+        let file = FileId { directory: directories.max(99_999), class: 0, number: 0 };
+        let target = format!("{}?{}", self.site.script, file.path());
+        let status = self.client.send("GET", &target, None, "").map(|response| response.status);
+        self.expect(status == Ok(404), || format!("dynamic GET: {target}: {status:?} instead of status 404"));
+    }
+}
+
+/// What is wrong with a response.
+fn find_fault(exchange: &Exchange, response: &Response) -> Option<String> {
+    if response.status != 200 {
+        return Some(format!("status {}", response.status));
+    }
+    match response.content_length {
+        None => return Some("no Content-Length".to_owned()),
+        Some(length) if length != response.content.len() as u64 => {
+            return Some(format!("Content-Length {length}, and {} bytes", response.content.len()));
+        }
+        Some(_) => {}
+    }
+    if response.set_cookies.iter().ne(&exchange.set_cookie) {
+        return Some(format!("Set-Cookie {:?} instead of {:?}", response.set_cookies, exchange.set_cookie));
+    }
+    let mut cursor = Cursor::default();
+    let is_right = exchange.body.advance(&mut cursor, &response.content) && exchange.body.is_end(cursor);
+    (!is_right).then(|| format!("wrong content ({} bytes)", response.content.len()))
+}

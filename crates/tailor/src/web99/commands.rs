@@ -1,0 +1,65 @@
+//! `Reset` and `Fetch`: what a run says to the server besides its operations.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::client::Client;
+use super::operation::Site;
+use super::tables::{Seed, Tables};
+
+/// What precedes and follows what a dynamic reply holds.
+const CONTENT_START: &[u8] = b"<pre>\n";
+const CONTENT_END: &[u8] = b"\n</pre>\n</body></html>\n";
+
+/// A server that takes commands.
+#[derive(Clone, Debug)]
+pub(crate) struct Commands {
+    pub(crate) client: Client,
+    pub(crate) site: Site,
+    seed: Seed,
+}
+
+impl Commands {
+    pub(crate) fn new(client: Client, script: &str, cgi_script: &str, users: u32, seed: u32) -> Self {
+        let now_seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let seed = Seed { users, seed, now_seconds };
+        let site = Site {
+            script: script.to_owned(),
+            cgi_script: cgi_script.to_owned(),
+            tables: Tables::new(seed),
+            now_seconds,
+        };
+        Self { client, site, seed }
+    }
+
+    /// Has the server make its tables anew and empty its log.
+    ///
+    /// # Errors
+    /// It did not.
+    pub(crate) fn reset(&self) -> Result<(), String> {
+        let Seed { users, seed, now_seconds } = self.seed;
+        match self.send(&format!("Reset&users={users}&seed={seed}&now={now_seconds}"))?.as_slice() {
+            b"done" => Ok(()),
+            _ => Err("Reset: the server did not say that it is done".to_owned()),
+        }
+    }
+
+    /// The post log.
+    ///
+    /// # Errors
+    /// The server did not give it.
+    pub(crate) fn fetch(&self) -> Result<Vec<u8>, String> {
+        self.send("Fetch")
+    }
+
+    fn send(&self, command: &str) -> Result<Vec<u8>, String> {
+        let target = format!("{}?command/{command}", self.site.script);
+        let response = self.client.send("GET", &target, None, "")?;
+        if response.status != 200 {
+            return Err(format!("{target}: status {}", response.status));
+        }
+        let content = response.content.as_slice();
+        let start = content.windows(CONTENT_START.len()).position(|window| window == CONTENT_START);
+        let inner = start.and_then(|at| content[at + CONTENT_START.len()..].strip_suffix(CONTENT_END));
+        inner.map(<[u8]>::to_vec).ok_or_else(|| format!("{target}: not a dynamic reply"))
+    }
+}

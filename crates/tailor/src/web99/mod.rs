@@ -1,0 +1,177 @@
+//! `tailor web99`: a workload of static and dynamic pages over slow lines, after the public descriptions of SPECweb99.
+//! Its results are not SPECweb99 results.
+
+mod check;
+mod client;
+mod commands;
+mod file_set;
+mod mix;
+mod operation;
+mod options;
+mod post_log;
+mod run;
+mod scripts;
+mod summary;
+mod tables;
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+pub use mix::Mix;
+pub use options::{Conditions, Output, Workload};
+pub use post_log::PostLogSummary;
+pub use summary::{Web99Report, Web99Summary};
+
+use crate::cli::End;
+use crate::search::Search;
+use crate::units::{parse_count, parse_share};
+
+/// What to do.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    /// Tries each operation by itself: bodies byte for byte, cookies, and the post log.
+    Check {
+        /// What the workload is.
+        #[command(flatten)]
+        workload: Workload,
+        /// Connections that the file set was written for.
+        #[arg(short = 'c', long, value_name = "N", default_value = "100", value_parser = parse_count)]
+        connections: u64,
+    },
+    /// Loads a server over a number of lines, and says whether it sustains them.
+    Run {
+        /// What the workload is.
+        #[command(flatten)]
+        workload: Workload,
+        /// Simultaneous connections, each a line.
+        #[arg(short = 'c', long, value_name = "N", default_value = "100", value_parser = parse_count)]
+        connections: u64,
+        /// How a run is made and judged.
+        #[command(flatten)]
+        conditions: Conditions,
+        /// What is written where.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Looks for the highest number of connections that a server sustains.
+    Search {
+        /// What the workload is.
+        #[command(flatten)]
+        workload: Workload,
+        /// Begin with so many.
+        #[arg(long, value_name = "N", default_value = "50", value_parser = parse_count)]
+        from: u64,
+        /// No more than so many. The file set must be enough for them.
+        #[arg(long, value_name = "N", default_value = "2000", value_parser = parse_count)]
+        to: u64,
+        /// How far the answer may be off.
+        #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_share)]
+        precision: f64,
+        /// How a run is made and judged.
+        #[command(flatten)]
+        conditions: Conditions,
+        /// What is written where.
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+/// Does what the command says.
+///
+/// # Errors
+/// What makes it impossible, as a message.
+pub fn run(command: &Command) -> Result<End, String> {
+    match command {
+        Command::Check { workload, connections } => run_check(workload, *connections),
+        Command::Run { workload, connections, conditions, output } => {
+            let stop = crate::cli::stop_on_signals()?;
+            let report = run::run(workload, conditions, output, *connections, &stop)?;
+            write_report(&report, output)?;
+            Ok(end(&report))
+        }
+        Command::Search { workload, from, to, precision, conditions, output } => {
+            run_search(workload, Search::new(*from, *to, *precision), conditions, output)
+        }
+    }
+}
+
+/// The JSON schema of a run's report.
+pub fn schema() -> String {
+    serde_json::to_string_pretty(&schemars::schema_for!(Web99Report)).expect("a schema can be written as JSON")
+}
+
+/// Writes the file set for so many connections, and the dynamic operations, below `root`.
+///
+/// # Errors
+/// A file could not be written.
+pub(crate) fn write_site(root: &Path, connections: u64) -> Result<(), String> {
+    file_set::write(root, file_set::directory_count(connections))?;
+    scripts::write(root)
+}
+
+/// The static files for so many connections as a list of URLs, a weight and a path a line.
+pub(crate) fn weighted_urls(connections: u64) -> String {
+    file_set::weighted_urls(file_set::directory_count(connections))
+}
+
+fn run_check(workload: &Workload, connections: u64) -> Result<End, String> {
+    let findings = run::check(workload, &workload.commands()?, workload.directories(connections))?;
+    for fault in &findings.faults {
+        println!("{fault}");
+    }
+    println!("{} checked, {} faults", findings.checked, findings.faults.len());
+    Ok(if findings.faults.is_empty() { End::Passed } else { End::Failed })
+}
+
+/// Tries numbers of connections until the answer is known well enough, and reports the run with the highest that was
+/// sustained; if none was, the last.
+fn run_search(
+    workload: &Workload,
+    mut search: Search,
+    conditions: &Conditions,
+    output: &Output,
+) -> Result<End, String> {
+    let stop = crate::cli::stop_on_signals()?;
+    let mut shown: Option<Web99Report> = None;
+    while let Some(connections) = search.next().filter(|_| !stop.load(Ordering::Relaxed)) {
+        let report = run::run(workload, conditions, output, connections, &stop)?;
+        if report.bench.interrupted {
+            break;
+        }
+        let (share, is_sustained) = (report.web99.conforming_share() * 100.0, report.web99.is_sustained);
+        eprintln!(
+            "{connections} connections: {share:.1} % conform{}",
+            if is_sustained { "" } else { ", not sustained" }
+        );
+        search.on_tried(connections, is_sustained);
+        if is_sustained || shown.as_ref().is_none_or(|report| !report.web99.is_sustained) {
+            shown = Some(report);
+        }
+    }
+    let report = shown.ok_or("broken off before the first number was tried")?;
+    write_report(&report, output)?;
+    Ok(if stop.load(Ordering::Relaxed) { End::Interrupted } else { end(&report) })
+}
+
+fn end(report: &Web99Report) -> End {
+    match (report.bench.interrupted, report.bench.passed) {
+        (true, _) => End::Interrupted,
+        (false, true) => End::Passed,
+        (false, false) => End::Failed,
+    }
+}
+
+fn write_report(report: &Web99Report, output: &Output) -> Result<(), String> {
+    if let Some(path) = &output.json {
+        let json = serde_json::to_string_pretty(report).map_err(|error| error.to_string())?;
+        crate::report::write_to(path, &json)?;
+    }
+    if let Some(path) = &output.html {
+        crate::report::write_to(path, &report.to_html())?;
+    }
+    // JSON to the standard output is for a program to read: nothing else goes there then.
+    if output.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {
+        print!("{}", report.to_text());
+    }
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! The operations of the workload: what is requested, and what must come back.
+
+use std::sync::Arc;
+
+use wire::http::Fields;
+
+use super::file_set::FileId;
+use super::tables::{Choice, Tables, USER_ID_FIRST};
+use crate::engine::{BodyCheck, Check, Piece, Pieces, Request};
+
+/// A kind of operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    StaticGet,
+    DynamicGet,
+    AdRotation,
+    Post,
+    CgiGet,
+}
+
+impl Kind {
+    /// All of them, in the order of `--mix`.
+    pub(crate) const ALL: [Self; 5] = [Self::StaticGet, Self::DynamicGet, Self::AdRotation, Self::Post, Self::CgiGet];
+
+    /// The name in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::StaticGet => "static GET",
+            Self::DynamicGet => "dynamic GET",
+            Self::AdRotation => "ad rotation GET",
+            Self::Post => "POST",
+            Self::CgiGet => "CGI GET",
+        }
+    }
+}
+
+/// An operation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Operation {
+    pub(crate) kind: Kind,
+    pub(crate) file: FileId,
+    /// The user's number, in rotation and POST.
+    pub(crate) user: u32,
+    /// The advertisement the user saw last, in rotation and POST.
+    pub(crate) last_ad: u16,
+    /// A number of its own among the POSTs.
+    pub(crate) client: u32,
+}
+
+/// Where the operations are on the server, and what it knows.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    /// The path of the script for dynamic operations.
+    pub(crate) script: String,
+    /// The path of the CGI program.
+    pub(crate) cgi_script: String,
+    pub(crate) tables: Tables,
+    /// When the tables were made, in seconds since 1970. Advertisements expire a day before it or a month after.
+    pub(crate) now_seconds: u64,
+}
+
+/// A request and what its response must be.
+#[derive(Clone, Debug)]
+pub(crate) struct Exchange {
+    pub(crate) method: &'static str,
+    pub(crate) target: String,
+    pub(crate) cookie: Option<String>,
+    pub(crate) content: String,
+    /// The value of the response's Set-Cookie field.
+    pub(crate) set_cookie: Option<String>,
+    /// The content's length, where it follows from the file's name.
+    pub(crate) length_bytes: Option<u64>,
+    pub(crate) body: Pieces,
+}
+
+impl Operation {
+    /// The request that it makes, and what its response must be.
+    pub(crate) fn exchange(&self, site: &Site) -> Exchange {
+        let path = self.file.path();
+        match self.kind {
+            Kind::StaticGet => Exchange {
+                method: "GET",
+                target: path,
+                cookie: None,
+                content: String::new(),
+                set_cookie: None,
+                length_bytes: Some(self.file.length_bytes() as u64),
+                body: Pieces::new(self.file.pieces(None)),
+            },
+            Kind::DynamicGet => get(&site.script, &path, self.file.pieces(None)),
+            Kind::CgiGet => get(&site.cgi_script, &path, self.file.pieces(None)),
+            Kind::AdRotation => {
+                self.rotation(site, &self.cookie(), site.tables.choose(self.user, self.last_ad, site.now_seconds))
+            }
+            Kind::Post => Exchange {
+                method: "POST",
+                target: site.script.clone(),
+                cookie: Some(self.cookie()),
+                content: format!(
+                    "urlroot=/file_set,dir={},class={},num={},client={}",
+                    self.file.directory, self.file.class, self.file.number, self.client
+                ),
+                set_cookie: Some(format!("my_cookie={}", self.user)),
+                length_bytes: None,
+                body: reply(&site.script, "", self.file.pieces(None)),
+            },
+        }
+    }
+
+    /// The request for a file with this cookie, which makes the server choose so.
+    pub(crate) fn rotation(&self, site: &Site, cookie: &str, choice: Choice) -> Exchange {
+        let pieces = self.file.pieces(choice.ad);
+        let exchange = get(&site.script, &self.file.path(), pieces);
+        Exchange { cookie: Some(cookie.to_owned()), set_cookie: Some(choice.cookie()), ..exchange }
+    }
+
+    fn cookie(&self) -> String {
+        format!("my_cookie=user_id={}&last_ad={}", USER_ID_FIRST + self.user, self.last_ad)
+    }
+}
+
+impl Exchange {
+    /// As the load generator sends it.
+    pub(crate) fn into_request(self, authority: &str) -> Request {
+        let mut fields = Fields::new();
+        fields.push("Host", authority);
+        fields.push("User-Agent", concat!("tailor/", env!("CARGO_PKG_VERSION")));
+        fields.push("Accept", "*/*");
+        if let Some(cookie) = &self.cookie {
+            fields.push("Cookie", cookie.clone());
+        }
+        if !self.content.is_empty() {
+            fields.push("Content-Type", "text/plain");
+        }
+        let mut expected = vec![(b"content-length".to_vec(), None)];
+        expected.extend(self.set_cookie.map(|value| (b"set-cookie".to_vec(), Some(value.into_bytes()))));
+        let check = Check {
+            statuses: vec![200],
+            length_bytes: self.length_bytes,
+            fields: expected,
+            body: Some(BodyCheck::pieces(self.body)),
+        };
+        Request::new(self.method, &self.target, &fields, self.content.as_bytes(), check)
+    }
+}
+
+fn get(script: &str, path: &str, content: Vec<Piece>) -> Exchange {
+    Exchange {
+        method: "GET",
+        target: format!("{script}?{path}"),
+        cookie: None,
+        content: String::new(),
+        set_cookie: None,
+        length_bytes: None,
+        body: reply(script, path, content),
+    }
+}
+
+/// A dynamic reply around a file's content. What the server calls itself and the client's address may be anything.
+pub(crate) fn reply(script: &str, query: &str, content: Vec<Piece>) -> Pieces {
+    let own = |text: &str| Piece::Own(text.as_bytes().into());
+    let head = "<html>\n<head><title>web99 dynamic reply</title></head>\n<body>\n<p>SERVER_SOFTWARE = ";
+    let before = [
+        own(head),
+        Piece::Line,
+        own("<p>REMOTE_ADDR = "),
+        Piece::Line,
+        own(&format!("<p>SCRIPT_NAME = {script}\n<p>QUERY_STRING = {query}\n<pre>\n")),
+    ];
+    let after = own("\n</pre>\n</body></html>\n");
+    Pieces::new(before.into_iter().chain(content).chain([after]))
+}
+
+/// All requests of a run, in the order in which they are sent.
+pub(crate) fn requests(operations: &[Operation], site: &Site, authority: &str) -> Arc<[Request]> {
+    operations.iter().map(|operation| operation.exchange(site).into_request(authority)).collect()
+}

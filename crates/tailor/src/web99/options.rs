@@ -1,0 +1,256 @@
+//! The options of `tailor web99`.
+
+use std::net::ToSocketAddrs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+
+use super::client::Client;
+use super::commands::Commands;
+use super::file_set;
+use super::mix::Mix;
+use super::tables::USERS_MAX;
+use crate::bench;
+use crate::bench::target::Url;
+use crate::units::{parse_count, parse_duration, parse_range, parse_share};
+
+/// What the workload is: the same options for the checker, a run and the search.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Workload {
+    /// The server, as in http://127.0.0.1:8080.
+    pub url: String,
+    /// Shares of static GET, dynamic GET, ad rotation GET, POST and CGI GET, in percent.
+    #[arg(long, value_name = "PERCENTS", default_value = "70,12.45,12.6,4.8,0.15", value_parser = Mix::parse, help_heading = "Workload")]
+    pub mix: Mix,
+    /// The path of the script for dynamic operations.
+    #[arg(long, value_name = "PATH", default_value = "/web99.php", help_heading = "Workload")]
+    pub script: String,
+    /// The path of the CGI program.
+    #[arg(long, value_name = "PATH", default_value = "/cgi-bin/web99.pl", help_heading = "Workload")]
+    pub cgi_script: String,
+    /// Directories of the file set [default: as many as the connections need].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Workload")]
+    pub directories: Option<u32>,
+    /// Users with a personality.
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u32).range(1..=i64::from(USERS_MAX)), help_heading = "Workload")]
+    pub users: u32,
+    /// What all that is random follows from.
+    #[arg(long, value_name = "N", default_value = "1999", value_parser = clap::value_parser!(u32).range(..1_000_000_000), help_heading = "Workload")]
+    pub seed: u32,
+}
+
+/// How a run is made and judged.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Conditions {
+    /// The line of each connection, in bits per second.
+    #[arg(long, value_name = "RATE", default_value = "400k", help_heading = "Conditions")]
+    pub line: String,
+    /// A line conforms that carried so many bits per second, in the mean over the run.
+    #[arg(long, value_name = "RATE", default_value = "320k", value_parser = parse_count, help_heading = "Conditions")]
+    pub conforming_rate: u64,
+    /// The number of connections is sustained if at least this share of them conforms
+    #[arg(long, value_name = "SHARE", default_value = "95%", value_parser = parse_share, help_heading = "Conditions")]
+    pub conforming_share: f64,
+    /// and less than this share of the operations failed.
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share, help_heading = "Conditions")]
+    pub failed_share: f64,
+    /// The share of requests that are sent on connections which are kept alive.
+    #[arg(long, value_name = "SHARE", default_value = "70%", value_parser = parse_share, help_heading = "Conditions")]
+    pub keep_alive: f64,
+    /// Requests on a connection that is kept alive.
+    #[arg(long, value_name = "RANGE", default_value = "5-15", value_parser = parse_range, help_heading = "Conditions")]
+    pub requests_per_connection: (u32, u32),
+    /// The share of HTTP/1.0 among the connections that are kept alive. All others speak it.
+    #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = parse_share, help_heading = "Conditions")]
+    pub http10: f64,
+    /// The connections start spread over this time.
+    #[arg(long, value_name = "TIME", default_value = "300s", value_parser = parse_duration, help_heading = "Conditions")]
+    pub ramp_up: Duration,
+    /// Load after it that is not counted.
+    #[arg(long, value_name = "TIME", default_value = "1200s", value_parser = parse_duration, help_heading = "Conditions")]
+    pub warm_up: Duration,
+    /// How long is counted [default: 1200s]. There is no ramp-down: all lines are counted to the same moment.
+    #[arg(short = 'd', long, value_name = "TIME", value_parser = parse_duration, help_heading = "Conditions")]
+    pub duration: Option<Duration>,
+    /// The short form, for daily work: 3 s, 3 s and 20 s instead of those three.
+    #[arg(long, conflicts_with_all = ["ramp_up", "warm_up"], help_heading = "Conditions")]
+    pub short: bool,
+    /// How often the run is made; the connections are sustained if they were each time.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Conditions")]
+    pub iterations: u32,
+    /// How long connecting, and then a response, may take.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration, help_heading = "Conditions")]
+    pub timeout: Duration,
+    /// Threads of the client.
+    #[arg(short = 't', long, value_name = "N", default_value = "1", help_heading = "Conditions")]
+    pub threads: u64,
+    /// Processors to bind the threads to, as in `1` or `1,3`.
+    #[arg(long, value_name = "LIST", default_value = "", help_heading = "Conditions")]
+    pub cpus: String,
+    /// Don't try each operation by itself first.
+    #[arg(long, help_heading = "Conditions")]
+    pub no_check: bool,
+}
+
+/// What is written where.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Output {
+    /// Write the report as JSON; `-` or nothing for the standard output.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", help_heading = "Output")]
+    pub json: Option<PathBuf>,
+    /// Write an HTML page with plots.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub html: Option<PathBuf>,
+    /// Show no progress.
+    #[arg(short = 'q', long, help_heading = "Output")]
+    pub quiet: bool,
+    /// Record processor time and memory of this process and its children: the server's, if it runs here.
+    #[arg(long, value_name = "PID", help_heading = "Output")]
+    pub watch: Option<u32>,
+    /// Record those of this control group: its directory, or with version 1 those of cpuacct and memory.
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        value_delimiter = ',',
+        num_args = 1,
+        conflicts_with = "watch",
+        help_heading = "Output"
+    )]
+    pub watch_group: Vec<PathBuf>,
+}
+
+impl Workload {
+    /// To ask the server one thing at a time.
+    ///
+    /// # Errors
+    /// The URL is none of a server, or its host has no address.
+    pub(super) fn commands(&self) -> Result<Commands, String> {
+        let url = Url::parse(&self.url)?;
+        if url.is_tls || url.target != "/" {
+            return Err(format!("{}: web99 needs a server as in http://127.0.0.1:8080", self.url));
+        }
+        let name = (url.host_name(), url.port);
+        let mut addresses = name.to_socket_addrs().map_err(|error| format!("{}: {error}", self.url))?;
+        let address = addresses.next().ok_or_else(|| format!("{}: no address", self.url))?;
+        let client = Client { address, authority: url.authority() };
+        Ok(Commands::new(client, &self.script, &self.cgi_script, self.users, self.seed))
+    }
+
+    pub(super) fn directories(&self, connections: u64) -> u32 {
+        self.directories.unwrap_or_else(|| file_set::directory_count(connections))
+    }
+}
+
+impl Conditions {
+    /// Ramp-up, warm-up and run.
+    fn times(&self) -> [Duration; 3] {
+        let duration = |default_seconds| self.duration.unwrap_or(Duration::from_secs(default_seconds));
+        match self.short {
+            true => [Duration::from_secs(3), Duration::from_secs(3), duration(20)],
+            false => [self.ramp_up, self.warm_up, duration(1200)],
+        }
+    }
+
+    /// Whether the run is shorter than the original's.
+    pub(super) fn is_short(&self) -> bool {
+        let original = [300, 1200, 1200].map(Duration::from_secs);
+        self.iterations < 3 || self.times().iter().zip(original).any(|(time, original)| *time < original)
+    }
+
+    /// The share of connections to keep alive, so that the wanted share of the requests is on them.
+    pub(super) fn keep_alive_connection_share(&self) -> f64 {
+        let (low, high) = self.requests_per_connection;
+        let mean = f64::from(low + high) / 2.0;
+        // Of connections a share k has m requests each, the others one: the share of requests is k m / (k m + 1 - k).
+        self.keep_alive / (self.keep_alive + mean * (1.0 - self.keep_alive))
+    }
+
+    /// The options of `tailor bench` that ask for such a run.
+    pub(super) fn bench_options(&self, url: &str, connections: u64, output: &Output) -> Result<bench::Options, String> {
+        let seconds = |time: Duration| format!("{}s", time.as_secs_f64());
+        let [ramp_up, warm_up, duration] = self.times();
+        let (low, high) = self.requests_per_connection;
+        let mut words = vec!["bench".to_owned(), url.to_owned()];
+        let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
+        add("--connections", connections.to_string());
+        add("--threads", self.threads.to_string());
+        add("--ramp-up", seconds(ramp_up));
+        add("--warm-up", seconds(ramp_up + warm_up));
+        add("--duration", seconds(duration));
+        add("--timeout", seconds(self.timeout));
+        add("--line", self.line.clone());
+        add("--requests-per-connection", format!("{low}-{high}"));
+        if !self.cpus.is_empty() {
+            add("--cpus", self.cpus.clone());
+        }
+        if let Some(id) = output.watch {
+            add("--watch", id.to_string());
+        }
+        for directory in &output.watch_group {
+            add("--watch-group", directory.display().to_string());
+        }
+        if output.quiet {
+            words.push("--quiet".to_owned());
+        }
+        BenchOptions::try_parse_from(words).map(|parsed| parsed.options).map_err(|error| error.to_string())
+    }
+}
+
+#[derive(Debug, Parser)]
+struct BenchOptions {
+    #[command(flatten)]
+    options: bench::Options,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Both {
+        #[command(flatten)]
+        conditions: Conditions,
+        #[command(flatten)]
+        output: Output,
+    }
+
+    fn parse(words: &[&str]) -> Both {
+        Both::parse_from([&["x"], words].concat())
+    }
+
+    #[test]
+    fn times() {
+        for (words, expect, is_short) in [
+            (&[][..], [300, 1200, 1200], true),
+            (&["--iterations", "3"], [300, 1200, 1200], false),
+            (&["--short", "--iterations", "3"], [3, 3, 20], true),
+            (&["--short", "-d", "7"], [3, 3, 7], true),
+            (&["-d", "60", "--iterations", "3"], [300, 1200, 60], true),
+        ] {
+            let conditions = parse(words).conditions;
+            assert_eq!(conditions.times(), expect.map(Duration::from_secs), "{words:?}");
+            assert_eq!(conditions.is_short(), is_short, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn kept_alive() {
+        // 70 % of the requests on connections of ten: 7 connections in 37.
+        assert!((parse(&[]).conditions.keep_alive_connection_share() - 7.0 / 37.0).abs() < 1e-9);
+        assert_eq!(parse(&["--keep-alive", "1"]).conditions.keep_alive_connection_share(), 1.0);
+        assert_eq!(parse(&["--keep-alive", "0"]).conditions.keep_alive_connection_share(), 0.0);
+    }
+
+    #[test]
+    fn options_of_bench() {
+        let both = parse(&["--short", "--cpus", "0", "--watch", "1", "-q"]);
+        let options = both.conditions.bench_options("http://h", 500, &both.output).unwrap();
+        assert_eq!((options.connections, options.warm_up.as_secs(), options.ramp_up.as_secs()), (500, 6, 3));
+        assert_eq!((options.duration.map(|it| it.as_secs()), options.timeout.as_secs()), (Some(20), 60));
+        assert_eq!(options.line.and_then(|line| line.receive_bits_per_second), Some(400_000));
+        assert_eq!((options.cpus, options.watch, options.quiet), (vec![0], Some(1), true));
+        let bad = parse(&["--line", "x"]);
+        assert!(bad.conditions.bench_options("http://h", 1, &bad.output).is_err());
+    }
+}

@@ -1,0 +1,147 @@
+//! A run at a number of connections.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::check::{self, Findings};
+use super::commands::Commands;
+use super::file_set::{CLASSES, FILES_PER_CLASS};
+use super::operation::{self, Kind, Operation};
+use super::options::{Conditions, Output, Workload};
+use super::post_log::{self, Sent};
+use super::summary::{Web99Report, Web99Summary};
+use crate::bench;
+use crate::engine::{LineUsage, Order, Outcome, Persistence, Tally};
+use crate::report::BenchReport;
+
+/// Different operations of a run, at least.
+const OPERATIONS_MIN: usize = 20_000;
+/// Time for the server to be done with what was cut off, before its log is read.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// Makes the iterations of a run, and gives the worst.
+///
+/// # Errors
+/// The server can't be asked, or does not take commands.
+pub(super) fn run(
+    workload: &Workload,
+    conditions: &Conditions,
+    output: &Output,
+    connections: u64,
+    stop: &Arc<AtomicBool>,
+) -> Result<Web99Report, String> {
+    let commands = workload.commands()?;
+    let directories = workload.directories(connections);
+    let findings = if conditions.no_check { Findings::default() } else { check(workload, &commands, directories)? };
+    let mut reports = Vec::new();
+    for _ in 0..conditions.iterations {
+        reports.push(iterate(workload, conditions, output, connections, &findings, stop)?);
+        if stop.load(Ordering::Relaxed) || !findings.faults.is_empty() {
+            break;
+        }
+    }
+    let shares: Vec<f64> = reports.iter().map(|report| report.web99.conforming_share()).collect();
+    let quality = |report: &Web99Report| (report.web99.is_sustained, report.web99.conforming_share());
+    let worst =
+        reports.into_iter().min_by(|a, b| quality(a).partial_cmp(&quality(b)).unwrap_or(std::cmp::Ordering::Equal));
+    // There is at least one iteration.
+    let mut report = worst.ok_or("no iteration was made")?;
+    report.web99.iterations = shares;
+    Ok(report)
+}
+
+/// Tries each kind of operation by itself.
+pub(super) fn check(workload: &Workload, commands: &Commands, directories: u32) -> Result<Findings, String> {
+    if workload.mix.is_dynamic() {
+        commands.reset()?;
+    }
+    check::run(commands, workload.mix, directories, workload.users)
+}
+
+fn iterate(
+    workload: &Workload,
+    conditions: &Conditions,
+    output: &Output,
+    connections: u64,
+    findings: &Findings,
+    stop: &Arc<AtomicBool>,
+) -> Result<Web99Report, String> {
+    // The tables of each iteration are made when it begins.
+    let commands = workload.commands()?;
+    if workload.mix.is_dynamic() {
+        commands.reset()?;
+    }
+    let directories = workload.directories(connections);
+    let files = directories as usize * usize::from(CLASSES * FILES_PER_CLASS);
+    let mut rng = Rng::with_seed(u64::from(workload.seed));
+    let operations = workload.mix.sample(OPERATIONS_MIN.max(2 * files), directories, workload.users, &mut rng);
+    let options = conditions.bench_options(&workload.url, connections, output)?;
+    let mut plan = bench::plan::make(&options)?;
+    let requests = operation::requests(&operations, &commands.site, &commands.client.authority);
+    plan.workload = crate::engine::Workload::new(requests, Order::InTurn);
+    plan.is_tallied = true;
+    plan.persistence = Persistence {
+        keep_alive_share: conditions.keep_alive_connection_share(),
+        http10_share: conditions.http10,
+        http10_single_share: 1.0,
+        ..plan.persistence
+    };
+    let (report, outcome) = bench::measure(&options, plan, stop)?;
+    let post_log = match workload.mix.has(Kind::Post) {
+        true => {
+            std::thread::sleep(SETTLE);
+            Some(post_log::judge(&commands.fetch()?, &posts(&operations, &outcome.tallies)))
+        }
+        false => None,
+    };
+    let summary = Web99Summary {
+        connections,
+        directories,
+        is_short: conditions.is_short(),
+        checked: findings.checked,
+        faults: findings.faults.clone(),
+        operations: by_kind(&operations, &outcome.tallies),
+        post_log,
+        ..judge_lines(conditions, &report, &outcome)
+    };
+    let web99 = summary.judged();
+    let passed = web99.is_sustained && !report.interrupted && report.served > 0;
+    Ok(Web99Report { bench: BenchReport { passed, ..report }, web99 })
+}
+
+/// How the lines fared: what each received in all, over the time that was counted.
+fn judge_lines(conditions: &Conditions, report: &BenchReport, outcome: &Outcome) -> Web99Summary {
+    let seconds = report.duration_seconds.max(1e-9);
+    let rate = |usage: &LineUsage| usage.received_bytes as f64 * 8.0 / seconds;
+    let mut rates: Vec<f64> = outcome.lines.iter().map(rate).collect();
+    rates.sort_by(f64::total_cmp);
+    let at = |index: usize| rates.get(index).copied().unwrap_or(0.0);
+    Web99Summary {
+        conforming_bits_per_second: conditions.conforming_rate,
+        conforming: rates.iter().filter(|rate| **rate >= conditions.conforming_rate as f64).count() as u64,
+        conforming_share_min: conditions.conforming_share,
+        failed_share: outcome.record.failures.total() as f64 / outcome.record.finished().max(1) as f64,
+        failed_share_max: conditions.failed_share,
+        rates_bits_per_second: [at(0), at(rates.len() / 2), at(rates.len().saturating_sub(1))],
+        ..Web99Summary::default()
+    }
+}
+
+fn posts(operations: &[Operation], tallies: &[Tally]) -> Vec<Sent> {
+    let posts = operations.iter().zip(tallies).filter(|(operation, _)| operation.kind == Kind::Post);
+    posts.map(|(operation, tally)| Sent { operation: *operation, served: tally.served, sent: tally.sent }).collect()
+}
+
+fn by_kind(operations: &[Operation], tallies: &[Tally]) -> BTreeMap<String, [u64; 2]> {
+    let mut sums = BTreeMap::new();
+    for (operation, tally) in operations.iter().zip(tallies) {
+        let [sent, served] = sums.entry(operation.kind.name().to_owned()).or_insert([0, 0]);
+        *sent += tally.sent;
+        *served += tally.served;
+    }
+    sums
+}

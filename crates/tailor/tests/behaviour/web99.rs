@@ -1,0 +1,328 @@
+//! The web99 workload against a server that runs the reference implementation, and makes of it the mistakes that the
+//! checker is there to find.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::server::{Action, Request, ok, response, start};
+use crate::tailor;
+
+/// A mistake of the server.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    None,
+    /// A byte of a static file is another.
+    StaticBody,
+    /// A byte of the file within a dynamic reply is another.
+    DynamicBody,
+    /// The advertisement's name is left as it is.
+    RotationBody,
+    /// The cookie names the advertisement after the right one.
+    RotationCookie,
+    /// The POST's cookie is of another user.
+    PostCookie,
+    NoContentLength,
+    /// Answered rightly, and not recorded.
+    LostRecord,
+    /// Answered rightly, and recorded twice.
+    DoubledRecord,
+    /// Recorded with another file.
+    WrongRecord,
+    /// Each record is put before the one that came before it.
+    Order,
+    /// The log is not emptied.
+    Reset,
+}
+
+/// A site with the reference implementation.
+struct Site {
+    /// Where its tables and post log are.
+    data: tempfile::TempDir,
+    interpreter: &'static str,
+    script: &'static str,
+}
+
+impl Site {
+    /// `None` where the interpreter is not installed.
+    fn new(interpreter: &'static str, script: &'static str) -> Option<Self> {
+        if Command::new(interpreter).arg("-v").output().is_err() {
+            eprintln!("not run: {interpreter} is not installed");
+            return None;
+        }
+        Some(Self { data: tempfile::tempdir().unwrap(), interpreter, script })
+    }
+
+    /// The file set is the same for all tests: written once, where tests may leave something.
+    fn root(&self) -> PathBuf {
+        static ROOT: OnceLock<PathBuf> = OnceLock::new();
+        let write = || {
+            let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("web99");
+            let output = tailor(&["web99", "init", directory.to_str().unwrap(), "-c", "1"]);
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            directory.join("site")
+        };
+        ROOT.get_or_init(write).clone()
+    }
+
+    fn data(&self) -> &Path {
+        self.data.path()
+    }
+
+    /// Starts a server with one fault on this site.
+    fn serve(self: &Arc<Self>, fault: Fault) -> String {
+        let site = Arc::clone(self);
+        let posts = AtomicUsize::new(0);
+        start(move |request| Action::Reply(site.answer(request, fault, &posts))).url
+    }
+
+    fn answer(&self, request: &Request, fault: Fault, posts: &AtomicUsize) -> Vec<u8> {
+        let mut words = request.head.split(' ');
+        let (method, target) = (words.next().unwrap(), words.next().unwrap());
+        if target.starts_with("/file_set/") {
+            let mut content = std::fs::read(self.root().join(&target[1..])).unwrap_or_default();
+            spoil(&mut content, fault == Fault::StaticBody);
+            return ok(&content);
+        }
+        let (script, query) = target.split_once('?').unwrap_or((target, ""));
+        let log = self.data().join("post.log");
+        let before = std::fs::read(&log).unwrap_or_default();
+        let output = self.run_script(method, script, query, &request.head, &request.content);
+        let (head, content) = split_head(&output);
+        let (mut head, mut content) = (head.to_owned(), content.to_vec());
+        let is_rotation = head.contains("found_cookie=Ad_id=") && !head.contains("Ad_id=-1");
+        match fault {
+            Fault::DynamicBody => spoil(&mut content, !query.starts_with("command")),
+            Fault::RotationBody if is_rotation => {
+                content = self.run_script(method, script, query, "", b"");
+                content = split_head(&content).1.to_vec();
+            }
+            Fault::RotationCookie => head = head.replace("&Expired=0", "&Expired=1"),
+            Fault::PostCookie => head = head.replace("my_cookie=", "my_cookie=1"),
+            Fault::NoContentLength => {
+                let chunk = format!("{:x}\r\n", content.len()).into_bytes();
+                content = [&chunk[..], &content, b"\r\n0\r\n\r\n"].concat();
+                let fields = head.lines().filter(|line| !line.starts_with("Content-Length"));
+                let fields: String = fields.map(|line| format!("{line}\r\n")).collect();
+                return [format!("HTTP/1.1 200 OK\r\n{fields}Transfer-Encoding: chunked\r\n\r\n").as_bytes(), &content]
+                    .concat();
+            }
+            Fault::Reset if query.contains("Reset") && before.len() > 11 => std::fs::write(&log, &before).unwrap(),
+            _ if method == "POST" => {
+                let is_third = posts.fetch_add(1, Ordering::SeqCst) % 3 == 2;
+                self.spoil_log(fault, is_third, &log, &before, request);
+            }
+            _ => {}
+        }
+        let status = head.lines().find_map(|line| line.strip_prefix("Status: ")).unwrap_or("200 OK").to_owned();
+        let cookie = head.lines().find(|line| line.starts_with("Set-Cookie")).map(|line| format!("{line}\r\n"));
+        response(&status, &cookie.unwrap_or_default(), &content)
+    }
+
+    fn spoil_log(&self, fault: Fault, is_third: bool, log: &Path, before: &[u8], request: &Request) {
+        let write = |bytes: &[u8]| std::fs::write(log, bytes).unwrap();
+        let mut now = std::fs::read(log).unwrap();
+        match fault {
+            Fault::LostRecord if is_third => write(before),
+            Fault::DoubledRecord if is_third => {
+                self.run_script("POST", "/web99.php", "", &request.head, &request.content);
+            }
+            Fault::WrongRecord if is_third => {
+                let name = now.len() - 139 + 56;
+                now[name + 15] ^= 1;
+                write(&now);
+            }
+            Fault::Order if now.len() > 11 + 139 => {
+                // The numbers stay where they are, the rest of the last two records changes places.
+                let (last, earlier) = (now.len() - 139, now.len() - 2 * 139);
+                for at in 10..139 {
+                    now.swap(last + at, earlier + at);
+                }
+                write(&now);
+            }
+            _ => {}
+        }
+    }
+
+    fn run_script(&self, method: &str, script: &str, query: &str, head: &str, content: &[u8]) -> Vec<u8> {
+        let cookie = head.lines().find_map(|line| line.strip_prefix("Cookie: ")).unwrap_or_default();
+        let path = self.root().join(self.script);
+        let mut child = Command::new(self.interpreter)
+            .arg(&path)
+            .env_clear()
+            .env("PATH", std::env::var("PATH").unwrap())
+            .envs([("REQUEST_METHOD", method), ("SCRIPT_NAME", script), ("QUERY_STRING", query)])
+            .envs([("HTTP_COOKIE", cookie), ("SERVER_SOFTWARE", "test/1"), ("REMOTE_ADDR", "127.0.0.1")])
+            .env("CONTENT_LENGTH", content.len().to_string())
+            .env("CONTENT_TYPE", "text/plain")
+            .env("DOCUMENT_ROOT", self.root())
+            .env("WEB99_DATA", self.data())
+            .env("SCRIPT_FILENAME", &path)
+            .env("REDIRECT_STATUS", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let _ = child.stdin.take().unwrap().write_all(content);
+        child.wait_with_output().unwrap().stdout
+    }
+}
+
+fn spoil(content: &mut [u8], is_wanted: bool) {
+    if let Some(byte) = content.iter_mut().rev().nth(40).filter(|_| is_wanted) {
+        *byte ^= 1;
+    }
+}
+
+fn split_head(output: &[u8]) -> (&str, &[u8]) {
+    let at = output.windows(4).position(|window| window == b"\r\n\r\n").expect("the end of the head");
+    (std::str::from_utf8(&output[..at]).unwrap(), &output[at + 4..])
+}
+
+/// Runs the checker; returns what it printed and its exit code.
+fn check(url: &str) -> (String, Option<i32>) {
+    let output = tailor(&["web99", "check", url, "-c", "1"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (text, output.status.code())
+}
+
+#[test]
+fn both_reference_implementations_pass_the_checker() {
+    for (interpreter, script) in [("perl", "cgi-bin/web99.pl"), ("php-cgi", "web99.php")] {
+        let Some(site) = Site::new(interpreter, script) else { continue };
+        let (text, code) = check(&Arc::new(site).serve(Fault::None));
+        assert_eq!(code, Some(0), "{script}: {text}");
+        assert!(text.contains("111 checked, 0 faults"), "{script}: {text}");
+    }
+}
+
+#[test]
+fn the_checker_finds_each_fault() {
+    let Some(site) = Site::new("perl", "cgi-bin/web99.pl") else { return };
+    let site = Arc::new(site);
+    for (fault, expect) in [
+        (Fault::StaticBody, "static GET: /file_set/dir00000/class0_0: wrong content"),
+        (Fault::DynamicBody, "dynamic GET: /web99.php?/file_set/dir00024/class3_0: wrong content"),
+        (Fault::DynamicBody, "CGI GET: /cgi-bin/web99.pl?/file_set/dir00000/class0_0: wrong content"),
+        (Fault::DynamicBody, "POST: /web99.php with my_cookie="),
+        (Fault::RotationBody, "wrong content"),
+        (Fault::RotationCookie, "Set-Cookie [\"found_cookie=Ad_id="),
+        (Fault::PostCookie, "Set-Cookie [\"my_cookie=1"),
+        (Fault::NoContentLength, "no Content-Length"),
+        (Fault::LostRecord, "post log: not the POSTs in the order they were sent"),
+        (Fault::DoubledRecord, "post log: not the POSTs in the order they were sent"),
+        (Fault::WrongRecord, "post log: not the POSTs in the order they were sent"),
+        (Fault::Order, "post log: not the POSTs in the order they were sent"),
+        (Fault::Reset, "post log: not empty after Reset"),
+    ] {
+        let (text, code) = check(&site.serve(fault));
+        assert!(code == Some(1) && text.contains(expect), "{fault:?}: {text}");
+    }
+}
+
+/// Loads a server over a few fast lines; returns the report and the exit code.
+fn run(url: &str, seconds: &str, arguments: &[&str]) -> (Value, Option<i32>) {
+    let base = ["web99", "run", url, "--no-check", "--ramp-up", "0", "--warm-up", "0", "-d", seconds, "-q", "--json"];
+    let output = tailor(&[&base[..], arguments].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let report = serde_json::from_str(&text)
+        .unwrap_or_else(|error| panic!("{error}: {text}\n{}", String::from_utf8_lossy(&output.stderr)));
+    (report, output.status.code())
+}
+
+/// Only operations that the server is busy with: many POSTs.
+const BUSY: [&str; 8] = ["-c", "4", "--directories", "25", "--line", "4M", "--conforming-rate", "1k"];
+
+#[test]
+fn a_run_counts_lost_and_doubled_records_to_the_number() {
+    let Some(site) = Site::new("perl", "cgi-bin/web99.pl") else { return };
+    let site = Arc::new(site);
+    for fault in [Fault::None, Fault::LostRecord, Fault::DoubledRecord, Fault::WrongRecord] {
+        // One connection: the reference implementation is right with more, this server's mistakes are not.
+        let mut arguments = BUSY;
+        arguments[1] = "1";
+        let mix = ["--mix", "40,10,10,39,1"];
+        let (report, code) = run(&site.serve(fault), "2", &[&arguments[..], &mix[..]].concat());
+        let log = &report["web99"]["post_log"];
+        let count = |name: &str| log[name].as_u64().unwrap();
+        let served = count("served");
+        assert!(served > 20, "{log}");
+        // Every third POST; what was cut off at the end may have been one.
+        let is_third = |number: u64| number == served / 3 || number == count("sent") / 3;
+        let expect = match fault {
+            Fault::LostRecord => is_third(count("lost")) && count("doubled") + count("wrong") == 0,
+            Fault::DoubledRecord => is_third(count("doubled")) && count("lost") + count("wrong") == 0,
+            Fault::WrongRecord => is_third(count("wrong")) && is_third(count("lost")),
+            _ => count("lost") + count("doubled") + count("wrong") == 0 && count("recorded") >= served,
+        };
+        assert!(expect, "{fault:?}: {log}");
+        assert_eq!(code, Some(if fault == Fault::None { 0 } else { 1 }), "{fault:?}: {}", report["web99"]);
+    }
+}
+
+#[test]
+fn a_run_counts_wrong_bodies_and_cookies() {
+    let Some(site) = Site::new("perl", "cgi-bin/web99.pl") else { return };
+    let site = Arc::new(site);
+    for (fault, kind, class) in [
+        (Fault::StaticBody, "static GET", "wrong body"),
+        (Fault::DynamicBody, "dynamic GET", "wrong body"),
+        (Fault::PostCookie, "POST", "wrong field"),
+    ] {
+        let (report, code) = run(&site.serve(fault), "2", &BUSY);
+        let web99 = &report["web99"];
+        let [sent, served] = [0, 1].map(|at| web99["operations"][kind][at].as_u64().unwrap());
+        assert!(sent > 0 && served == 0, "{fault:?}: {web99}");
+        let failed = report["failures"][class].as_u64().unwrap();
+        assert!(failed > 0 && web99["failed_share"].as_f64().unwrap() > 0.01, "{fault:?}: {web99}");
+        assert_eq!((code, &web99["is_sustained"]), (Some(1), &Value::Bool(false)), "{fault:?}");
+    }
+}
+
+#[test]
+fn lines_conform_by_their_rate() {
+    let Some(site) = Site::new("perl", "cgi-bin/web99.pl") else { return };
+    let root = site.root();
+    for (delay_ms, conforming) in [(0, 6), (400, 0)] {
+        let root = root.clone();
+        let url = start(move |request| {
+            let content = std::fs::read(root.join(&request.head.split(' ').nth(1).unwrap()[1..])).unwrap();
+            Action::Delay(Duration::from_millis(delay_ms), ok(&content))
+        });
+        let arguments = ["-c", "6", "--directories", "25", "--mix", "100,0,0,0,0"];
+        let (report, code) = run(&url.url, "6", &arguments);
+        let web99 = &report["web99"];
+        assert_eq!(web99["conforming"], conforming, "{web99}");
+        assert_eq!(code, Some(if delay_ms == 0 { 0 } else { 1 }));
+        let median = web99["rates_bits_per_second"][1].as_f64().unwrap();
+        let is_expected = if delay_ms == 0 { 360e3..=404e3 } else { 1e3..=319e3 };
+        assert!(is_expected.contains(&median), "{median}");
+    }
+}
+
+#[test]
+fn the_search_finds_where_a_server_falls_off() {
+    let Some(site) = Site::new("perl", "cgi-bin/web99.pl") else { return };
+    let (root, active) = (site.root(), AtomicUsize::new(0));
+    let url = start(move |request| {
+        let content = std::fs::read(root.join(&request.head.split(' ').nth(1).unwrap()[1..])).unwrap();
+        // More than 8 at a time have to wait long.
+        let is_late = active.fetch_add(1, Ordering::SeqCst) >= 8;
+        std::thread::sleep(Duration::from_millis(if is_late { 900 } else { 20 }));
+        active.fetch_sub(1, Ordering::SeqCst);
+        Action::Reply(ok(&content))
+    });
+    let arguments = ["web99", "search", &url.url, "--from", "4", "--to", "64", "--precision", "10%", "--no-check"];
+    let mix = ["--mix", "100,0,0,0,0", "--directories", "25", "--ramp-up", "0", "--warm-up", "200ms", "-d", "3s"];
+    let conditions = ["--conforming-rate", "250k", "--conforming-share", "80%", "-q", "--json"];
+    let output = tailor(&[&arguments[..], &mix, &conditions].concat());
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    let best = report["web99"]["connections"].as_u64().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!((5..=40).contains(&best), "{best}: {}", String::from_utf8_lossy(&output.stderr));
+}
