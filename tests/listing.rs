@@ -2,11 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
+use socket2::SockRef;
 use tempfile::TempDir;
 
-use crate::support::Server;
+use crate::support::{Server, read_until};
 
 /// A directory with names of all sorts, one of them not UTF-8.
 fn directory() -> TempDir {
@@ -62,6 +65,48 @@ fn a_listing_has_a_limit() {
     let page = get(&server, "/", "");
     assert_eq!(page.matches("href=\"./").count(), 2, "{page}");
     assert!(page.contains("this list ends after 2 entries"), "{page}");
+    assert!(page.contains("\r\nListing-Truncated: ?1\r\n"), "{page}");
+    let json = get(&server, "/", "Accept: application/json\r\n");
+    assert!(json.contains("\r\nListing-Truncated: ?1\r\n") && json.contains("\r\n\r\n[{\"name\":"), "{json}");
+    let whole = get(&server, "/a%20b/", "Accept: application/json\r\n");
+    assert!(!whole.contains("Listing-Truncated"), "{whole}");
+}
+
+#[test]
+fn who_breaks_off_is_not_worked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in 0..5000 {
+        fs::write(directory.path().join(name.to_string()), "").unwrap();
+    }
+    fs::create_dir(directory.path().join("sub")).unwrap();
+    let log = directory.path().join("access.log");
+    let server = Server::serve(directory.path(), &["--browse", "--access-log", log.to_str().unwrap()]);
+    // Each sorted in another way, so that each is made for itself, and the last has to wait for its turn. Should it have
+    // been answered all the same before the server saw the end, again.
+    for _ in 0..100 {
+        let busy: Vec<_> = ["name", "size", "modified"]
+            .into_iter()
+            .flat_map(|sort| {
+                ["asc", "desc"].map(|order| format!("GET /?sort={sort}&order={order} HTTP/1.1\r\nHost: h\r\n\r\n"))
+            })
+            .map(|request| {
+                let mut stream = server.connect();
+                stream.write_all(request.as_bytes()).unwrap();
+                stream
+            })
+            .collect();
+        let mut last = server.connect();
+        last.write_all(b"GET /sub/ HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        SockRef::from(&last).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(last);
+        for mut stream in busy {
+            read_until(&mut stream, "</html>");
+        }
+        if fs::read_to_string(&log).unwrap().contains("\"GET /sub/ HTTP/1.1\" 499 0 ") {
+            return;
+        }
+    }
+    panic!("{}", fs::read_to_string(&log).unwrap());
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub struct Socket {
     is_writable: bool,
     /// The peer has ended its side, or the connection is broken: no edge will follow, so that reading always succeeds.
     is_ended: bool,
+    /// Neither side can send any more: the peer has broken it off.
+    is_broken: bool,
     /// What epoll watches it for; nothing: it is not known to it.
     watched: EventFlags,
 }
@@ -30,7 +32,14 @@ const READ_EVENTS: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(Ev
 impl Socket {
     /// A socket that was just accepted. It has to be non-blocking.
     pub fn new(fd: OwnedFd) -> Self {
-        Self { fd, is_readable: true, is_writable: true, is_ended: false, watched: EventFlags::empty() }
+        Self {
+            fd,
+            is_readable: true,
+            is_writable: true,
+            is_ended: false,
+            is_broken: false,
+            watched: EventFlags::empty(),
+        }
     }
 
     /// Reads what has come into `buffer`; 0 is the end.
@@ -86,6 +95,12 @@ impl Socket {
         let _ = rustix::net::sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
 
+    /// Whether the peer is known to have broken the connection off, so that nothing can be sent to it. One that only sends
+    /// nothing more may still wait for answers.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
     /// What epoll is to watch it for and does not yet, now that it has to be waited for: events, and whether they are to
     /// be added, for it is unknown, or modified.
     pub(super) fn unwatched(&mut self) -> Option<(EventFlags, bool)> {
@@ -97,6 +112,7 @@ impl Socket {
     /// Takes note of what epoll says.
     pub(super) fn on_events(&mut self, events: EventFlags) {
         let is_broken = events.intersects(EventFlags::ERR | EventFlags::HUP);
+        self.is_broken |= events.contains(EventFlags::HUP);
         self.is_ended |= is_broken || events.contains(EventFlags::RDHUP);
         self.is_readable |= self.is_ended || events.contains(EventFlags::IN);
         self.is_writable |= is_broken || events.contains(EventFlags::OUT);

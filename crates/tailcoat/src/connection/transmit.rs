@@ -10,13 +10,12 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
 
 use bytes::Buf;
-use tokio::task::JoinHandle;
 
 use super::Socket;
 use super::output::Output;
 use super::stream::Streaming;
 use crate::handler::Segment;
-use crate::object_cache::{OpenFile, file_time_now_ns};
+use crate::object_cache::{Blocking, OpenFile, file_time_now_ns};
 
 /// Bytes of a file that are handed to the kernel, or brought into the page cache, at once.
 const FILE_CHUNK_BYTES: u64 = 512 << 10;
@@ -40,7 +39,7 @@ pub struct Transmission {
     /// Where the file being sent is known to be in the page cache.
     resident: Range<u64>,
     /// The read that brings more of it there.
-    warming: Option<JoinHandle<()>>,
+    warming: Option<Blocking<()>>,
     /// Content that comes while it is sent, after all else.
     stream: Option<Box<Streaming>>,
     /// Bytes taken by the socket so far.
@@ -217,7 +216,7 @@ impl Transmission {
                 return Poll::Ready(());
             }
             let file = Arc::clone(file);
-            self.warming = Some(tokio::task::spawn_blocking(move || file.warm(offset, chunk)));
+            self.warming = Some(Blocking::spawn(move || file.warm(offset, chunk)));
         }
     }
 }

@@ -98,4 +98,11 @@ impl Now {
             unix_us: (real.tv_sec * 1_000_000 + real.tv_nsec / 1_000).max(0) as u64,
         }
     }
+
+    /// Reads the clocks for a request that came at this time. That is never later, unless a test says so; and what was
+    /// due when it came must stay due.
+    pub fn read_after(came: Self) -> Self {
+        let now = Self::read();
+        if now.monotonic_ms < came.monotonic_ms { came } else { now }
+    }
 }

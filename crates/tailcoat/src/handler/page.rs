@@ -15,7 +15,7 @@ pub struct Page {
 }
 
 /// For whom a page is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PageFormat {
     /// People.
     Html,

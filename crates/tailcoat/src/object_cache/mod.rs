@@ -3,6 +3,7 @@
 //! A worker looks in its [`WorkerCache`] first. What isn't there may be in the [`ObjectStore`] that all workers share; what
 //! isn't there either is made by a handler from files below a [`Root`] and put in.
 
+mod blocking;
 mod directory;
 mod object;
 mod open_file;
@@ -13,6 +14,7 @@ mod store;
 mod watcher;
 mod worker_cache;
 
+pub use blocking::Blocking;
 pub use directory::{Directory, PRECOMPRESSED_EXTENSIONS};
 pub use object::{CachedObject, Coding, Codings, Object, ObjectParts, Origin, Representation, Source};
 pub use open_file::{FileIdentity, FileStatus, OpenFile, file_time_now_ns};

@@ -64,8 +64,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "browse-entries-max",
         parameters: &[one("count", Kind::Count { min: 1, max: 1_000_000 })],
         default: "browse-entries-max 10000",
-        doc: "Entries in the listing of a directory. A longer one says that it is cut off. Each entry takes some 300 \
-              bytes while the page is made.",
+        doc: "Entries in the listing of a directory. A longer one says that it is cut off: the page in words, and both \
+              page and JSON by the field `Listing-Truncated: ?1`. Each entry takes some 300 bytes while the page is made.",
         example: "browse-entries-max 1000",
         set: Set::Files(|files, values| {
             files.browse_entries_max = values.number("count").unwrap_or_default() as usize;

@@ -161,6 +161,11 @@ impl H1Connection {
     pub(super) fn poll_supply(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let now_ms = context.clock.now().monotonic_ms;
         let Some(link) = self.link().map(Rc::clone) else {
+            if self.socket.is_broken() {
+                // Nobody is there to have the answer: what is done for it can stop.
+                self.record_gone();
+                return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+            }
             context.table.borrow_mut().enter(self.slot, Stage::Answer, None, task.waker());
             return Poll::Pending;
         };

@@ -28,6 +28,9 @@ pub(super) struct Sending {
     pub(super) link: Option<Rc<ClientLink>>,
 }
 
+/// Logged, as by nginx, when the client broke the connection off before it was answered; never sent.
+const CLIENT_GONE: u16 = 499;
+
 /// What is logged of a response that is on its way.
 pub(super) struct Exchange {
     request: OwnedRequest,
@@ -229,6 +232,14 @@ impl H1Connection {
         let subject = Subject::Request(request.request());
         let now = self.context.clock.now();
         self.record(*log, subject, request.host(), (*status, *content_bytes), request.received(), now);
+    }
+
+    /// Logs the request whose client broke the connection off before it was answered.
+    pub(super) fn record_gone(&mut self) {
+        let (open, status) = (self.take_open_request(), Status::new(CLIENT_GONE));
+        let (Some((request, Some(log))), Some(status)) = (open, status) else { return };
+        let now = self.context.clock.now();
+        self.record(log, Subject::Request(request.request()), request.host(), (status, 0), request.received(), now);
     }
 
     fn record(

@@ -7,12 +7,34 @@ use wire::http::{Fields, Status};
 
 use super::FileTree;
 use super::heads::apply_rules;
+use super::in_progress::{Demand, InProgress};
 use super::listing::{self, Entry, Listing, SortOrder};
 use super::load::{Refusal, is_for_everyone};
 use super::roots::OpenedRoot;
 use crate::handler::page::{Page, PageFormat};
 use crate::handler::{Body, BuiltResponse, Response, Routed};
-use crate::object_cache::{Access, OpenError};
+use crate::object_cache::{Access, Blocking, OpenError, RootId};
+
+/// Listings in progress: each is read once for all who want it.
+pub(super) type ListingsInProgress = InProgress<Key, ListingResult>;
+
+/// Which listing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    root: RootId,
+    path: Box<[u8]>,
+    sort: SortOrder,
+    format: PageFormat,
+}
+
+/// A listing, as it is sent.
+#[derive(Clone, Debug)]
+pub(super) struct MadeListing {
+    page: Page,
+    is_cut_off: bool,
+}
+
+type ListingResult = Result<MadeListing, Refusal>;
 
 impl FileTree {
     /// The listing of the directory at this path, which ends with a slash.
@@ -22,28 +44,69 @@ impl FileTree {
         path: &[u8],
         routed: &Routed<'_>,
     ) -> Result<Response, Refusal> {
-        let (tree, root) = (Arc::clone(self), Arc::clone(root));
-        let name = path.strip_prefix(b"/").unwrap_or(path).to_vec();
-        let (url_path, format) = (routed.path.to_vec(), PageFormat::wanted_by(&routed.request));
-        let sort = SortOrder::from_query(routed.query);
-        // Local invariant: nothing closes it.
-        let _turn = self.listings.acquire().await;
-        let making = tokio::task::spawn_blocking(move || {
-            let listing = tree.read_listing(&root, &name)?;
-            Ok(listing::render(&url_path, listing, sort, format))
-        });
-        let page: Page = making.await.unwrap_or(Err(OpenError::Exhausted)).map_err(Refusal::from)?;
+        let key = Key {
+            root: root.id,
+            path: routed.path.into(),
+            sort: SortOrder::from_query(routed.query),
+            format: PageFormat::wanted_by(&routed.request),
+        };
+        let (tree, work_root, work_key) = (Arc::clone(self), Arc::clone(root), key.clone());
+        let name: Box<[u8]> = path.strip_prefix(b"/").unwrap_or(path).into();
+        let work = move |demand| {
+            let (tree, root, key, name) = (Arc::clone(&tree), Arc::clone(&work_root), work_key.clone(), name.clone());
+            async move { tree.make_listing(root, key, name, demand).await }
+        };
+        let made = self.listings_in_progress.join(key, work).await;
+        let MadeListing { page, is_cut_off } = made.unwrap_or(Err(Refusal::Unavailable))?;
         let mut fields = Fields::new();
         fields.push("Content-Type", page.content_type);
         fields.push("Vary", "Accept");
+        if is_cut_off {
+            // In JSON nothing else could say it: the array is that of other servers.
+            fields.push("Listing-Truncated", "?1");
+        }
         apply_rules(&self.files.fields, routed.path, page.content_type, &mut fields);
         Ok(Response::Built(BuiltResponse::with_fields(Status::OK, fields, Body::from_bytes(page.body))))
     }
 
-    /// Reads a directory as its visitors may see it: what wouldn't be served isn't in it.
-    fn read_listing(&self, root: &OpenedRoot, name: &[u8]) -> Result<Listing, OpenError> {
+    /// Reads a directory and makes its listing, when it is its turn; `None` if nobody wants it any more.
+    async fn make_listing(
+        self: Arc<Self>,
+        root: Arc<OpenedRoot>,
+        key: Key,
+        name: Box<[u8]>,
+        demand: Demand<ListingResult>,
+    ) -> Option<ListingResult> {
+        let turn = demand.turn(&self.listings).await?;
+        let making = Blocking::spawn(move || {
+            // Kept until this ends, whoever still waits for it.
+            let _turn = turn;
+            let listing = self.read_listing(&root, &name, &demand);
+            let make = |listing: Listing| {
+                let is_cut_off = listing.is_cut_off;
+                MadeListing { page: listing::render(&key.path, listing, key.sort, key.format), is_cut_off }
+            };
+            listing.map(|listing| listing.map(make)).transpose()
+        });
+        match making.await {
+            Ok(made) => made.map(|made| made.map_err(Refusal::from)),
+            Err(_) => Some(Err(Refusal::Failed)),
+        }
+    }
+
+    /// Reads a directory as its visitors may see it: what wouldn't be served isn't in it. `None` if nobody wants it any
+    /// more.
+    fn read_listing(
+        &self,
+        root: &OpenedRoot,
+        name: &[u8],
+        demand: &Demand<ListingResult>,
+    ) -> Result<Option<Listing>, OpenError> {
         let mut listing = Listing::default();
         for entry in Dir::new(root.root.open_directory(name)?)? {
+            if !demand.exists() {
+                return Ok(None);
+            }
             let entry = entry?;
             let entry_name = entry.file_name().to_bytes();
             if matches!(entry_name, b"." | b"..") || !self.files.hidden && entry_name.starts_with(b".") {
@@ -68,6 +131,6 @@ impl FileTree {
                 modified: u64::try_from(status.identity.modified_ns / 1_000_000_000).unwrap_or(0),
             });
         }
-        Ok(listing)
+        Ok(Some(listing))
     }
 }

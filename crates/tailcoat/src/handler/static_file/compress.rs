@@ -9,7 +9,7 @@ use wire::http::Coding;
 use super::FileTree;
 use super::content_type::content_type;
 use super::heads::Description;
-use crate::object_cache::{Content, Object, OpenFile, Representation};
+use crate::object_cache::{Blocking, Content, Object, OpenFile, Representation};
 
 /// Levels at which a text of some tens of KiB takes about a millisecond.
 const BROTLI_QUALITY: i32 = 5;
@@ -26,12 +26,19 @@ impl FileTree {
     /// the longer content over most networks; and what a client gets doesn't depend on who came before. Only when as
     /// many compressions are under way as there are cores, so that it would have to queue, it gets what is there.
     pub(super) async fn make_coding(self: &Arc<Self>, object: &Arc<Object>, coding: Coding) {
+        let (tree, object) = (Arc::clone(self), Arc::clone(object));
+        // A task of its own: should this client go, what was made for it is there for the next, and isn't begun again.
+        let making = tokio::spawn(async move { tree.fill_coding(&object, coding).await });
+        // An error is a panic; then there is no coding, either.
+        let _ = making.await;
+    }
+
+    async fn fill_coding(self: &Arc<Self>, object: &Arc<Object>, coding: Coding) {
         let Some(cell) = object.codings().and_then(|codings| codings.cell(coding)) else { return };
         let made = cell.get_or_try_init(async || {
             let Ok(_permit) = self.compressions.try_acquire() else { return Err(NotNow) };
             let (tree, object) = (Arc::clone(self), Arc::clone(object));
-            let making = tokio::task::spawn_blocking(move || tree.compress(&object, coding));
-            making.await.unwrap_or(Err(NotNow))
+            Blocking::spawn(move || tree.compress(&object, coding)).await.unwrap_or(Err(NotNow))
         });
         if let Ok(Some(_)) = made.await {
             self.store.recount(object);

@@ -9,6 +9,7 @@ mod browse;
 mod compress;
 mod content_type;
 mod heads;
+mod in_progress;
 mod load;
 mod respond;
 mod roots;
@@ -130,7 +131,7 @@ impl Inner {
 
     /// Answers with whatever it takes.
     async fn answer(self: Rc<Self>, request: OwnedRequest, has_next: bool) -> Outcome {
-        let routed = Routed { now: Now::read(), ..request.routed(has_next) };
+        let routed = Routed { now: Now::read_after(request.received()), ..request.routed(has_next) };
         let Some(mut path) = self.path_in_tree(routed.path) else { return refuse(&routed, Refusal::NotFound) };
         let root = match self.open_root(routed.host, routed.now).await {
             Ok(root) => root,
@@ -143,7 +144,7 @@ impl Inner {
                 Lookup::Due(_) | Lookup::Miss if is_refused_name(path, self.tree.files.hidden) => {
                     Err(Refusal::NotFound)
                 }
-                Lookup::Due(_) | Lookup::Miss => self.tree.obtain(&root, path).await,
+                Lookup::Due(_) | Lookup::Miss => self.tree.obtain(&root, path, routed.now).await,
             };
             if may_retry && matches!(result, Err(Refusal::Unavailable)) {
                 // The store has let go of its open files; so does this worker, and that may be enough.

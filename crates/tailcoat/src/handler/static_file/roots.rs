@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hashbrown::HashMap;
 
 use crate::config::{RootPattern, RootPiece};
-use crate::object_cache::{Access, ObjectStore, OpenError, Root, RootId};
+use crate::object_cache::{Access, Blocking, ObjectStore, OpenError, Root, RootId};
 
 /// Roots that are kept open for hosts at a time; with more hosts, those not asked for lately are opened anew.
 const ROOTS_MAX: usize = 4096;
@@ -162,7 +162,7 @@ impl WorkerRoot {
         recheck_after_ms: u64,
     ) -> Result<Arc<OpenedRoot>, OpenError> {
         let (path, shared, store) = (self.path.clone(), Arc::clone(shared), Arc::clone(store));
-        let opening = tokio::task::spawn_blocking(move || shared.open(&path, &store, Access::Blocking));
+        let opening = Blocking::spawn(move || shared.open(&path, &store, Access::Blocking));
         let result = opening.await.unwrap_or(Err(OpenError::Exhausted));
         self.note(result, now_ms, recheck_after_ms)
     }

@@ -1,15 +1,16 @@
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hashbrown::HashMap;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
+use super::browse::ListingsInProgress;
 use super::content_type::content_type;
+use super::in_progress::{Demand, InProgress};
 use super::load::{Found, LoadError, Refusal};
 use super::roots::{OpenedRoot, SharedRoots};
 use crate::config::Files;
 use crate::handler::Now;
-use crate::object_cache::{Access, ObjectStore, RETRY_AFTER_MS, RootId};
+use crate::object_cache::{Access, Blocking, ObjectStore, RETRY_AFTER_MS, RootId};
 
 /// How long a file that is being written all the time is waited for before the client is told to come back later.
 const SETTLE_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -31,16 +32,13 @@ pub struct FileTree {
     pub(super) compressions: Semaphore,
     /// Listings that may be read at a time: fewer than there are threads for blocking work, so that many requests for a
     /// large directory leave some to those who wait for a file.
-    pub(super) listings: Semaphore,
-    /// Loads under way, so that many requests for one path at the same time cause one.
-    loads: Mutex<Loads>,
+    pub(super) listings: Arc<Semaphore>,
+    pub(super) listings_in_progress: Arc<ListingsInProgress>,
+    loads: Arc<LoadsInProgress>,
 }
 
-/// By root and path.
-type Loads = HashMap<(RootId, Box<[u8]>), LoadReceiver>;
-
-/// Gets the result of a load when there is one.
-type LoadReceiver = watch::Receiver<Option<LoadResult>>;
+/// Loads in progress, by root and path: many requests for one path at the same time cause one.
+type LoadsInProgress = InProgress<(RootId, Box<[u8]>), LoadResult>;
 
 impl FileTree {
     /// A tree with this configuration. `server_field` and `ranges_max` are those of the whole server.
@@ -53,8 +51,9 @@ impl FileTree {
             store,
             roots: Arc::default(),
             compressions: Semaphore::new(cores),
-            listings: Semaphore::new(cores),
-            loads: Mutex::default(),
+            listings: Arc::new(Semaphore::new(cores)),
+            listings_in_progress: Arc::default(),
+            loads: Arc::default(),
         })
     }
 
@@ -64,67 +63,48 @@ impl FileTree {
     }
 
     /// Finds what there is for a path, waiting for disks and for others that are on the way to find the same.
-    pub(super) async fn obtain(self: &Arc<Self>, root: &Arc<OpenedRoot>, path: &[u8]) -> LoadResult {
-        let mut result = self.join_load(root, path);
-        match result.wait_for(Option::is_some).await {
-            Ok(result) => result.clone().unwrap_or(Err(Refusal::Failed)),
-            // The worker that did it is gone.
-            Err(_) => Err(Refusal::Unavailable),
-        }
+    pub(super) async fn obtain(self: &Arc<Self>, root: &Arc<OpenedRoot>, path: &[u8], now: Now) -> LoadResult {
+        let (tree, work_root, work_path) = (Arc::clone(self), Arc::clone(root), Box::<[u8]>::from(path));
+        let work = move |demand| {
+            let (tree, root, path) = (Arc::clone(&tree), Arc::clone(&work_root), work_path.clone());
+            async move { tree.load_settled(&root, &path, now, Arc::new(demand)).await }
+        };
+        self.loads.join((root.id, Box::from(path)), work).await.unwrap_or(Err(Refusal::Unavailable))
     }
 
-    /// The result of the load of this path, which is begun if it isn't under way.
-    fn join_load(self: &Arc<Self>, root: &Arc<OpenedRoot>, path: &[u8]) -> LoadReceiver {
-        let key = (root.id, Box::from(path));
-        let mut loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(receiver) = loads.get(&key) {
-            return receiver.clone();
-        }
-        let (sender, receiver) = watch::channel(None);
-        loads.insert(key, receiver.clone());
-        let (tree, root, path) = (Arc::clone(self), Arc::clone(root), Box::from(path));
-        // A task of its own: it goes on when the client that caused it goes away, for others wait for it as well.
-        tokio::spawn(async move {
-            let under_way = UnderWay { tree, id: root.id, path };
-            let result = under_way.tree.load_settled(&root, &under_way.path).await;
-            drop(under_way);
-            sender.send_replace(Some(result));
-        });
-        receiver
-    }
-
-    /// Loads a path on the blocking pool, again and again while its file is being written.
-    async fn load_settled(self: &Arc<Self>, root: &Arc<OpenedRoot>, path: &[u8]) -> LoadResult {
+    /// Loads a path on the blocking pool, again and again while its file is being written; `None` if nobody wants it any
+    /// more.
+    async fn load_settled(
+        self: &Arc<Self>,
+        root: &Arc<OpenedRoot>,
+        path: &[u8],
+        now: Now,
+        demand: Arc<Demand<LoadResult>>,
+    ) -> Option<LoadResult> {
         let give_up_at = Instant::now() + SETTLE_WAIT_MAX;
         let mut earlier = None;
         loop {
             let (tree, root, path) = (Arc::clone(self), Arc::clone(root), Box::<[u8]>::from(path));
-            let load = move || tree.load_or_check(&root, &path, Now::read(), Access::Blocking, earlier.as_ref());
-            match tokio::task::spawn_blocking(load).await {
-                Ok(Ok(found)) => return Ok(found),
-                Ok(Err(LoadError::Refused(refusal))) => return Err(refusal),
-                Ok(Err(LoadError::Directory)) => return Ok(Found::Directory),
-                Ok(Err(LoadError::Unsettled(snapshot))) if Instant::now() < give_up_at => {
+            let demand = Arc::clone(&demand);
+            let load = move || {
+                let load =
+                    || tree.load_or_check(&root, &path, Now::read_after(now), Access::Blocking, earlier.as_ref());
+                demand.exists().then(load)
+            };
+            match Blocking::spawn(load).await {
+                Ok(None) => return None,
+                Ok(Some(Ok(found))) => return Some(Ok(found)),
+                Ok(Some(Err(LoadError::Refused(refusal)))) => return Some(Err(refusal)),
+                Ok(Some(Err(LoadError::Directory))) => return Some(Ok(Found::Directory)),
+                Ok(Some(Err(LoadError::Unsettled(snapshot)))) if Instant::now() < give_up_at => {
                     earlier = Some(snapshot);
                     tokio::time::sleep(Duration::from_millis(RETRY_AFTER_MS)).await;
                 }
-                Ok(Err(LoadError::WouldBlock | LoadError::Unsettled(_))) => return Err(Refusal::Unavailable),
-                Err(_) => return Err(Refusal::Failed),
+                Ok(Some(Err(LoadError::WouldBlock | LoadError::Unsettled(_)))) => {
+                    return Some(Err(Refusal::Unavailable));
+                }
+                Err(_) => return Some(Err(Refusal::Failed)),
             }
         }
-    }
-}
-
-/// Takes a load off the list when it ends, however it ends.
-struct UnderWay {
-    tree: Arc<FileTree>,
-    id: RootId,
-    path: Box<[u8]>,
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let mut loads = self.tree.loads.lock().unwrap_or_else(PoisonError::into_inner);
-        loads.remove(&(self.id, std::mem::take(&mut self.path)));
     }
 }

@@ -3,7 +3,7 @@ use std::cmp::Ordering;
 use super::Entry;
 
 /// In which order entries are listed; directories always come before files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SortOrder {
     /// By what.
     pub key: SortKey,
@@ -12,7 +12,7 @@ pub struct SortOrder {
 }
 
 /// By what entries are sorted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SortKey {
     /// Name, as people order names: without case, and numbers in them by their value.
     Name,

@@ -168,7 +168,7 @@ fn one_load_for_many_requests() {
     site.runtime.block_on(async {
         let load = || {
             let (tree, root) = (Arc::clone(tree), Arc::clone(&root));
-            tokio::spawn(async move { tree.obtain(&root, b"/file").await })
+            tokio::spawn(async move { tree.obtain(&root, b"/file", Now::read()).await })
         };
         let loads: Vec<_> = (0..50).map(|_| load()).collect();
         let mut found = Vec::new();

@@ -2,11 +2,15 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::sync::Arc;
 
-use wire::http::{KnownField, Method};
+use tokio::task::{LocalSet, spawn_local, yield_now};
+use wire::http::{KnownField, Method, Request, RequestHead};
 
 use super::Site;
 use crate::config::RootPiece;
+use crate::handler::{ClientLinkCell, Now, Response, Routed, Segment};
+use crate::log::Client;
 
 #[test]
 fn files_of_both_kinds() {
@@ -211,6 +215,56 @@ fn listing() {
     site.get("/c/").expect(200, "index");
     site.get("/missing/").expect(404, "");
     assert_eq!(site.get("/a").field("Location"), Some("/a/"));
+}
+
+#[test]
+fn a_listing_is_made_once_for_all_who_wait_and_for_nobody_else() {
+    let site = Site::new(|files, _| files.browse = true);
+    site.write("a/file", "");
+    let inner = &site.handler.inner;
+    let root = site.runtime.block_on(inner.open_root(b"", Now::read())).unwrap();
+    let list = |path: &'static str| {
+        let (tree, root) = (Arc::clone(&inner.tree), Arc::clone(&root));
+        spawn_local(async move {
+            let (head, request_bytes) = (RequestHead::default(), []);
+            let request = Request { head: &head, bytes: &request_bytes };
+            let path = path.as_bytes();
+            let (client, link, now) = (Client::Unix, &ClientLinkCell::default(), Now::read());
+            let routed = Routed { request, path, query: None, host: b"", client, link, has_next: false, now };
+            tree.list(&root, path, &routed).await
+        })
+    };
+    let content = |response: Response| {
+        let Response::Built(built) = response else { panic!("no object is cached here") };
+        match &built.body.segments[..] {
+            [Segment::Bytes(bytes)] => bytes.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    site.runtime.block_on(LocalSet::new().run_until(async {
+        let turns = inner.tree.listings.acquire_many(inner.tree.listings.available_permits() as u32).await.unwrap();
+        let waiting: Vec<_> = (0..5).map(|_| list("/a/")).collect();
+        let gone = list("/");
+        let settle = || async {
+            for _ in 0..20 {
+                yield_now().await
+            }
+        };
+        settle().await;
+        assert_eq!(inner.tree.listings_in_progress.count(), 2);
+        gone.abort();
+        waiting[0].abort();
+        settle().await;
+        assert_eq!(inner.tree.listings_in_progress.count(), 1);
+        drop(turns);
+        let mut pages = Vec::new();
+        for one in waiting.into_iter().skip(1) {
+            pages.push(content(one.await.unwrap().unwrap()));
+        }
+        assert!(pages.iter().all(|page| page.as_ptr() == pages[0].as_ptr()), "all have the same");
+        settle().await;
+        assert_eq!(inner.tree.listings_in_progress.count(), 0);
+    }));
 }
 
 #[test]

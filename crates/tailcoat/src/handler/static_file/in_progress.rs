@@ -1,0 +1,213 @@
+//! Work that several requests may want the result of: done once for all, and no longer than one of them waits.
+
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashMap;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+/// What is being worked on, by key.
+#[derive(Debug)]
+pub(super) struct InProgress<K, V> {
+    by_key: Mutex<HashMap<K, Results<V>>>,
+}
+
+/// Where a result goes. Those who wait for it are its receivers.
+type Results<V> = watch::Sender<Option<V>>;
+
+impl<K, V> Default for InProgress<K, V> {
+    fn default() -> Self {
+        Self { by_key: Mutex::default() }
+    }
+}
+
+impl<K, V> InProgress<K, V>
+where
+    K: Clone + Eq + Hash + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    /// The result of the work with this key, which is begun if it is not in progress; `None` if it ended without, since
+    /// the worker that did it is gone.
+    ///
+    /// `work` is to give `None` only when it stopped because nobody waited any more. If somebody has come since, it is
+    /// begun again.
+    pub(super) async fn join<W, F>(self: &Arc<Self>, key: K, work: W) -> Option<V>
+    where
+        W: Fn(Demand<V>) -> F + Send + 'static,
+        F: Future<Output = Option<V>> + Send + 'static,
+    {
+        let mut result = self.subscribe(key, work);
+        result.wait_for(Option::is_some).await.ok()?.clone()
+    }
+
+    fn subscribe<W, F>(self: &Arc<Self>, key: K, work: W) -> watch::Receiver<Option<V>>
+    where
+        W: Fn(Demand<V>) -> F + Send + 'static,
+        F: Future<Output = Option<V>> + Send + 'static,
+    {
+        let mut by_key = self.lock();
+        if let Some(results) = by_key.get(&key) {
+            return results.subscribe();
+        }
+        let (results, receiver) = watch::channel(None);
+        by_key.insert(key.clone(), results.clone());
+        let entry = Entry { list: Arc::clone(self), key, is_listed: true };
+        // A task of its own, for the request that began it may be the first to go.
+        tokio::spawn(entry.drive(results, work));
+        receiver
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, Results<V>>> {
+        // Nothing in here is left half done by a panic.
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Work on the list. It is taken off when it ends, however it ends.
+struct Entry<K: Eq + Hash, V> {
+    list: Arc<InProgress<K, V>>,
+    key: K,
+    is_listed: bool,
+}
+
+impl<K, V> Entry<K, V>
+where
+    K: Clone + Eq + Hash + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    async fn drive<W, F>(mut self, results: Results<V>, work: W)
+    where
+        W: Fn(Demand<V>) -> F + Send + 'static,
+        F: Future<Output = Option<V>> + Send + 'static,
+    {
+        loop {
+            let result = work(Demand { results: results.clone() }).await;
+            let mut by_key = self.list.lock();
+            // Nobody joins while the list is locked.
+            if result.is_none() && results.receiver_count() > 0 {
+                continue;
+            }
+            by_key.remove(&self.key);
+            self.is_listed = false;
+            drop(by_key);
+            results.send_replace(result);
+            return;
+        }
+    }
+}
+
+impl<K: Eq + Hash, V> Drop for Entry<K, V> {
+    fn drop(&mut self) {
+        if self.is_listed {
+            self.list.by_key.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        }
+    }
+}
+
+/// Tells work whether somebody waits for its result.
+#[derive(Debug)]
+pub(super) struct Demand<V> {
+    results: Results<V>,
+}
+
+impl<V> Demand<V> {
+    /// Whether somebody waits.
+    pub(super) fn exists(&self) -> bool {
+        !self.results.is_closed()
+    }
+
+    /// Waits for a turn; `None` when nobody waits any more.
+    pub(super) async fn turn(&self, turns: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+        tokio::select! {
+            turn = Arc::clone(turns).acquire_owned() => turn.ok(),
+            () = self.results.closed() => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    type List = Arc<InProgress<u8, usize>>;
+
+    /// Work that waits for a turn and counts how often it was begun and ended.
+    fn count_turns(
+        list: &List,
+        turns: &Arc<Semaphore>,
+        counts: &Arc<[AtomicUsize; 2]>,
+    ) -> tokio::task::JoinHandle<Option<usize>> {
+        let (list, turns, counts) = (Arc::clone(list), Arc::clone(turns), Arc::clone(counts));
+        let work = move |demand: Demand<usize>| {
+            let (turns, counts) = (Arc::clone(&turns), Arc::clone(&counts));
+            async move {
+                counts[0].fetch_add(1, Ordering::Relaxed);
+                let _turn = demand.turn(&turns).await?;
+                Some(counts[1].fetch_add(1, Ordering::Relaxed))
+            }
+        };
+        tokio::spawn(async move { list.join(1, work).await })
+    }
+
+    async fn let_others_run() {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn work_is_shared_and_ends_with_the_last_who_waits() {
+        let (list, turns, counts) = (List::default(), Arc::new(Semaphore::new(0)), Arc::default());
+        let begin = || count_turns(&list, &turns, &counts);
+        let check = |expect: [usize; 3]| {
+            let counted = counts.each_ref().map(|count: &AtomicUsize| count.load(Ordering::Relaxed));
+            assert_eq!([counted[0], counted[1], list.count()], expect, "begun, ended, in progress");
+        };
+        let waiting = [begin(), begin(), begin()];
+        let_others_run().await;
+        check([1, 0, 1]);
+        waiting[0].abort();
+        waiting[1].abort();
+        let_others_run().await;
+        check([1, 0, 1]);
+        waiting[2].abort();
+        let_others_run().await;
+        check([1, 0, 0]);
+
+        let waiting = [begin(), begin()];
+        let_others_run().await;
+        turns.add_permits(1);
+        for waiting in waiting {
+            assert_eq!(waiting.await.unwrap(), Some(0));
+        }
+        check([2, 1, 0]);
+    }
+
+    #[tokio::test]
+    async fn who_comes_while_work_stops_gets_it_begun_again() {
+        let list = List::default();
+        let attempts = Arc::new(AtomicUsize::new(0));
+        let work_attempts = Arc::clone(&attempts);
+        let work = move |_| {
+            let attempt = work_attempts.fetch_add(1, Ordering::Relaxed);
+            // As if the first had seen a moment without anybody.
+            std::future::ready((attempt > 0).then_some(attempt))
+        };
+        assert_eq!(list.join(1, work).await, Some(1));
+        assert_eq!(list.count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_end_without_a_result() {
+        let list = List::default();
+        let result = list.join(1, |_| async { panic!("a fault of ours") }).await;
+        assert_eq!((result, list.count()), (None, 0));
+    }
+}
