@@ -206,6 +206,84 @@ fn wrong_values_are_explained() {
 }
 
 #[test]
+fn an_upstream_is_a_few_lines() {
+    let config = parse(
+        r#"
+        upstream "app" {
+            server "http://127.0.0.1:8001" weight=2
+            server "http://App.Internal/"
+            server "http://[::1]:8003" backup=on
+            server "unix:run/app.sock"
+            balance hash by="cookie:session"
+            health-check "/healthz?deep" status-max=204 host="app.example"
+        }
+        upstream "other" { server "http://localhost:3000" }
+        site { respond "*" 200 }
+        "#,
+    );
+    let [app, other] = config.upstreams.as_slice() else { panic!("two upstreams") };
+    let servers: Vec<_> = app.servers.iter().map(|one| (one.address.to_string(), one.weight, one.backup)).collect();
+    let server = |address: &str, weight, backup| (address.to_owned(), weight, backup);
+    assert_eq!(
+        servers,
+        [
+            server("http://127.0.0.1:8001", 2, false),
+            server("http://app.internal:80", 1, false),
+            server("http://[::1]:8003", 1, true),
+            server("unix:/base/run/app.sock", 1, false),
+        ]
+    );
+    assert_eq!(app.balance, Balance::Hash(HashKey::Cookie("session".into())));
+    let check = app.health_check.as_ref().unwrap();
+    assert_eq!((check.path.as_str(), check.host.as_deref()), ("/healthz?deep", Some("app.example")));
+    assert_eq!((check.status_min, check.status_max, check.rise, check.fall), (200, 204, 2, 3));
+    // A URL in the place of a name is the same but for what it is called.
+    let implicit = Upstream::of_server(ServerAddress::Tcp("localhost".into(), 3000));
+    assert_eq!(Upstream { name: "http://localhost:3000".into(), ..other.clone() }, implicit);
+}
+
+#[test]
+fn wrong_upstreams_are_explained() {
+    let check = |node: &str, expect: &str| {
+        let found = messages(&in_place(Place::Upstream, node));
+        let found: Vec<_> = found.iter().filter_map(|message| message.split_once(": ")).map(|(_, text)| text).collect();
+        assert_eq!(found, [expect], "{node}");
+    };
+    check("server \"127.0.0.1:80\"", "`127.0.0.1:80` is not a server's URL");
+    check("server \"https://a\"", "servers are spoken to without TLS");
+    check("server \"http://a/b\"", "`http://a/b` is more than a server");
+    check("server \"http://user@a\"", "`http://user@a` is more than a server");
+    check("server \"http://a:0\"", "`0` is not a port, which is from 1 to 65535");
+    check("server \"http://a:http\"", "`http` is not a port, which is from 1 to 65535");
+    check("server \"http://::1\"", "`:` lacks brackets");
+    check("server \"http://2001:db8::1:80\"", "`2001:db8::1` lacks brackets");
+    check("server \"http://a b\"", "`a b` is not a host name");
+    check("server \"http://*.a\"", "`*.a` stands for many servers");
+    check("server \"http://\"", "`` is not a host name");
+    check("server \"unix:\"", "a path or name is missing");
+    check("server \"http://a\" weight=0", "0 is out of range");
+    check("balance fair", "`fair` is not known here");
+    check("balance hash by=\"path\"", "`path` can't choose a server");
+    check("balance hash by=\"cookie:a b\"", "`cookie:a b` can't choose a server");
+    check("health-check \"healthz\"", "`healthz` is not the target of a request");
+    check("health-check \"/a b\"", "`/a b` is not the target of a request");
+    check("health-check \"/\" status-min=300 status-max=299", "`status-min` is above `status-max`");
+    check("eject-time \"10m\"", "`eject-time` is above `eject-time-max`");
+    check("tries-max 9", "9 is out of range");
+    check("proxy-protocol v3", "`v3` is not known here");
+    let whole = |text: &str, expect: &[&str]| {
+        assert_eq!(messages(&format!("{text}\nsite {{ respond \"*\" 200 }}")), expect, "{text}");
+    };
+    whole("upstream \"a\" { }", &["1: this upstream has no server"]);
+    whole("upstream \"\" { server \"http://a\" }", &["1: this upstream has no name"]);
+    whole("upstream \"a\" { server \"http://a\" backup=on }", &["1: all servers of this upstream are backups"]);
+    let twice = "upstream \"a\" { server \"http://a\" }\n";
+    whole(&twice.repeat(2), &["2: two upstreams have the name `a`"]);
+    let many = format!("upstream \"a\" {{ {} }}", "server \"http://a\";".repeat(Upstream::SERVERS_MAX + 1));
+    whole(&many, &["1: this upstream has too many servers"]);
+}
+
+#[test]
 fn conflicts_between_sites_are_found() {
     let check = |text: &str, expect: &[&str]| assert_eq!(messages(text), expect, "{text}");
     let site = |names: &str, inside: &str| format!("site {names} {{ respond \"*\" 200; {inside} }}\n");

@@ -1,6 +1,6 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::connect::{connect, proxy_preamble};
 use super::health::{FULL_SHARE, Standing};
 use super::lease::{Lease, Slot};
 use super::pool::{Connection, Pool, PoolLimits};
-use super::queue::Waiting;
+use super::queue::QueuePlace;
 use super::shared::SharedUpstream;
 use super::tried::Tried;
 use super::{AcquireError, monotonic_ms};
@@ -58,7 +58,7 @@ enum Refused {
     /// All have as many connections in use as they may.
     Busy,
     /// None is left.
-    None,
+    NoServer,
 }
 
 impl Upstream {
@@ -83,7 +83,7 @@ impl Upstream {
     /// Gets a connection to a server that may take a request. If one was kept, it is there at once, without a system call
     /// or an allocation. Otherwise the next server is tried when one can't be connected to, up to `tries-max`.
     pub fn acquire(self: &Rc<Self>, wanted: Wanted, now_ms: u64) -> Acquire {
-        let slot = match self.choose(&wanted, now_ms) {
+        let slot = match self.choose_in_turn(&wanted, now_ms) {
             Ok(slot) => slot,
             Err(refused) => return Acquire::Waiting(Box::pin(self.acquire_slowly(Err(refused), wanted, now_ms))),
         };
@@ -111,8 +111,8 @@ impl Upstream {
             loop {
                 let mut slot = match chosen {
                     Ok(slot) => slot,
-                    Err(Refused::Busy) => upstream.wait_for_slot(wanted.tried).await?,
-                    Err(Refused::None) => return Err(error),
+                    Err(Refused::Busy) => upstream.wait_for_slot(&wanted, now_ms).await?,
+                    Err(Refused::NoServer) => return Err(error),
                 };
                 match upstream.open(&slot, &wanted, now_ms()).await {
                     Ok((connection, is_reused)) => return Ok(Lease::new(connection, slot, is_reused)),
@@ -126,16 +126,30 @@ impl Upstream {
                 if wanted.tried.count() >= upstream.shared.config.tries_max {
                     return Err(error);
                 }
-                chosen = upstream.choose(&wanted, now_ms());
+                chosen = upstream.choose_in_turn(&wanted, now_ms());
             }
         }
     }
 
-    async fn wait_for_slot(self: &Rc<Self>, tried: Tried) -> Result<Slot, AcquireError> {
-        let waiting = Waiting::join(&self.shared, tried).ok_or(AcquireError::QueueFull)?;
-        let server = timeout(self.shared.config.queue_timeout, waiting).await;
-        let server = server.map_err(|_| AcquireError::QueueTimeout)?;
-        Ok(Slot { upstream: Rc::clone(self), server, is_trial: false })
+    async fn wait_for_slot(self: &Rc<Self>, wanted: &Wanted, now_ms: impl Fn() -> u64) -> Result<Slot, AcquireError> {
+        let place = QueuePlace::join(&self.shared).ok_or(AcquireError::QueueFull)?;
+        let slot = poll_fn(|task| {
+            if !place.is_called(task.waker()) {
+                return Poll::Pending;
+            }
+            match self.choose(wanted, now_ms()) {
+                Ok(slot) => Poll::Ready(Ok(slot)),
+                Err(Refused::NoServer) => Poll::Ready(Err(AcquireError::NoServer)),
+                Err(Refused::Busy) => {
+                    // What is free may be where this request has failed.
+                    if wanted.tried.count() > 0 {
+                        place.call_next();
+                    }
+                    Poll::Pending
+                }
+            }
+        });
+        timeout(self.shared.config.queue_timeout, slot).await.unwrap_or(Err(AcquireError::QueueTimeout))
     }
 
     /// A connection for a slot: a kept one, which there may be after waiting, or a new one.
@@ -170,6 +184,14 @@ impl Upstream {
         self.pools.borrow_mut()[usize::from(server)].clear();
     }
 
+    /// As [`choose`](Self::choose), but not before others that wait.
+    fn choose_in_turn(self: &Rc<Self>, wanted: &Wanted, now_ms: u64) -> Result<Slot, Refused> {
+        if !self.shared.queue.is_empty() {
+            return Err(Refused::Busy);
+        }
+        self.choose(wanted, now_ms)
+    }
+
     /// Chooses a server and takes a slot there: from those that are fit, else from the backups that are, else, as a last
     /// resort, from all that have not failed this very request.
     fn choose(self: &Rc<Self>, wanted: &Wanted, now_ms: u64) -> Result<Slot, Refused> {
@@ -180,7 +202,7 @@ impl Upstream {
                 if of.is_backup != is_backup { Standing::Out } else { of.standing(now_ms) }
             };
             match self.choose_from(wanted, now_ms, fit) {
-                Err(Refused::None) => {}
+                Err(Refused::NoServer) => {}
                 Err(Refused::Busy) => busy = true,
                 chosen => return chosen,
             }
@@ -190,7 +212,7 @@ impl Upstream {
             }
         }
         if !self.shared.config.last_resort {
-            return Err(Refused::None);
+            return Err(Refused::NoServer);
         }
         self.choose_from(wanted, now_ms, |_| Standing::Fit(FULL_SHARE))
     }
@@ -236,7 +258,7 @@ impl Upstream {
         }
         loop {
             let Some(server) = self.balancer.borrow_mut().choose(&candidates, wanted.key) else {
-                return Err(if is_busy { Refused::Busy } else { Refused::None });
+                return Err(if is_busy { Refused::Busy } else { Refused::NoServer });
             };
             if self.shared.take_slot(server) {
                 return Ok(slot(server, false));

@@ -116,3 +116,73 @@ impl Addresses {
 fn literal(host: &str) -> Option<IpAddr> {
     host.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sockets(last: &[u8]) -> Vec<SocketAddr> {
+        last.iter().map(|last| SocketAddr::from(([10, 0, 0, *last], 80))).collect()
+    }
+
+    /// The last bytes of the addresses, in the order in which they would be tried.
+    fn next(addresses: &Addresses, now: Instant) -> Option<Vec<u8>> {
+        let last = |socket: &SocketAddr| socket.to_string().split(['.', ':']).nth(3).unwrap().parse().unwrap();
+        Some(addresses.next(now)?.iter().map(last).collect())
+    }
+
+    #[test]
+    fn an_address_needs_no_lookup() {
+        for (host, expect) in [("10.0.0.1", Some("10.0.0.1:80")), ("[::1]", Some("[::1]:80")), ("localhost", None)] {
+            let found = Addresses::of_host(host, 80).next(Instant::now());
+            assert_eq!(found.map(|found| found[0].to_string()).as_deref(), expect);
+            assert_eq!(Addresses::is_literal(host), expect.is_some());
+        }
+    }
+
+    #[test]
+    fn connections_are_shared_out() {
+        let (addresses, now) = (Addresses::of_host("name", 80), Instant::now());
+        assert_eq!(next(&addresses, now), None);
+        assert!(addresses.update(&sockets(&[1, 2, 3, 2])));
+        for expect in [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]] {
+            assert_eq!(next(&addresses, now).unwrap(), expect);
+        }
+    }
+
+    #[test]
+    fn what_was_known_is_kept_when_nothing_is_found() {
+        let (addresses, now) = (Addresses::of_host("name", 80), Instant::now());
+        assert!(!addresses.update(&[]));
+        assert_eq!(next(&addresses, now), Some(vec![]), "looked up, and not found");
+        assert!(addresses.update(&sockets(&[1])));
+        assert!(addresses.update(&[]));
+        assert_eq!(next(&addresses, now), Some(vec![1]));
+        assert!(addresses.update(&sockets(&[2])));
+        assert_eq!(next(&addresses, now), Some(vec![2]));
+    }
+
+    #[test]
+    fn an_address_that_fails_comes_last_for_a_while() {
+        let (addresses, now) = (Addresses::of_host("name", 80), Instant::now());
+        addresses.update(&sockets(&[1, 2]));
+        addresses.note(sockets(&[1])[0], false, now);
+        for _ in 0..3 {
+            assert_eq!(next(&addresses, now), Some(vec![2, 1]));
+        }
+        addresses.update(&sockets(&[2, 1]));
+        assert_eq!(next(&addresses, now), Some(vec![2, 1]), "a lookup does not make it better");
+        let tried_again = (0..2).any(|_| next(&addresses, now + AVOIDED_TIME) == Some(vec![1, 2]));
+        assert!(tried_again);
+        addresses.note(sockets(&[2])[0], false, now);
+        addresses.note(sockets(&[1])[0], true, now);
+        assert_eq!(next(&addresses, now), Some(vec![1, 2]));
+    }
+
+    #[test]
+    fn a_name_has_only_so_many_addresses() {
+        let addresses = Addresses::of_host("name", 80);
+        addresses.update(&sockets(&(0..=255).collect::<Vec<_>>()));
+        assert_eq!(addresses.next(Instant::now()).unwrap().len(), ADDRESSES_MAX);
+    }
+}

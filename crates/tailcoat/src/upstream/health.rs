@@ -207,3 +207,152 @@ impl Health {
         FIRST_SHARE + grown as u32
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three failures within 10 s eject for 5 s, at most 60 s; slow start of 10 s; checks rise 2, fall 3.
+    fn health(change: impl FnOnce(&mut HealthLimits)) -> Health {
+        let mut limits = HealthLimits {
+            fail_max: 3,
+            fail_window_ms: 10_000,
+            eject_time_ms: 5_000,
+            eject_time_max_ms: 60_000,
+            slow_start_ms: 0,
+            rise: 2,
+            fall: 3,
+        };
+        change(&mut limits);
+        Health::new(limits)
+    }
+
+    const FIT: Standing = Standing::Fit(FULL_SHARE);
+
+    /// Fails until it is ejected.
+    fn fail(health: &mut Health, now_ms: u64) -> Option<Change> {
+        (0..3).map(|_| health.on_failure(false, now_ms)).last().flatten()
+    }
+
+    #[test]
+    fn failures_in_a_row_and_in_the_window_eject() {
+        // Each at a time: `true` is a success.
+        let check = |requests: &[(u64, bool)], expect: Standing| {
+            let mut health = health(|_| {});
+            for (now_ms, is_success) in requests {
+                match is_success {
+                    true => health.on_success(*now_ms),
+                    false => health.on_failure(false, *now_ms),
+                };
+            }
+            let now_ms = requests.last().map_or(0, |last| last.0);
+            assert_eq!(health.standing(now_ms), expect, "{requests:?}");
+            assert_eq!(health.is_settled(now_ms), expect == FIT && requests.last().is_none_or(|last| last.1));
+        };
+        check(&[], FIT);
+        check(&[(0, false), (1, false)], FIT);
+        check(&[(0, false), (1, false), (2, true)], FIT);
+        check(&[(0, false), (1, false), (2, false)], Standing::Out);
+        check(&[(0, false), (1, false), (10_000, false)], Standing::Out);
+        check(&[(0, false), (1, false), (10_001, false)], FIT);
+        check(&[(0, false), (1, false), (2, true), (3, false)], FIT);
+        check(&[(0, false), (1, false), (10_001, false), (10_002, false), (10_003, false)], Standing::Out);
+        check(&[(0, false), (1, false), (2, false), (3, true)], FIT);
+    }
+
+    #[test]
+    fn without_a_greatest_number_failures_do_not_eject() {
+        let mut health = health(|limits| limits.fail_max = 0);
+        assert!((0..1_000).all(|now_ms| health.on_failure(false, now_ms).is_none()));
+        assert_eq!(health.standing(1_000), FIT);
+    }
+
+    #[test]
+    fn one_request_tries_a_server_out() {
+        let mut health = health(|_| {});
+        assert!(!health.begin_trial(0));
+        assert_eq!(fail(&mut health, 0), Some(Change::Ejected(5_000)));
+        assert_eq!((health.standing(4_999), health.begin_trial(4_999)), (Standing::Out, false));
+        assert_eq!(health.standing(5_000), Standing::Trial);
+        assert!(health.begin_trial(5_000));
+        // The others have to wait for how it ends.
+        assert_eq!((health.standing(6_000), health.begin_trial(6_000)), (Standing::Out, false));
+        // Requests that were sent before tell nothing new.
+        assert_eq!(health.on_failure(false, 6_000), None);
+        // It did not tell anything: another does.
+        health.abandon_trial();
+        assert!(health.begin_trial(6_001));
+        assert_eq!(health.on_success(6_002), Some(Change::Back));
+        assert_eq!(health.standing(6_002), FIT);
+        health.abandon_trial();
+        assert_eq!(health.standing(6_003), FIT);
+    }
+
+    #[test]
+    fn who_fails_again_is_out_for_longer() {
+        let mut health = health(|_| {});
+        let mut now_ms = 0;
+        assert_eq!(fail(&mut health, now_ms), Some(Change::Ejected(5_000)));
+        for expect_ms in [10_000, 20_000, 40_000, 60_000, 60_000] {
+            now_ms += 60_000;
+            assert!(health.begin_trial(now_ms));
+            assert_eq!(health.on_failure(true, now_ms), Some(Change::Ejected(expect_ms)));
+            assert_eq!(health.standing(now_ms + expect_ms - 1), Standing::Out);
+            assert_eq!(health.standing(now_ms + expect_ms), Standing::Trial);
+        }
+        // Back, and soon gone again: that it was out before still counts.
+        health.on_success(now_ms);
+        assert_eq!(fail(&mut health, now_ms + 60_000), Some(Change::Ejected(60_000)));
+        // Not after a long time of good service.
+        health.on_success(now_ms + 70_000);
+        assert_eq!(fail(&mut health, now_ms + 130_001), Some(Change::Ejected(5_000)));
+    }
+
+    #[test]
+    fn a_slow_start() {
+        let mut health = health(|limits| limits.slow_start_ms = 10_000);
+        assert_eq!(health.standing(0), FIT, "not at the beginning: all would be slow");
+        fail(&mut health, 0);
+        health.on_success(5_000);
+        for (now_ms, share) in
+            [(5_000, 100), (5_001, 100), (10_000, 550), (14_999, 999), (15_000, 1_000), (99_000, 1_000)]
+        {
+            assert_eq!(health.standing(now_ms), Standing::Fit(share), "{now_ms}");
+            assert_eq!(health.is_settled(now_ms), share == FULL_SHARE);
+        }
+    }
+
+    #[test]
+    fn checks_take_down_and_bring_back() {
+        // Checks, each with what it changes.
+        let check = |checks: &[(bool, Option<Change>)]| {
+            let mut health = health(|_| {});
+            for (index, (is_good, expect)) in checks.iter().enumerate() {
+                assert_eq!(health.on_check(*is_good, 0), *expect, "{index} of {checks:?}");
+            }
+            health.standing(0)
+        };
+        let down = (false, Some(Change::ChecksBad));
+        let up = (true, Some(Change::ChecksGood));
+        let (good, bad) = ((true, None), (false, None));
+        assert_eq!(check(&[good, good, good]), FIT);
+        assert_eq!(check(&[bad, bad]), FIT);
+        assert_eq!(check(&[bad, bad, good, bad, bad]), FIT);
+        assert_eq!(check(&[bad, bad, down, bad]), Standing::Out);
+        assert_eq!(check(&[bad, bad, down, good]), Standing::Out);
+        assert_eq!(check(&[bad, bad, down, good, bad, good]), Standing::Out);
+        assert_eq!(check(&[bad, bad, down, good, up]), FIT);
+        assert_eq!(check(&[bad, bad, down, good, up, bad, bad, down]), Standing::Out);
+    }
+
+    #[test]
+    fn checks_and_requests_are_both_heard() {
+        let mut health = health(|limits| limits.slow_start_ms = 10_000);
+        (0..3).for_each(|_| _ = health.on_check(false, 0));
+        health.on_success(0);
+        assert_eq!(health.standing(0), Standing::Out, "an answer does not outweigh checks");
+        fail(&mut health, 0);
+        (0..2).for_each(|_| _ = health.on_check(true, 1_000));
+        assert_eq!(health.standing(1_000), Standing::Fit(FIRST_SHARE), "good checks end an ejection");
+    }
+}

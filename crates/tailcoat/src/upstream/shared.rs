@@ -73,27 +73,10 @@ impl SharedUpstream {
         in_use.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
-    /// Gives a slot back: to a request that waits for it, if there is one.
+    /// Gives a slot back.
     pub(super) fn release(&self, server: u16) {
-        if !self.queue.is_empty() && self.queue.grant(server) {
-            return;
-        }
         self.server(server).in_use.fetch_sub(1, Ordering::SeqCst);
-        if !self.queue.is_empty() {
-            self.grant_free();
-        }
-    }
-
-    /// Gives free slots to requests that wait.
-    pub(super) fn grant_free(&self) {
-        for server in 0..self.servers.len() as u16 {
-            while !self.queue.is_empty() && self.take_slot(server) {
-                if !self.queue.grant(server) {
-                    self.server(server).in_use.fetch_sub(1, Ordering::SeqCst);
-                    break;
-                }
-            }
-        }
+        self.queue.call_first();
     }
 
     pub(super) fn server(&self, server: u16) -> &Server {
@@ -147,7 +130,7 @@ impl Server {
 
     /// Connections in use.
     pub(super) fn in_use(&self) -> u32 {
-        self.in_use.load(Ordering::Relaxed)
+        self.in_use.load(Ordering::SeqCst)
     }
 
     /// Whether it may be sent a request.

@@ -35,6 +35,9 @@ pub(in crate::config) fn parse_server_address(text: &str, directory: &Path) -> R
         },
         _ => (authority, 80),
     };
+    if host.contains(':') && !host.starts_with('[') {
+        return Err(Wrong::help(format!("`{host}` lacks brackets"), "write `\"http://[ADDRESS]:PORT\"`"));
+    }
     match parse_host(host)? {
         HostPattern::Exact(host) => Ok(ServerAddress::Tcp(host, port)),
         HostPattern::Suffix(_) => Err(Wrong::new(format!("`{host}` stands for many servers"))),

@@ -2,7 +2,9 @@
 //! given, or the runtime's clock goes forward by itself when nothing else is left to do.
 
 mod connecting;
+mod health;
 mod kept;
+mod names;
 mod queueing;
 
 use std::future::Future;
