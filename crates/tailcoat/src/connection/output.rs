@@ -109,7 +109,7 @@ impl Output {
         let (status, offset, length) = match form {
             Form::Whole => {
                 representation.head.write(manner.date, &mut self.bytes);
-                (Status::OK, 0, complete_length)
+                (representation.status, 0, complete_length)
             }
             Form::NotModified => {
                 representation.not_modified_head.write(manner.date, &mut self.bytes);

@@ -11,14 +11,16 @@ mod read;
 mod root;
 mod sieve;
 mod store;
+mod stored_response;
 mod watcher;
 mod worker_cache;
 
 pub use blocking::Blocking;
 pub use directory::{Directory, PRECOMPRESSED_EXTENSIONS};
-pub use object::{CachedObject, Coding, Codings, Object, ObjectParts, Origin, Representation, Source};
+pub use object::{CachedObject, Coding, Codings, FilesOrigin, Object, ObjectParts, Origin, Representation, Source};
 pub use open_file::{FileIdentity, FileStatus, OpenFile, file_time_now_ns};
 pub use read::{Content, RETRY_AFTER_MS, ReadError, ReadFile, Snapshot, read_file};
 pub use root::{Access, OpenError, Root, check_kernel};
 pub use store::{ObjectStore, RootId, StoreUsage};
+pub use stored_response::{StoredResponse, Variant};
 pub use worker_cache::{Lookup, WorkerCache};

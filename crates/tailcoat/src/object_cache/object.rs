@@ -5,31 +5,37 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::OnceCell;
 use wire::h1::PreparedHead;
 pub use wire::http::Coding;
+use wire::http::Status;
+use wire::http::conditional::Validators;
+
+use super::StoredResponse;
 
 use super::{Access, Content, Directory, FileIdentity, OpenError, Root, RootId};
 
-/// A file in the form in which it is sent; shared by all workers.
+/// A file, or an upstream's response, in the form in which it is sent; shared by all workers.
 #[derive(Debug)]
 pub struct Object {
     pub(super) key: Key,
     pub(super) state: State,
-    /// The file as it is.
+    /// As it is.
     identity: Representation,
     /// The other codings, if its type is worth one.
     codings: Option<Box<Codings>>,
-    /// When the file was last modified, in seconds since 1970.
-    pub last_modified_unix_seconds: u64,
+    /// When it was last modified, in seconds since 1970, if that is known.
+    pub last_modified_unix_seconds: Option<u64>,
     origin: Origin,
 }
 
 /// One coding of an object: heads and content.
 #[derive(Debug)]
 pub struct Representation {
+    /// The status of `head`.
+    pub status: Status,
     /// The coding.
     pub coding: Coding,
     /// Entity tag, with quotes and, if it is weak, `W/` (RFC 9110, section 8.8.3); empty for none.
     pub etag: Box<str>,
-    /// Head of a 200, encoded.
+    /// Head of the whole, encoded.
     pub head: PreparedHead,
     /// Head of a 304, encoded.
     pub not_modified_head: PreparedHead,
@@ -51,9 +57,18 @@ pub struct Codings {
     pub zstd: OnceCell<Option<Representation>>,
 }
 
-/// What an object was made of: what has to be still so for it to be served.
+/// What an object was made of.
 #[derive(Debug)]
-pub struct Origin {
+pub enum Origin {
+    /// Files.
+    Files(FilesOrigin),
+    /// What an upstream answered.
+    Upstream(Box<StoredResponse>),
+}
+
+/// The files that an object was made of: what has to be still so for it to be served.
+#[derive(Debug)]
+pub struct FilesOrigin {
     /// The files it was made of, the file itself first, and those that would have been used if they had been there.
     pub sources: Vec<Source>,
     /// The directory that all of them are in.
@@ -116,25 +131,49 @@ impl Key {
 
 impl Object {
     pub(super) fn new(key: Key, parts: ObjectParts) -> Self {
+        let (checked_at_ms, changes_seen, entry_changes_seen) = match &parts.origin {
+            Origin::Files(files) => (files.checked_at_ms, files.changes_seen, files.entry_changes_seen),
+            Origin::Upstream(_) => (0, 0, 0),
+        };
         let state = State {
             dead: AtomicBool::new(false),
             visited: AtomicBool::new(false),
-            checked_at_ms: AtomicU64::new(parts.origin.checked_at_ms),
-            changes_seen: AtomicU64::new(parts.origin.changes_seen),
-            entry_changes_seen: AtomicU64::new(parts.origin.entry_changes_seen),
+            checked_at_ms: AtomicU64::new(checked_at_ms),
+            changes_seen: AtomicU64::new(changes_seen),
+            entry_changes_seen: AtomicU64::new(entry_changes_seen),
         };
         let ObjectParts { identity, codings, last_modified_unix_seconds, origin } = parts;
         Self { key, state, identity, codings: codings.map(Box::new), last_modified_unix_seconds, origin }
     }
 
-    /// The path it is cached for.
+    /// The path, or other key, it is cached for.
     pub fn path(&self) -> &[u8] {
         &self.key.path
     }
 
-    /// The name, below the root, of the file it was made of.
+    /// The name, below the root, of the file it was made of; empty if it was not made of one.
     pub fn file_name(&self) -> &[u8] {
-        self.origin.sources.first().map_or(&[], |source| &source.name)
+        match &self.origin {
+            Origin::Files(files) => files.sources.first().map_or(&[], |source| &source.name),
+            Origin::Upstream(_) => &[],
+        }
+    }
+
+    /// What is known of the response that it was made of, if it was made of one.
+    pub fn response(&self) -> Option<&StoredResponse> {
+        match &self.origin {
+            Origin::Files(_) => None,
+            Origin::Upstream(response) => Some(response),
+        }
+    }
+
+    /// What tells a representation's version from others.
+    pub fn validators(&self, coding: Coding) -> Validators<'_> {
+        let etag = match &self.origin {
+            Origin::Files(_) => self.representation(coding).etag.as_bytes(),
+            Origin::Upstream(response) => response.fields.get("ETag").unwrap_or_default(),
+        };
+        Validators { etag: (!etag.is_empty()).then_some(etag), last_modified: self.last_modified_unix_seconds }
     }
 
     /// The representation without coding.
@@ -153,20 +192,20 @@ impl Object {
         cell.and_then(|cell| cell.get()?.as_ref()).unwrap_or(&self.identity)
     }
 
-    /// What it was made of.
-    pub fn origin(&self) -> &Origin {
-        &self.origin
-    }
-
     /// Whether it has to be checked before it is used.
     #[inline]
     pub(super) fn is_due(&self, now_ms: u64, revalidate_after_ms: u64) -> bool {
-        now_ms >= self.state.checked_at_ms.load(Ordering::Relaxed).saturating_add(revalidate_after_ms)
-            || self.origin.directory.changes() != self.state.changes_seen.load(Ordering::Relaxed)
+        match &self.origin {
+            Origin::Files(files) => {
+                now_ms >= self.state.checked_at_ms.load(Ordering::Relaxed).saturating_add(revalidate_after_ms)
+                    || files.directory.changes() != self.state.changes_seen.load(Ordering::Relaxed)
+            }
+            Origin::Upstream(response) => response.is_due(now_ms),
+        }
     }
 
     /// Compares the files with what they were; whether all are the same. If so, the object is good for another while.
-    /// Fails only with [`OpenError::WouldBlock`] or [`OpenError::Exhausted`].
+    /// Whether a response is still good can only be asked of its upstream. Fails only with [`OpenError::WouldBlock`] or [`OpenError::Exhausted`].
     pub(super) fn check(
         &self,
         root: &Root,
@@ -174,10 +213,11 @@ impl Object {
         revalidate_after_ms: u64,
         access: Access,
     ) -> Result<bool, OpenError> {
-        if self.origin.unsettled {
+        let Origin::Files(files) = &self.origin else { return Ok(false) };
+        if files.unsettled {
             return Ok(false);
         }
-        let (state, directory) = (&self.state, &self.origin.directory);
+        let (state, directory) = (&self.state, &files.directory);
         let earlier_ms = state.checked_at_ms.load(Ordering::Relaxed);
         match directory.refresh(root, now_ms, revalidate_after_ms, access) {
             Ok(()) => {}
@@ -186,7 +226,7 @@ impl Object {
         }
         let (changes, entry_changes) = (directory.changes(), directory.entry_changes());
         let entries_changed = entry_changes != state.entry_changes_seen.load(Ordering::Relaxed);
-        for source in &self.origin.sources {
+        for source in &files.sources {
             // What wasn't there can't have come without a change of the entries.
             if (source.version.is_some() || entries_changed) && !source.is_same(root, access)? {
                 return Ok(false);
@@ -205,7 +245,12 @@ impl Object {
     pub(super) fn measure(&self) -> (u64, usize) {
         let present = self.codings().into_iter().flat_map(Codings::present);
         let representations = || present.clone().chain([&self.identity]);
-        let sources = self.origin.sources.iter().map(|source| source.name.len() + size_of::<Source>()).sum::<usize>();
+        let sources = match &self.origin {
+            Origin::Files(files) => {
+                files.sources.iter().map(|source| source.name.len() + size_of::<Source>()).sum::<usize>()
+            }
+            Origin::Upstream(response) => response.memory_bytes(),
+        };
         let own = size_of::<Self>() + self.codings.as_ref().map_or(0, |_| size_of::<Codings>()) + self.key.path.len();
         let bytes = representations().map(Representation::memory_bytes).sum::<u64>() + (own + sources) as u64;
         let files = representations().filter(|one| matches!(one.content, Content::File(_))).count();
@@ -220,8 +265,8 @@ pub struct ObjectParts {
     pub identity: Representation,
     /// The other codings, if its type is worth one.
     pub codings: Option<Codings>,
-    /// When the file was last modified, in seconds since 1970.
-    pub last_modified_unix_seconds: u64,
+    /// When it was last modified, in seconds since 1970, if that is known.
+    pub last_modified_unix_seconds: Option<u64>,
     /// What it was made of.
     pub origin: Origin,
 }

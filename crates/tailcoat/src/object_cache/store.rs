@@ -19,8 +19,8 @@ use crate::config::Cache;
 /// How many dead objects workers can be told of one by one; one that has missed more looks through its whole table.
 const OBITUARIES_MAX: usize = 4096;
 
-/// Which root a path is below. Roots that are opened anew, for another configuration or another directory, get a new
-/// one, so that their objects are never mistaken for those of the old.
+/// Which root a path is below, or which upstreams answer for it. Roots that are opened anew, for another configuration or
+/// another directory, get a new one, so that their objects are never mistaken for those of the old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RootId(u32);
 
@@ -179,6 +179,14 @@ impl ObjectStore {
         self.publish_deaths(&inner);
     }
 
+    /// Takes out the upstreams' responses whose keys match; returns how many.
+    pub fn remove_responses(&self, matches: impl Fn(&[u8]) -> bool) -> usize {
+        let mut inner = self.lock();
+        let removed = inner.remove_where(|object| object.response().is_some() && matches(&object.key.path));
+        self.publish_deaths(&inner);
+        removed
+    }
+
     /// Lets go of all descriptors: the system is out of them.
     pub fn release_files(&self) {
         let mut inner = self.lock();
@@ -284,10 +292,12 @@ impl Inner {
         }
     }
 
-    fn remove_where(&mut self, mut matches: impl FnMut(&Object) -> bool) {
+    fn remove_where(&mut self, mut matches: impl FnMut(&Object) -> bool) -> usize {
         let found: Vec<Slot> =
             self.nodes.iter().filter(|(_, node)| matches(&node.object)).map(|(slot, _)| slot).collect();
+        let count = found.len();
         found.into_iter().for_each(|slot| self.remove(slot));
+        count
     }
 
     fn recount(&mut self, object: &Object) {

@@ -15,7 +15,7 @@ pub(super) struct Description<'a> {
     pub(super) content_type: &'a str,
     /// Whether the representation depends on Accept-Encoding.
     pub(super) varies: bool,
-    pub(super) last_modified_unix_seconds: u64,
+    pub(super) last_modified_unix_seconds: Option<u64>,
 }
 
 impl Description<'_> {
@@ -30,6 +30,7 @@ impl Description<'_> {
             not_modified.remove(name);
         }
         Representation {
+            status: Status::OK,
             coding,
             etag: fields.get("ETag").map(|etag| String::from_utf8_lossy(etag)).unwrap_or_default().into(),
             head: PreparedHead::new(Status::OK, &whole),
@@ -47,7 +48,9 @@ impl Description<'_> {
             fields.push("Content-Encoding", coding.name());
         }
         fields.push("ETag", etag);
-        fields.push("Last-Modified", date::format(self.last_modified_unix_seconds));
+        if let Some(unix_seconds) = self.last_modified_unix_seconds {
+            fields.push("Last-Modified", date::format(unix_seconds));
+        }
         fields.push("Accept-Ranges", "bytes");
         if self.varies {
             fields.push("Vary", "Accept-Encoding");

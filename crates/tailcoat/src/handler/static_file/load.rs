@@ -11,7 +11,7 @@ use super::heads::{Description, etag};
 use super::roots::OpenedRoot;
 use crate::handler::Now;
 use crate::object_cache::{
-    Access, Codings, Object, ObjectParts, OpenError, Origin, PRECOMPRESSED_EXTENSIONS, ReadError, ReadFile,
+    Access, Codings, FilesOrigin, Object, ObjectParts, OpenError, Origin, PRECOMPRESSED_EXTENSIONS, ReadError, ReadFile,
     Representation, Snapshot, Source, read_file,
 };
 
@@ -129,7 +129,7 @@ impl FileTree {
         let (parent, file_name) = name.split_at(parent_end);
         let directory = self.store.directory(root.id, &root.root, parent, now.monotonic_ms, access)?;
         // Before anything is read, so that what changes meanwhile is seen at the next request.
-        let origin = Origin {
+        let origin = FilesOrigin {
             sources: Vec::new(),
             changes_seen: directory.changes(),
             entry_changes_seen: directory.entry_changes(),
@@ -165,7 +165,7 @@ struct Loading<'a> {
     now: Now,
     access: Access,
     /// What the object depends on, as far as it is known.
-    origin: Origin,
+    origin: FilesOrigin,
 }
 
 impl Loading<'_> {
@@ -189,7 +189,7 @@ impl Loading<'_> {
             path: &url_path,
             content_type: &content_type,
             varies,
-            last_modified_unix_seconds: last_modified_unix_seconds(&file, self.now),
+            last_modified_unix_seconds: Some(last_modified_unix_seconds(&file, self.now)),
         };
         self.origin.sources.insert(0, Source { name: name.into(), version: Some(file.status.identity) });
         self.origin.unsettled = file.unsettled;
@@ -200,7 +200,7 @@ impl Loading<'_> {
             identity: description.represent(Coding::Identity, &etag, file.content.clone()),
             codings,
             last_modified_unix_seconds: description.last_modified_unix_seconds,
-            origin: self.origin,
+            origin: Origin::Files(self.origin),
         };
         Ok(Found::Object(self.tree.store.insert(self.root.id, self.path, parts)))
     }

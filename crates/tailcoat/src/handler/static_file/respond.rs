@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use wire::http::conditional::{self, Precondition, Validators};
+use wire::http::conditional::{self, Precondition};
 use wire::http::negotiation::CodingWeights;
 use wire::http::range::{self, Selection};
 use wire::http::{Coding, KnownField, Request, Status};
@@ -60,11 +60,7 @@ impl FileTree {
     fn respond_in_part(&self, routed: &Routed<'_>, cached: Rc<CachedObject>, coding: Coding) -> Response {
         let request = &routed.request;
         let representation = cached.object.representation(coding);
-        let etag = representation.etag.as_bytes();
-        let validators = Validators {
-            etag: (!etag.is_empty()).then_some(etag),
-            last_modified: Some(cached.object.last_modified_unix_seconds),
-        };
+        let validators = cached.object.validators(coding);
         match conditional::evaluate(request, &validators) {
             Precondition::Passed => {}
             Precondition::NotModified => return Response::Cached { object: cached, coding, form: Form::NotModified },
