@@ -7,11 +7,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use wire::h1::{CHUNK_SIZE_LINE_BYTES_MAX, DATE_BYTES, write_chunk_size_line, write_fields, write_status_line};
 use wire::http::range::write_content_range;
-use wire::http::{Fields, Status};
+use wire::http::{Coding, Fields, Status};
 
 use super::stream::{StreamFraming, Streaming};
 use crate::handler::{Body, BuiltResponse, Form, Forwarded, Response, Segment};
-use crate::object_cache::{Content, Representation};
+use crate::object_cache::{Content, Object, StoredResponse};
 
 /// Content in memory up to this size is copied behind its head, so that one plain write sends both and several responses
 /// share it; larger content is sent from where it is.
@@ -49,6 +49,8 @@ pub enum Persistence {
 pub struct Manner<'a> {
     /// The text of the Date field.
     pub date: &'a [u8; DATE_BYTES],
+    /// The time, in milliseconds of the clock that ages are counted on.
+    pub now_ms: u64,
     /// The Connection field.
     pub persistence: Persistence,
     /// The request was HEAD: no content is sent.
@@ -92,19 +94,13 @@ impl Output {
     /// Adds a response. Returns its status and the length of the content that is sent, as far as it is there.
     pub fn write_response(&mut self, response: Response, manner: Manner<'_>) -> (Status, u64) {
         match response {
-            Response::Cached { object, coding, form } => {
-                self.write_representation(object.object.representation(coding), form, manner)
-            }
+            Response::Cached { object, coding, form } => self.write_object(&object.object, coding, form, manner),
             Response::Built(response) => (response.status, self.write_built(*response, manner)),
         }
     }
 
-    fn write_representation(
-        &mut self,
-        representation: &Representation,
-        form: Form,
-        manner: Manner<'_>,
-    ) -> (Status, u64) {
+    fn write_object(&mut self, object: &Object, coding: Coding, form: Form, manner: Manner<'_>) -> (Status, u64) {
+        let representation = object.representation(coding);
         let complete_length = representation.content.length();
         let (status, offset, length) = match form {
             Form::Whole => {
@@ -124,6 +120,9 @@ impl Output {
                 (Status::PARTIAL_CONTENT, offset, length)
             }
         };
+        if let Some(response) = object.response() {
+            self.write_age(response, manner.now_ms);
+        }
         self.end_head(manner.persistence);
         if manner.is_head || length == 0 {
             return (status, 0);
@@ -141,6 +140,17 @@ impl Output {
             Content::File(file) => self.tail.push_back(Segment::File { file: Arc::clone(file), offset, length }),
         }
         (status, length)
+    }
+
+    /// Adds what changes while a response is stored (RFC 9111, section 5.1; RFC 9211, section 2).
+    fn write_age(&mut self, response: &StoredResponse, now_ms: u64) {
+        let stored = &response.stored;
+        // Writing to a vector does not fail.
+        let _ = write!(self.bytes, "Age: {}\r\n", stored.age_seconds(now_ms));
+        if response.has_cache_status {
+            let ttl = stored.remaining_ms(now_ms).div_euclid(1_000);
+            let _ = write!(self.bytes, "Cache-Status: tailcoat; hit; ttl={ttl}\r\n");
+        }
     }
 
     fn write_built(&mut self, response: BuiltResponse, manner: Manner<'_>) -> u64 {

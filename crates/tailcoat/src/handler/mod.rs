@@ -4,10 +4,12 @@ mod client_link;
 mod error_page;
 mod error_pages;
 mod page;
+mod part;
 mod redirect;
 mod request;
 mod respond;
 mod response;
+pub mod response_cache;
 mod setup;
 pub mod static_file;
 

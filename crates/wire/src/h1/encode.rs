@@ -8,14 +8,21 @@ use crate::http::{Fields, Status};
 #[derive(Clone, Debug)]
 pub struct PreparedHead {
     bytes: Box<[u8]>,
+    /// 0 if the head has a date of its own.
     date_offset: u16,
 }
 
 impl PreparedHead {
-    /// Encodes a status and fields. `fields` has no Date, Connection or Transfer-Encoding: the connection sees to those.
+    /// Encodes a status and fields. `fields` has no Connection or Transfer-Encoding: the connection sees to those. If it
+    /// has a Date, as responses that another server made have, that one is sent (RFC 9110, section 6.6.1).
     pub fn new(status: Status, fields: &Fields) -> Self {
         let mut bytes = Vec::with_capacity(256);
-        let date_offset = write_status_and_date(&mut bytes, status, &[b'-'; DATE_BYTES]) as u16;
+        let mut date_offset = 0;
+        if fields.has("Date") {
+            write_status_line(&mut bytes, status, status.reason().as_bytes());
+        } else {
+            date_offset = write_status_and_date(&mut bytes, status, &[b'-'; DATE_BYTES]) as u16;
+        }
         write_fields(&mut bytes, fields);
         Self { bytes: bytes.into_boxed_slice(), date_offset }
     }
@@ -24,7 +31,9 @@ impl PreparedHead {
     pub fn write(&self, date: &[u8; DATE_BYTES], out: &mut Vec<u8>) {
         let date_at = out.len() + usize::from(self.date_offset);
         out.extend_from_slice(&self.bytes);
-        out[date_at..date_at + DATE_BYTES].copy_from_slice(date);
+        if self.date_offset > 0 {
+            out[date_at..date_at + DATE_BYTES].copy_from_slice(date);
+        }
     }
 
     /// Bytes of memory it takes.
@@ -117,5 +126,14 @@ mod tests {
             String::from_utf8(written).unwrap(),
             "beforeHTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: tailcoat\r\nContent-Length: 3\r\n"
         );
+    }
+
+    #[test]
+    fn a_date_of_its_own_is_kept() {
+        let mut fields = Fields::new();
+        fields.push("A", "b").push("date", "then");
+        let mut written = b"before".to_vec();
+        PreparedHead::new(Status::NOT_FOUND, &fields).write(b"Sun, 06 Nov 1994 08:49:37 GMT", &mut written);
+        assert_eq!(written.escape_ascii().to_string(), r"beforeHTTP/1.1 404 Not Found\r\nA: b\r\ndate: then\r\n");
     }
 }

@@ -53,6 +53,7 @@ impl H1Connection {
         let Turn { context, output, now, .. } = turn;
         let manner = Manner {
             date: &context.clock.date(*now),
+            now_ms: now.monotonic_ms,
             persistence,
             is_head: incoming.routed.request.method() == Method::Head,
             server_field: context.server_field,
@@ -119,6 +120,7 @@ impl H1Connection {
         };
         let manner = Manner {
             date: &context.clock.date(*now),
+            now_ms: now.monotonic_ms,
             persistence: Persistence::Close,
             is_head,
             server_field: context.server_field,

@@ -5,6 +5,7 @@ use wire::http::{Coding, Fields, Status, date};
 
 use super::FileTree;
 use crate::config::{FieldMatch, FieldRule};
+use crate::handler::part::without_content_fields;
 use crate::object_cache::{Content, FileIdentity, Representation};
 
 /// What the heads of a file's representations have in common.
@@ -24,11 +25,7 @@ impl Description<'_> {
         let fields = self.fields(coding, etag);
         let mut whole = self.with_server(&fields);
         whole.push("Content-Length", content.length().to_string());
-        let mut not_modified = self.with_server(&fields);
-        // RFC 9110, section 15.4.5: what describes content that isn't sent is of no use.
-        for name in ["Content-Type", "Content-Encoding", "Content-Language", "Accept-Ranges"] {
-            not_modified.remove(name);
-        }
+        let not_modified = without_content_fields(&self.with_server(&fields));
         Representation {
             status: Status::OK,
             coding,

@@ -11,8 +11,8 @@ use super::heads::{Description, etag};
 use super::roots::OpenedRoot;
 use crate::handler::Now;
 use crate::object_cache::{
-    Access, Codings, FilesOrigin, Object, ObjectParts, OpenError, Origin, PRECOMPRESSED_EXTENSIONS, ReadError, ReadFile,
-    Representation, Snapshot, Source, read_file,
+    Access, Codings, FilesOrigin, Object, ObjectParts, OpenError, Origin, PRECOMPRESSED_EXTENSIONS, ReadError,
+    ReadFile, Representation, Snapshot, Source, read_file,
 };
 
 /// What there is for a path.

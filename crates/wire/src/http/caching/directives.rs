@@ -65,7 +65,7 @@ impl ResponseDirectives {
     pub fn of(fields: &Fields, targeted_fields: &[Box<str>]) -> Self {
         targeted_fields.iter().find_map(|name| targeted::directives(fields, name)).unwrap_or_else(|| {
             let mut directives = Self::default();
-            for value in values(fields, b"cache-control") {
+            for value in fields.values(b"cache-control") {
                 elements(value).for_each(|element| directives.add(element));
             }
             directives
@@ -188,16 +188,6 @@ fn unquoted(argument: &[u8]) -> &[u8] {
         [b'"', inner @ ..] => inner,
         _ => argument,
     }
-}
-
-/// The values of all lines of this name.
-pub(super) fn values<'a>(fields: &'a Fields, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-    lines(fields).filter(move |(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
-}
-
-/// Name and value of each line.
-pub(super) fn lines(fields: &Fields) -> impl Iterator<Item = (&[u8], &[u8])> {
-    fields.iter()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Age and freshness lifetime (RFC 9111, section 4.2).
 
-use super::directives::{ResponseDirectives, values};
+use super::ResponseDirectives;
 use crate::http::list::elements;
 use crate::http::{Fields, Status, date};
 
@@ -61,7 +61,7 @@ impl Freshness {
 
 /// The value of the Age field; of a list the first (section 5.1). `None` if there is none that is valid.
 pub fn age_field(fields: &Fields) -> Option<u32> {
-    parse_delta_seconds(elements(values(fields, b"age").next()?).next()?)
+    parse_delta_seconds(elements(fields.values(b"age").next()?).next()?)
 }
 
 /// RFC 9110, section 15.1.
@@ -94,7 +94,7 @@ fn explicit_lifetime(fields: &Fields, directives: &ResponseDirectives, date: u64
 
 /// The date in the first line of this name; `Some(None)` if it is none. Case does not count (section 4.2).
 pub(super) fn first_date(fields: &Fields, name: &[u8]) -> Option<Option<u64>> {
-    let value = values(fields, name).next()?;
+    let value = fields.values(name).next()?;
     Some(date::parse(value).or_else(|| date::parse(&in_usual_case(value))))
 }
 

@@ -1,6 +1,6 @@
 //! What may be stored (RFC 9111, section 3), and what has to be known of it.
 
-use super::directives::{ResponseDirectives, values};
+use super::ResponseDirectives;
 use super::freshness::{Freshness, Reception, is_heuristically_cacheable};
 use super::{RequestDirectives, Vary};
 use crate::http::{Fields, KnownField, Method, Request, Status};
@@ -129,7 +129,7 @@ fn refusal(
 }
 
 fn has_validator(fields: &Fields) -> bool {
-    values(fields, b"etag").chain(values(fields, b"last-modified")).next().is_some()
+    fields.values(b"etag").chain(fields.values(b"last-modified")).next().is_some()
 }
 
 impl Stored {

@@ -2,12 +2,11 @@
 //! section 3.2). One with a fault is ignored as a whole.
 
 use super::ResponseDirectives;
-use super::directives::values;
 use crate::http::Fields;
 
 /// The directives in the field of this name; `None` if it isn't there, is empty, or isn't valid.
 pub(super) fn directives(fields: &Fields, name: &str) -> Option<ResponseDirectives> {
-    let lines: Vec<&[u8]> = values(fields, name.as_bytes()).collect();
+    let lines: Vec<&[u8]> = fields.values(name.as_bytes()).collect();
     let value = lines.join(&b", "[..]);
     let mut directives = ResponseDirectives { is_targeted: true, ..Default::default() };
     let mut parser = Parser { rest: value.trim_ascii() };

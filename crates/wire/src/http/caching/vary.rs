@@ -1,6 +1,5 @@
 //! What a response depends on besides the target (RFC 9111, section 4.1).
 
-use super::directives::values;
 use crate::http::list::{elements, trim};
 use crate::http::{Fields, Request};
 
@@ -20,7 +19,7 @@ impl Vary {
     /// What a response's Vary says.
     pub fn of(fields: &Fields) -> Self {
         let mut names = Vec::new();
-        for element in values(fields, b"vary").flat_map(elements) {
+        for element in fields.values(b"vary").flat_map(elements) {
             if element == b"*" {
                 return Self::Everything;
             }

@@ -1,0 +1,87 @@
+//! How upstreams' responses are cached.
+
+use std::time::Duration;
+
+/// How upstreams' responses are cached. What they say themselves (Cache-Control, Expires, Vary) goes before all that is
+/// supposed here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResponseCaching {
+    /// Content of a response that is stored, in bytes.
+    pub object_bytes_max: u64,
+    /// How long responses that don't say it are fresh, by lowest and highest status; the first that fits counts.
+    pub default_ages: Vec<((u16, u16), Duration)>,
+    /// Whether a response that names no lifetime is held fresh for a tenth of the time since its Last-Modified (RFC 9111,
+    /// section 4.2.2).
+    pub heuristic: bool,
+    /// How long a stale response that does not say it is served while it is validated (RFC 5861, section 3).
+    pub stale_while_revalidate: Duration,
+    /// How long a stale response that does not say it is served if the upstream fails (RFC 5861, section 4).
+    pub stale_if_error: Duration,
+    /// Whether Cache-Control and Pragma of requests are obeyed.
+    pub request_directives: bool,
+    /// What is done with responses that set cookies.
+    pub set_cookie: SetCookie,
+    /// Parameters of queries that tell no responses apart.
+    pub ignored_parameters: Vec<NamePattern>,
+    /// Requests with one of these cookies are passed on, and their responses not stored.
+    pub bypass_cookies: Vec<NamePattern>,
+    /// Fields that are for this cache before Cache-Control (RFC 9213), in order.
+    pub targeted_fields: Vec<Box<str>>,
+    /// How long a request waits for another that fetches the same.
+    pub collapse_timeout: Duration,
+    /// Requests that may wait for one fetch.
+    pub collapse_max: usize,
+    /// Whether responses say what the cache did (RFC 9211).
+    pub cache_status: bool,
+}
+
+/// What is done with responses that set cookies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetCookie {
+    /// They are not stored.
+    Refuse,
+    /// They are stored without Set-Cookie.
+    Drop,
+    /// They are stored as they are.
+    Keep,
+}
+
+/// A name, or all names that begin in some way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamePattern {
+    name: Box<str>,
+    is_prefix: bool,
+}
+
+impl NamePattern {
+    /// `name`, or `begin*`.
+    pub fn new(pattern: &str) -> Self {
+        let name = pattern.strip_suffix('*').unwrap_or(pattern);
+        Self { name: name.into(), is_prefix: name.len() < pattern.len() }
+    }
+
+    /// Whether this is such a name.
+    pub fn matches(&self, name: &[u8]) -> bool {
+        if self.is_prefix { name.starts_with(self.name.as_bytes()) } else { name == self.name.as_bytes() }
+    }
+}
+
+impl Default for ResponseCaching {
+    fn default() -> Self {
+        Self {
+            object_bytes_max: 1 << 20,
+            default_ages: Vec::new(),
+            heuristic: false,
+            stale_while_revalidate: Duration::ZERO,
+            stale_if_error: Duration::ZERO,
+            request_directives: false,
+            set_cookie: SetCookie::Refuse,
+            ignored_parameters: Vec::new(),
+            bypass_cookies: Vec::new(),
+            targeted_fields: Vec::new(),
+            collapse_timeout: Duration::from_secs(5),
+            collapse_max: 1_000,
+            cache_status: false,
+        }
+    }
+}

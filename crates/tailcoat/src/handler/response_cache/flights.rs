@@ -1,0 +1,172 @@
+//! One fetch for all that want the same: who comes second waits for the first.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashMap;
+use tokio::sync::watch;
+
+/// How a fetch ended, for those that waited for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// Its response is stored.
+    Stored,
+    /// Its response is not for others: each has to ask for itself.
+    NotStored,
+    /// The upstream could not answer.
+    Failed,
+    /// Whoever fetched has gone before the end.
+    Abandoned,
+}
+
+/// The fetches in progress, of all workers.
+#[derive(Debug, Default)]
+pub(super) struct Flights {
+    map: Mutex<HashMap<Box<[u8]>, Flight>>,
+}
+
+#[derive(Debug)]
+struct Flight {
+    ended: watch::Sender<Option<Ended>>,
+    is_invalid: Arc<AtomicBool>,
+}
+
+/// What a request for a key is.
+pub(super) enum Joined {
+    /// The first: it fetches.
+    First(Ticket),
+    /// One of those that wait.
+    Waiting(Waiting),
+    /// One too many: it fetches, but nobody waits for it.
+    TooMany,
+}
+
+/// The duty to fetch for others. When it is dropped, they are told that nothing came of it.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    flights: Arc<Flights>,
+    key: Box<[u8]>,
+    is_invalid: Arc<AtomicBool>,
+}
+
+/// A wait for a fetch.
+pub(super) struct Waiting {
+    ended: watch::Receiver<Option<Ended>>,
+}
+
+impl Flights {
+    /// Joins the fetch of this key, or begins one. At most `waiting_max` wait for one.
+    pub(super) fn join(self: &Arc<Self>, key: &[u8], waiting_max: usize) -> Joined {
+        let mut map = self.lock();
+        if let Some(flight) = map.get(key) {
+            return match flight.ended.receiver_count() < waiting_max {
+                true => Joined::Waiting(Waiting { ended: flight.ended.subscribe() }),
+                false => Joined::TooMany,
+            };
+        }
+        let is_invalid = Arc::new(AtomicBool::new(false));
+        map.insert(key.into(), Flight { ended: watch::Sender::new(None), is_invalid: Arc::clone(&is_invalid) });
+        Joined::First(Ticket { flights: Arc::clone(self), key: key.into(), is_invalid })
+    }
+
+    /// What is being fetched for these keys may be what was there before it was changed: it is not to be stored.
+    pub(super) fn invalidate(&self, matches: impl Fn(&[u8]) -> bool) {
+        let map = self.lock();
+        let matching = map.iter().filter(|(key, _)| matches(key));
+        matching.for_each(|(_, flight)| flight.is_invalid.store(true, Ordering::Relaxed));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Flight>> {
+        // Nothing in here panics half-way.
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ticket {
+    /// What is fetched.
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Whether the resource was changed since the fetch began.
+    pub(super) fn is_invalid(&self) -> bool {
+        self.is_invalid.load(Ordering::Relaxed)
+    }
+
+    /// Ends the fetch.
+    pub(super) fn end(self, ended: Ended) {
+        self.tell(ended);
+    }
+
+    /// Tells those that wait; only the first time. By then, another may have begun.
+    fn tell(&self, ended: Ended) {
+        let mut map = self.flights.lock();
+        let is_ours = |flight: &Flight| Arc::ptr_eq(&flight.is_invalid, &self.is_invalid);
+        if map.get(&self.key).is_some_and(is_ours)
+            && let Some(flight) = map.remove(&self.key)
+        {
+            flight.ended.send_replace(Some(ended));
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.tell(Ended::Abandoned);
+    }
+}
+
+impl Waiting {
+    /// Waits for the end.
+    pub(super) async fn ended(mut self) -> Ended {
+        let ended = self.ended.wait_for(Option::is_some).await.map(|ended| *ended);
+        // An error is the end of whoever would tell.
+        ended.ok().flatten().unwrap_or(Ended::Abandoned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first(flights: &Arc<Flights>, key: &str) -> Ticket {
+        match flights.join(key.as_bytes(), 2) {
+            Joined::First(ticket) => ticket,
+            _ => panic!("{key} is being fetched"),
+        }
+    }
+
+    fn waiting(flights: &Arc<Flights>, key: &str) -> Waiting {
+        match flights.join(key.as_bytes(), 2) {
+            Joined::Waiting(waiting) => waiting,
+            _ => panic!("{key} is not waited for"),
+        }
+    }
+
+    #[tokio::test]
+    async fn the_others_learn_how_it_ended() {
+        let flights = Arc::new(Flights::default());
+        for ended in [Ended::Stored, Ended::NotStored, Ended::Failed] {
+            let ticket = first(&flights, "a");
+            let _other = first(&flights, "b");
+            let (one, two) = (waiting(&flights, "a"), waiting(&flights, "a"));
+            assert!(matches!(flights.join(b"a", 2), Joined::TooMany));
+            ticket.end(ended);
+            assert_eq!((one.ended().await, two.ended().await), (ended, ended));
+        }
+        let ticket = first(&flights, "a");
+        let one = waiting(&flights, "a");
+        drop(ticket);
+        assert_eq!(one.ended().await, Ended::Abandoned);
+    }
+
+    #[test]
+    fn what_was_changed_meanwhile_is_invalid() {
+        let flights = Arc::new(Flights::default());
+        let (a, b) = (first(&flights, "a"), first(&flights, "b"));
+        flights.invalidate(|key| key == b"a");
+        assert!(a.is_invalid() && !b.is_invalid());
+        a.end(Ended::NotStored);
+        assert!(!first(&flights, "a").is_invalid());
+    }
+}

@@ -1,0 +1,149 @@
+//! From a request to what is stored for it.
+
+use std::rc::Rc;
+
+use wire::http::caching::{RequestDirectives, Reuse, reuse, write_selecting_value};
+use wire::http::{KnownField, Method, Request};
+
+use super::Inner;
+use super::key::{VARIANT_MARK, write_key};
+use crate::handler::Routed;
+use crate::object_cache::{CachedObject, Lookup, Variant};
+
+/// What there is for a request.
+pub(super) enum Look {
+    /// The request is none that a cache answers.
+    Pass,
+    /// This, to be served.
+    Serve(Rc<CachedObject>),
+    /// This, to be served and then validated.
+    ServeAndRevalidate(Rc<CachedObject>),
+    /// This, to be validated first.
+    Validate(Rc<CachedObject>),
+    /// Nothing.
+    Miss,
+}
+
+/// What a request's responses are found by.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    /// The URL.
+    pub(super) url: Vec<u8>,
+    /// The key of the variant that the request chooses, if the URL has several and it is not the first of them.
+    pub(super) variant: Vec<u8>,
+}
+
+impl Keys {
+    /// Where a response for the request is, or would be, as far as is known before it came.
+    pub(super) fn narrowest(&self) -> &[u8] {
+        if self.variant.is_empty() { &self.url } else { &self.variant }
+    }
+}
+
+impl Inner {
+    /// Looks for a response. Leaves the keys in `keys`.
+    #[inline]
+    pub(super) fn look_up(&self, routed: &Routed<'_>) -> Look {
+        if !self.is_for_cache(routed) {
+            return Look::Pass;
+        }
+        let request = &routed.request;
+        let now_ms = routed.now.monotonic_ms;
+        let (object, is_due) = match self.find(request, now_ms) {
+            Lookup::Fresh(object) => (object, false),
+            Lookup::Due(object) => (object, true),
+            Lookup::Miss => return miss(request),
+        };
+        let asked = self.asked(request);
+        if !is_due && asked == RequestDirectives::default() {
+            return Look::Serve(object);
+        }
+        let Some(response) = object.object.response() else { return miss(request) };
+        match reuse(&response.stored, &asked, now_ms) {
+            Reuse::Serve => Look::Serve(object),
+            Reuse::ServeAndRevalidate if request.method() == Method::Get => Look::ServeAndRevalidate(object),
+            Reuse::ServeAndRevalidate => Look::Serve(object),
+            // What HEAD learns about the stored response is seen when it is answered.
+            Reuse::Validate if request.method() == Method::Head => Look::Pass,
+            Reuse::Validate => Look::Validate(object),
+        }
+    }
+
+    /// The directives of a request that are obeyed.
+    pub(super) fn asked(&self, request: &Request<'_>) -> RequestDirectives {
+        let has_any = request.head.has(KnownField::CacheControl) || request.head.has(KnownField::Pragma);
+        if has_any && self.shared.config.request_directives {
+            return RequestDirectives::of(request);
+        }
+        RequestDirectives::default()
+    }
+
+    /// What is stored, whether it may be served or not. Leaves the keys in `keys`.
+    pub(super) fn find(&self, request: &Request<'_>, now_ms: u64) -> Lookup {
+        let Keys { url, variant: variant_key } = &mut *self.keys.borrow_mut();
+        write_key(request, &self.shared.config.ignored_parameters, url);
+        variant_key.clear();
+        let first = self.cache.get(self.shared.id, url, now_ms);
+        let (Lookup::Fresh(object) | Lookup::Due(object)) = &first else { return first };
+        let Some(variant) = object.object.response().and_then(|response| response.variant.as_ref()) else {
+            return first;
+        };
+        write_variant_key(request, url, variant, variant_key);
+        if variant_key.ends_with(&variant.selecting) && variant_key.len() == selecting_at(url) + variant.selecting.len()
+        {
+            variant_key.clear();
+            return first;
+        }
+        self.cache.get(self.shared.id, variant_key, now_ms)
+    }
+
+    /// Whether a cache may answer the request: it reads, needs no content for it, and makes no condition that only the
+    /// upstream can evaluate (RFC 9110, sections 13.1.1 and 13.1.4).
+    fn is_for_cache(&self, routed: &Routed<'_>) -> bool {
+        const NOT_FOR_CACHE: [KnownField; 3] =
+            [KnownField::IfMatch, KnownField::IfUnmodifiedSince, KnownField::Upgrade];
+        let request = &routed.request;
+        matches!(request.method(), Method::Get | Method::Head)
+            && routed.link.get().is_none()
+            && !NOT_FOR_CACHE.iter().any(|field| request.head.has(*field))
+            && !self.has_bypass_cookie(request)
+    }
+
+    fn has_bypass_cookie(&self, request: &Request<'_>) -> bool {
+        let patterns = &self.shared.config.bypass_cookies;
+        if patterns.is_empty() || !request.head.has(KnownField::Cookie) {
+            return false;
+        }
+        let pairs = request.field_lines(KnownField::Cookie).flat_map(|line| line.split(|&byte| byte == b';'));
+        let mut names = pairs.map(|pair| pair.split(|&byte| byte == b'=').next().unwrap_or_default().trim_ascii());
+        names.any(|name| patterns.iter().any(|pattern| pattern.matches(name)))
+    }
+}
+
+/// What is done when nothing is stored: a part, or a head, is asked for as it is, and not stored.
+fn miss(request: &Request<'_>) -> Look {
+    let is_whole = request.method() == Method::Get && !request.head.has(KnownField::Range);
+    if is_whole { Look::Miss } else { Look::Pass }
+}
+
+/// Writes the key of the variant, of the set that `variant` belongs to, that a request chooses.
+pub(super) fn write_variant_key(request: &Request<'_>, url: &[u8], variant: &Variant, out: &mut Vec<u8>) {
+    out.extend_from_slice(url);
+    out.push(VARIANT_MARK);
+    out.extend_from_slice(&variant.set.to_be_bytes());
+    write_selecting(request, &variant.names, out);
+}
+
+/// Writes what a request has in these fields.
+pub(super) fn write_selecting(request: &Request<'_>, names: &[Box<[u8]>], out: &mut Vec<u8>) {
+    for name in names {
+        write_selecting_value(request, name, out);
+        // No value of a field has this byte.
+        out.push(0);
+    }
+}
+
+/// Where, in the key of a variant, the part begins that the request's fields make.
+fn selecting_at(url: &[u8]) -> usize {
+    url.len() + size_of_val(&VARIANT_MARK) + size_of::<u64>()
+}

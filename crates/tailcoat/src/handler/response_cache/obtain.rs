@@ -1,0 +1,323 @@
+//! What takes its time: fetching, validating, and waiting for others who do.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use wire::http::caching::{
+    HeadUpdate, Reception, RequestDirectives, head_update, invalidates, is_update_of, serves_on_error, storage,
+    updated_fields, write_validators,
+};
+use wire::http::{Fields, Method, Request, Status};
+
+use super::flights::{Ended, Joined, Ticket};
+use super::lookup::Look;
+use super::recording::record;
+use super::respond::apply_conditions;
+use super::store::Entry;
+use super::{Fetch, Inner};
+use crate::handler::{Body, BuiltResponse, ClientLinkCell, Now, OwnedRequest, Response, Routed, Segment};
+use crate::object_cache::{CachedObject, Lookup, Object};
+
+/// How long a validation that no client waits for may take until its response's content begins.
+const REVALIDATION_LIMIT: Duration = Duration::from_secs(60);
+
+/// A response that was fetched, and when.
+struct Fetched {
+    response: Box<BuiltResponse>,
+    reception: Reception,
+    now: Now,
+}
+
+impl Inner {
+    /// Answers a request that what is stored does not answer at once.
+    pub(super) async fn obtain(self: Rc<Self>, request: Rc<OwnedRequest>, fetch: Rc<dyn Fetch>) -> Response {
+        let deadline = Instant::now() + self.shared.config.collapse_timeout;
+        let mut handling = None;
+        loop {
+            let routed = Routed { now: Now::read(), ..request.routed(false) };
+            let look = self.look_up(&routed);
+            let asked = self.asked(&routed.request);
+            let stale = match look {
+                Look::Serve(object) | Look::ServeAndRevalidate(object) => {
+                    return self.respond_after(&routed, object, handling);
+                }
+                Look::Pass | Look::Miss | Look::Validate(_) if asked.only_if_cached => {
+                    // RFC 9111, section 5.2.1.7.
+                    return Response::Built(BuiltResponse::new(Status::GATEWAY_TIMEOUT));
+                }
+                Look::Pass => return self.pass(request, fetch).await,
+                Look::Validate(object) => Some(object),
+                Look::Miss => None,
+            };
+            let key = self.keys.borrow().narrowest().to_vec();
+            // Whoever has waited once for nothing does not wait again.
+            let may_wait = handling.is_none() && !self.shared.uncacheable.has(&key, routed.now.monotonic_ms);
+            let waiting = match self.shared.flights.join(&key, self.shared.config.collapse_max) {
+                Joined::First(ticket) => {
+                    return self.fetch_and_keep(&request, &fetch, stale, Some(ticket), key).await;
+                }
+                Joined::Waiting(waiting) if may_wait => waiting,
+                Joined::Waiting(_) | Joined::TooMany => {
+                    return self.fetch_and_keep(&request, &fetch, stale, None, key).await;
+                }
+            };
+            match tokio::time::timeout_at(deadline, waiting.ended()).await {
+                Ok(Ended::Stored) => handling = Some("fwd=miss; collapsed"),
+                Ok(Ended::Abandoned) => {}
+                Ok(Ended::Failed) if stale.as_ref().is_some_and(|stale| is_spare(stale, &asked)) => {
+                    // Local invariant: it was there in the line above.
+                    let Some(stale) = stale else { continue };
+                    return self.respond_after(&routed, stale, Some("fwd=stale; collapsed"));
+                }
+                Ok(Ended::NotStored | Ended::Failed) | Err(_) => {
+                    return self.fetch_and_keep(&request, &fetch, stale, None, key).await;
+                }
+            }
+        }
+    }
+
+    /// Validates a response that has been served, if nobody else does.
+    pub(super) fn revalidate(
+        self: &Rc<Self>,
+        request: Rc<OwnedRequest>,
+        stale: Rc<CachedObject>,
+        fetch: Rc<dyn Fetch>,
+    ) {
+        let key = self.keys.borrow().narrowest().to_vec();
+        let Joined::First(ticket) = self.shared.flights.join(&key, 0) else { return };
+        // The client's connection goes its own way.
+        let request = Rc::new(OwnedRequest::new(&Routed { link: &ClientLinkCell::default(), ..request.routed(false) }));
+        let inner = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let kept = inner.fetch_and_keep(&request, &fetch, Some(stale), Some(ticket), key);
+            // What is stored is stored; nobody waits for the response itself.
+            let _ = tokio::time::timeout(REVALIDATION_LIMIT, kept).await;
+        });
+    }
+
+    /// Passes a request on that a cache has nothing to say to, and learns what there is to be learned from the answer.
+    async fn pass(self: Rc<Self>, request: Rc<OwnedRequest>, fetch: Rc<dyn Fetch>) -> Response {
+        let Fetched { mut response, reception, now } = self.fetch(&request, &fetch, Fields::new()).await;
+        let request = request.request();
+        if invalidates(request.method(), response.status) {
+            self.invalidate(&request, &response.fields);
+        } else if request.method() == Method::Head && response.forwarded.is_some() {
+            self.learn_from_head(&request, &response, reception, now.monotonic_ms);
+        }
+        let reason = if request.method().is_safe() { "bypass" } else { "method" };
+        self.add_cache_status(&mut response.fields, &format!("fwd={reason}"));
+        Response::Built(response)
+    }
+
+    async fn fetch(&self, request: &Rc<OwnedRequest>, fetch: &Rc<dyn Fetch>, changes: Fields) -> Fetched {
+        let sent_ms = Now::read().monotonic_ms;
+        let response = Rc::clone(fetch).fetch(Rc::clone(request), changes).await;
+        let now = Now::read();
+        let delay_ms = now.monotonic_ms.saturating_sub(sent_ms);
+        Fetched { response, reception: Reception { delay_ms, unix_seconds: now.unix_seconds }, now }
+    }
+
+    /// Asks for a response, or whether the stale one is still good, and keeps what comes if it may.
+    async fn fetch_and_keep(
+        self: &Rc<Self>,
+        request: &Rc<OwnedRequest>,
+        fetch: &Rc<dyn Fetch>,
+        stale: Option<Rc<CachedObject>>,
+        ticket: Option<Ticket>,
+        key: Vec<u8>,
+    ) -> Response {
+        let is_uncacheable = stale.is_none() && self.shared.uncacheable.has(&key, Now::read().monotonic_ms);
+        let changes = if is_uncacheable { Fields::new() } else { changes_for(stale.as_deref()) };
+        let mut fetched = self.fetch(request, fetch, changes).await;
+        let mut handling = if stale.is_some() { "fwd=stale" } else { "fwd=miss" };
+        if let Some(stale) = stale {
+            let response = &fetched.response;
+            let routed = Routed { now: fetched.now, ..request.routed(false) };
+            if is_failure(response) && is_spare(&stale, &self.asked(&routed.request)) {
+                end(ticket, Ended::Failed);
+                return self.respond_after(&routed, stale, Some(handling));
+            }
+            if response.status == Status::NOT_MODIFIED {
+                let stored = stale.object.response();
+                if stored.is_some_and(|stored| is_update_of(&stored.fields, &response.fields)) {
+                    return self.freshen(&routed, &stale, &fetched, ticket);
+                }
+                // RFC 9111, section 4.3.4: it is about another version than was asked about.
+                fetched = self.fetch(request, fetch, changes_for(None)).await;
+                handling = "fwd=miss";
+            }
+            if !is_failure(&fetched.response) {
+                self.shared.store.remove(&stale.object);
+            }
+        }
+        self.keep(request, fetched, ticket, &key, handling)
+    }
+
+    /// Keeps a response, if it may be kept, and passes it on.
+    fn keep(
+        self: &Rc<Self>,
+        request: &Rc<OwnedRequest>,
+        fetched: Fetched,
+        ticket: Option<Ticket>,
+        key: &[u8],
+        handling: &str,
+    ) -> Response {
+        let Fetched { mut response, reception, now } = fetched;
+        let routed = Routed { now, ..request.routed(false) };
+        let handling = format!("{handling}; fwd-status={}", response.status);
+        let is_invalid = ticket.as_ref().is_some_and(Ticket::is_invalid);
+        let entry = self.entry(&routed, &response, reception).filter(|_| !is_invalid);
+        let Some(entry) = entry.filter(|_| self.fits(&response.body)) else {
+            let failed = is_failure(&response);
+            if !failed && !is_invalid {
+                self.shared.uncacheable.note(key, now.monotonic_ms);
+            }
+            end(ticket, if failed { Ended::Failed } else { Ended::NotStored });
+            self.add_cache_status(&mut response.fields, &handling);
+            apply_conditions(&routed, &mut response);
+            return Response::Built(response);
+        };
+        let handling = format!("{handling}; stored");
+        if response.body.stream.is_none() {
+            let object = self.store(&routed.request, entry, joined(&response.body.segments), now.monotonic_ms);
+            end(ticket, Ended::Stored);
+            return self.respond_after(&routed, object, Some(&handling));
+        }
+        response.body = record(Rc::clone(self), Rc::clone(request), entry, response.body, ticket);
+        self.add_cache_status(&mut response.fields, &handling);
+        apply_conditions(&routed, &mut response);
+        Response::Built(response)
+    }
+
+    /// What is to be stored of a response.
+    fn entry(&self, routed: &Routed<'_>, response: &BuiltResponse, reception: Reception) -> Option<Entry> {
+        // An answer of our own is none of the upstream's.
+        response.forwarded.as_ref().filter(|forwarded| forwarded.tunnel.is_none())?;
+        let (status, fields) = (response.status, &response.fields);
+        let directives = self.shared.directives(fields);
+        let asked = self.asked(&routed.request);
+        let defaults = self.shared.defaults(status);
+        let known = (status, fields, &directives);
+        let stored = storage(&routed.request, &asked, known, &defaults, reception, routed.now.monotonic_ms).ok()?;
+        let fields = self.fields_to_store(fields, &directives, reception.unix_seconds)?;
+        Some(Entry { status, fields, stored })
+    }
+
+    fn fits(&self, body: &Body) -> bool {
+        let is_in_memory = body.segments.iter().all(|segment| matches!(segment, Segment::Bytes(_)));
+        is_in_memory && body.length().is_none_or(|length| length <= self.shared.config.object_bytes_max)
+    }
+
+    /// Makes a stored response fresh again by a 304, and serves it (RFC 9111, sections 3.2 and 4.3.4).
+    fn freshen(
+        &self,
+        routed: &Routed<'_>,
+        stale: &Rc<CachedObject>,
+        fetched: &Fetched,
+        ticket: Option<Ticket>,
+    ) -> Response {
+        let handling = Some("fwd=stale; fwd-status=304");
+        let is_invalid = ticket.as_ref().is_some_and(Ticket::is_invalid);
+        let when = (fetched.reception, fetched.now.monotonic_ms);
+        let entry = self.updated_entry(&routed.request, &stale.object, &fetched.response.fields, when);
+        if let Some(entry) = entry.filter(|_| !is_invalid) {
+            let object = self.store_again(&stale.object, entry);
+            end(ticket, Ended::Stored);
+            return self.respond_after(routed, object, handling);
+        }
+        // What may not be stored as it is now was still valid for this request.
+        end(ticket, Ended::NotStored);
+        self.respond_after(routed, Rc::clone(stale), handling)
+    }
+
+    /// What is stored, with the fields of a 304, or of a 200 to HEAD.
+    fn updated_entry(
+        &self,
+        request: &Request<'_>,
+        stale: &Object,
+        fields: &Fields,
+        (reception, now_ms): (Reception, u64),
+    ) -> Option<Entry> {
+        let (stored, status) = (stale.response()?, stale.identity().status);
+        let updated = updated_fields(&stored.fields, fields, &self.shared.directives(fields));
+        let directives = self.shared.directives(&updated);
+        // The age is that of what came now.
+        let mut all = updated.clone();
+        all.set("Age", fields.get("Age").unwrap_or_default());
+        let (asked, known) = (self.asked(request), (status, &all, &directives));
+        let stored = storage(request, &asked, known, &self.shared.defaults(status), reception, now_ms).ok()?;
+        let fields = self.fields_to_store(&updated, &directives, reception.unix_seconds)?;
+        Some(Entry { status, fields, stored })
+    }
+
+    /// Updates or drops what is stored by what an upstream said to HEAD (RFC 9111, section 4.3.5).
+    fn learn_from_head(&self, request: &Request<'_>, response: &BuiltResponse, reception: Reception, now_ms: u64) {
+        let (Lookup::Fresh(cached) | Lookup::Due(cached)) = self.find(request, now_ms) else { return };
+        let object = &cached.object;
+        let Some(stored) = object.response() else { return };
+        let mut fields = response.fields.clone();
+        if let Some(length) = response.forwarded.as_ref().and_then(|forwarded| forwarded.content_length) {
+            fields.set("Content-Length", length.to_string());
+        }
+        let known = (object.identity().status, &stored.fields, object.identity().content.length());
+        match head_update(known, (response.status, &fields)) {
+            HeadUpdate::Unrelated => {}
+            HeadUpdate::Invalid => self.shared.store.remove(object),
+            HeadUpdate::Same => {
+                let mut head = request.head.clone();
+                head.method = Method::Get;
+                let get = Request { head: &head, bytes: request.bytes };
+                if let Some(entry) = self.updated_entry(&get, object, &fields, (reception, now_ms)) {
+                    self.store_again(object, entry);
+                }
+            }
+        }
+    }
+}
+
+/// What is asked instead of what the client asked: for the whole, or whether the stale response is still good. What the
+/// client wanted to know is answered from what comes.
+fn changes_for(stale: Option<&CachedObject>) -> Fields {
+    let mut changes = Fields::new();
+    for name in ["If-None-Match", "If-Modified-Since", "If-Range", "Range"] {
+        changes.push(name, "");
+    }
+    if let Some(response) = stale.and_then(|stale| stale.object.response()) {
+        write_validators(&response.fields, &mut changes);
+    }
+    changes
+}
+
+/// The content of a response that is all there.
+fn joined(segments: &[Segment]) -> Bytes {
+    let mut pieces = segments.iter().filter_map(|segment| match segment {
+        Segment::Bytes(bytes) => Some(bytes),
+        Segment::File { .. } => None,
+    });
+    match (pieces.next(), pieces.next()) {
+        (None, _) => Bytes::new(),
+        (Some(piece), None) => piece.clone(),
+        (Some(first), Some(second)) => {
+            [first, second].into_iter().chain(pieces).flatten().copied().collect::<Vec<u8>>().into()
+        }
+    }
+}
+
+/// Whether an upstream could not answer (RFC 5861, section 4), or did not.
+fn is_failure(response: &BuiltResponse) -> bool {
+    matches!(response.status.code(), 500 | 502 | 503 | 504)
+}
+
+/// Whether a stale response may be served because no other is to be had.
+fn is_spare(stale: &CachedObject, asked: &RequestDirectives) -> bool {
+    let now_ms = Now::read().monotonic_ms;
+    stale.object.response().is_some_and(|response| serves_on_error(&response.stored, asked, now_ms))
+}
+
+fn end(ticket: Option<Ticket>, ended: Ended) {
+    if let Some(ticket) = ticket {
+        ticket.end(ended);
+    }
+}

@@ -1,0 +1,225 @@
+//! Keeping a response while it is sent.
+//!
+//! The upstream is read at its own speed by a task of its own, so that a slow client holds up nobody who waits for the
+//! response to be stored, and one that leaves does not spoil it. What the client has not taken yet is what is recorded
+//! anyway. Should the response turn out too large to be stored, it is read no faster than the client takes it.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context as Task, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use wire::http::Fields;
+
+use super::Inner;
+use super::flights::{Ended, Ticket};
+use super::store::Entry;
+use crate::handler::{Body, ContentSource, ContentStream, Filled, Now, OwnedRequest, Segment};
+
+/// Bytes that are read at once.
+const PIECE_BYTES_MAX: usize = 16 << 10;
+
+/// Bytes that wait for the client when a response is not recorded.
+const UNREAD_BYTES_MAX: usize = 64 << 10;
+
+/// How long an upstream may stand still in the middle of a response that is read for the cache.
+const STANDSTILL_LIMIT: Duration = Duration::from_secs(60);
+
+/// What is between the task that reads the upstream and the client.
+#[derive(Default)]
+struct Pipe {
+    unread: VecDeque<Bytes>,
+    unread_bytes: usize,
+    end: Option<Result<Option<Box<Fields>>, io::ErrorKind>>,
+    client_has_gone: bool,
+    /// Who waits: the client for content, or the task for the client.
+    waker: Option<Waker>,
+}
+
+/// The client's end.
+struct Reader(Rc<RefCell<Pipe>>);
+
+/// A response that is being read.
+struct Recording {
+    inner: Rc<Inner>,
+    request: Rc<OwnedRequest>,
+    pipe: Rc<RefCell<Pipe>>,
+    /// What is to be stored; `None` once that is given up.
+    kept: Option<Kept>,
+}
+
+struct Kept {
+    entry: Entry,
+    ticket: Option<Ticket>,
+    pieces: Vec<Bytes>,
+    bytes: u64,
+}
+
+/// Reads a response's content and stores the response when it is whole (RFC 9111, section 3.3: never before). Returns the
+/// same content for the client.
+pub(super) fn record(
+    inner: Rc<Inner>,
+    request: Rc<OwnedRequest>,
+    entry: Entry,
+    body: Body,
+    ticket: Option<Ticket>,
+) -> Body {
+    let length = body.length();
+    let pipe = Rc::new(RefCell::new(Pipe::default()));
+    let kept = Kept { entry, ticket, pieces: Vec::new(), bytes: 0 };
+    let mut recording = Recording { inner, request, pipe: Rc::clone(&pipe), kept: Some(kept) };
+    for segment in body.segments {
+        if let Segment::Bytes(bytes) = segment {
+            recording.take(bytes);
+        }
+    }
+    if let Some(stream) = body.stream {
+        tokio::task::spawn_local(recording.run(stream.source, length));
+    }
+    Body { segments: Vec::new(), stream: Some(ContentStream { source: Box::new(Reader(pipe)), length }) }
+}
+
+impl Recording {
+    /// Reads to the end, or until nobody wants the rest.
+    async fn run(mut self, mut source: Box<dyn ContentSource>, length: Option<u64>) {
+        let mut buffer = vec![0; PIECE_BYTES_MAX];
+        loop {
+            let filled = poll_fn(|task| source.poll_fill(task, &mut buffer));
+            let filled = tokio::time::timeout(STANDSTILL_LIMIT, filled).await;
+            match filled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+                Ok(Filled::Content(count)) => self.take(Bytes::copy_from_slice(&buffer[..count])),
+                Ok(Filled::End(trailers)) => return self.finish(trailers, length),
+                Err(error) => return self.pipe.borrow_mut().end(Err(error.kind())),
+            }
+            if self.kept.is_none() && !self.client_keeps_up().await {
+                return;
+            }
+        }
+    }
+
+    /// Takes a piece of content.
+    fn take(&mut self, piece: Bytes) {
+        let config = &self.inner.shared.config;
+        if let Some(kept) = &mut self.kept {
+            let bytes = piece.len() as u64;
+            if kept.bytes + bytes <= config.object_bytes_max && self.inner.shared.reserve(bytes) {
+                kept.bytes += bytes;
+                kept.pieces.push(piece.clone());
+            } else {
+                self.give_up();
+            }
+        }
+        self.pipe.borrow_mut().put(piece);
+    }
+
+    /// Stores what was read, if it is all.
+    fn finish(mut self, trailers: Option<Box<Fields>>, length: Option<u64>) {
+        if let Some(kept) = self.kept.as_mut()
+            && length.is_none_or(|length| length == kept.bytes)
+            && !kept.ticket.as_ref().is_some_and(Ticket::is_invalid)
+        {
+            let now_ms = Now::read().monotonic_ms;
+            let content = kept.pieces.concat().into();
+            let Entry { status, fields, stored } = &mut kept.entry;
+            let entry = Entry { status: *status, fields: std::mem::take(fields), stored: *stored };
+            self.inner.store(&self.request.request(), entry, content, now_ms);
+            if let Some(ticket) = kept.ticket.take() {
+                ticket.end(Ended::Stored);
+            }
+        }
+        self.pipe.borrow_mut().end(Ok(trailers));
+    }
+
+    /// The response is too large to be stored. Those that wait for it fetch it themselves.
+    fn give_up(&mut self) {
+        let Some(mut kept) = self.kept.take() else { return };
+        self.inner.shared.release(std::mem::take(&mut kept.bytes));
+        if let Some(ticket) = kept.ticket.take() {
+            let now_ms = Now::read().monotonic_ms;
+            self.inner.shared.uncacheable.note(ticket.key(), now_ms);
+            ticket.end(Ended::NotStored);
+        }
+    }
+
+    /// Waits until the client has taken what there is; whether it is still there.
+    async fn client_keeps_up(&self) -> bool {
+        poll_fn(|task| {
+            let mut pipe = self.pipe.borrow_mut();
+            if !pipe.client_has_gone && pipe.unread_bytes > UNREAD_BYTES_MAX {
+                pipe.waker = Some(task.waker().clone());
+                return Poll::Pending;
+            }
+            Poll::Ready(!pipe.client_has_gone)
+        })
+        .await
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if let Some(kept) = &self.kept {
+            self.inner.shared.release(kept.bytes);
+        }
+        // The task ends with the worker: then this is no end of the response.
+        self.pipe.borrow_mut().end(Err(io::ErrorKind::UnexpectedEof));
+    }
+}
+
+impl Pipe {
+    fn put(&mut self, piece: Bytes) {
+        if !self.client_has_gone && !piece.is_empty() {
+            self.unread_bytes += piece.len();
+            self.unread.push_back(piece);
+            self.wake();
+        }
+    }
+
+    /// Notes the end; the first one counts.
+    fn end(&mut self, end: Result<Option<Box<Fields>>, io::ErrorKind>) {
+        self.end.get_or_insert(end);
+        self.wake();
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl ContentSource for Reader {
+    fn poll_fill(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<Filled>> {
+        let pipe = &mut *self.0.borrow_mut();
+        if let Some(piece) = pipe.unread.front_mut() {
+            let count = piece.len().min(buffer.len());
+            piece.copy_to_slice(&mut buffer[..count]);
+            if piece.is_empty() {
+                pipe.unread.pop_front();
+            }
+            pipe.unread_bytes -= count;
+            pipe.wake();
+            return Poll::Ready(Ok(Filled::Content(count)));
+        }
+        match &mut pipe.end {
+            Some(Ok(trailers)) => Poll::Ready(Ok(Filled::End(trailers.take()))),
+            Some(Err(kind)) => Poll::Ready(Err((*kind).into())),
+            None => {
+                pipe.waker = Some(task.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let pipe = &mut *self.0.borrow_mut();
+        pipe.client_has_gone = true;
+        pipe.unread.clear();
+        pipe.wake();
+    }
+}

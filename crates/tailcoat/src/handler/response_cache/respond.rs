@@ -1,0 +1,124 @@
+//! From what is stored to a response.
+
+use std::rc::Rc;
+
+use wire::http::conditional::{self, Precondition, Validators};
+use wire::http::{Coding, Fields, KnownField, Status, date};
+
+use super::Inner;
+use crate::handler::part::{Part, content_slice, multipart, select_part, without_content_fields};
+use crate::handler::{Body, BuiltResponse, Form, Forwarded, Response, Routed};
+use crate::object_cache::{CachedObject, Content, Object, StoredResponse};
+
+/// What was done for a request besides looking for a stored response: parameters of Cache-Status (RFC 9211, section 2).
+pub(super) type Handling<'a> = Option<&'a str>;
+
+impl Inner {
+    /// The response to a request that needs nothing but what is stored.
+    #[inline]
+    pub(super) fn respond(&self, routed: &Routed<'_>, object: Rc<CachedObject>) -> Response {
+        const CONDITIONS: [KnownField; 3] = [KnownField::IfNoneMatch, KnownField::IfModifiedSince, KnownField::Range];
+        if !CONDITIONS.iter().any(|field| routed.request.head.has(*field)) {
+            return Response::Cached { object, coding: Coding::Identity, form: Form::Whole };
+        }
+        match self.select(routed, &object.object) {
+            Part::Form(form) => Response::Cached { object, coding: Coding::Identity, form },
+            part => self.build(routed, &object.object, part),
+        }
+    }
+
+    /// The response with a stored one, for which this was done.
+    pub(super) fn respond_after(
+        &self,
+        routed: &Routed<'_>,
+        object: Rc<CachedObject>,
+        handling: Handling<'_>,
+    ) -> Response {
+        let (true, Some(handling)) = (self.shared.config.cache_status, handling) else {
+            return self.respond(routed, object);
+        };
+        let part = self.select(routed, &object.object);
+        let mut response = self.build(routed, &object.object, part);
+        if let Response::Built(response) = &mut response {
+            self.add_cache_status(&mut response.fields, handling);
+        }
+        response
+    }
+
+    /// Adds what this cache did to what others did.
+    pub(super) fn add_cache_status(&self, fields: &mut Fields, handling: &str) {
+        if self.shared.config.cache_status {
+            fields.push("Cache-Status", format!("tailcoat; {handling}"));
+        }
+    }
+
+    /// Conditions and ranges are for what is there (RFC 9110, sections 13.2.1 and 14.2).
+    fn select(&self, routed: &Routed<'_>, object: &Object) -> Part {
+        match object.identity().status {
+            Status::OK => select_part(&routed.request, object, Coding::Identity, self.shared.ranges_max),
+            _ => Part::Form(Form::Whole),
+        }
+    }
+
+    fn build(&self, routed: &Routed<'_>, object: &Object, part: Part) -> Response {
+        let (Some(stored), representation) = (object.response(), object.identity()) else {
+            return Response::Built(BuiltResponse::new(Status::INTERNAL_SERVER_ERROR));
+        };
+        let fields = fields_with_age(stored, routed.now.monotonic_ms);
+        let content = &representation.content;
+        let (status, fields, body) = match part {
+            Part::Form(Form::Whole) => (representation.status, fields, body_of(content)),
+            Part::Form(Form::NotModified) => (Status::NOT_MODIFIED, without_content_fields(&fields), Body::default()),
+            Part::Form(Form::Part { offset, length }) => {
+                let (range, mut fields) = (offset..offset + length, fields);
+                let mut content_range = Vec::new();
+                wire::http::range::write_content_range(&range, content.length(), &mut content_range);
+                fields.push("Content-Range", content_range);
+                (Status::PARTIAL_CONTENT, fields, Body::from_segments(vec![content_slice(content, &range)]))
+            }
+            Part::Several(ranges) => {
+                let response = multipart(fields, content, &ranges);
+                (response.status, response.fields, response.body)
+            }
+            Part::Refused(response) => return Response::Built(response),
+        };
+        Response::Built(Box::new(BuiltResponse { status, fields, body, forwarded: Some(forwarded(status)) }))
+    }
+}
+
+/// Evaluates the conditions of a request, which were not passed on, with a response that just came (RFC 9110, section
+/// 13.2). What follows a 304 is not sent, whatever becomes of it otherwise.
+pub(super) fn apply_conditions(routed: &Routed<'_>, response: &mut BuiltResponse) {
+    if response.status != Status::OK {
+        return;
+    }
+    let validators = Validators {
+        etag: response.fields.get("ETag"),
+        last_modified: response.fields.get("Last-Modified").and_then(date::parse),
+    };
+    if conditional::evaluate(&routed.request, &validators) == Precondition::NotModified {
+        response.status = Status::NOT_MODIFIED;
+        response.fields = without_content_fields(&response.fields);
+        response.body = Body::default();
+        response.forwarded = Some(forwarded(Status::NOT_MODIFIED));
+    }
+}
+
+/// The fields of a stored response as they are sent now (RFC 9111, section 4).
+pub(super) fn fields_with_age(stored: &StoredResponse, now_ms: u64) -> Fields {
+    let mut fields = stored.fields.clone();
+    fields.push("Age", stored.stored.age_seconds(now_ms).to_string());
+    fields
+}
+
+fn body_of(content: &Content) -> Body {
+    match content.length() {
+        0 => Body::default(),
+        length => Body::from_segments(vec![content_slice(content, &(0..length))]),
+    }
+}
+
+/// The response is another server's, though it is sent from here.
+fn forwarded(status: Status) -> Box<Forwarded> {
+    Box::new(Forwarded { reason: status.reason().into(), ..Forwarded::default() })
+}

@@ -1,0 +1,154 @@
+//! From a response that came to one that is stored.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use wire::h1::PreparedHead;
+use wire::http::caching::{Stored, Vary, stored_fields};
+use wire::http::{Coding, Fields, Request, Status, date};
+
+use super::Inner;
+use super::key::{VARIANT_MARK, split_target, write_key, write_url};
+use super::lookup::{write_selecting, write_variant_key};
+use crate::config::SetCookie;
+use crate::handler::part::without_content_fields;
+use crate::object_cache::{
+    CachedObject, Content, Lookup, Object, ObjectParts, Origin, Representation, StoredResponse, Variant,
+};
+use wire::http::KnownField;
+use wire::http::caching::{ResponseDirectives, resolve};
+
+/// A response that is to be stored, but for its content.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) status: Status,
+    /// As they are stored.
+    pub(super) fields: Fields,
+    pub(super) stored: Stored,
+}
+
+impl Inner {
+    /// The fields of a response as they are stored; `None` if it may not be, for it sets a cookie.
+    pub(super) fn fields_to_store(
+        &self,
+        fields: &Fields,
+        directives: &ResponseDirectives,
+        unix_seconds: u64,
+    ) -> Option<Fields> {
+        let mut fields = stored_fields(fields, directives);
+        if !fields.has("Date") {
+            // RFC 9110, section 6.6.1.
+            fields.push("Date", date::format(unix_seconds));
+        }
+        match self.shared.config.set_cookie {
+            SetCookie::Refuse if fields.has("Set-Cookie") => return None,
+            SetCookie::Drop => fields.remove("Set-Cookie"),
+            SetCookie::Refuse | SetCookie::Keep => {}
+        }
+        Some(fields)
+    }
+
+    /// Stores a response to this request.
+    pub(super) fn store(&self, request: &Request<'_>, entry: Entry, content: Bytes, now_ms: u64) -> Rc<CachedObject> {
+        let mut key = Vec::new();
+        write_key(request, &self.shared.config.ignored_parameters, &mut key);
+        self.shared.uncacheable.forget(&key);
+        let variant = self.variant(request, &entry.fields, &mut key, now_ms);
+        let parts = object_parts(entry, content, variant, self.shared.config.cache_status);
+        self.cache.adopt(self.shared.store.insert(self.shared.id, &key, parts))
+    }
+
+    /// Stores a response anew, with the same content and in the same place, after something was learned about it.
+    pub(super) fn store_again(&self, object: &Object, entry: Entry) -> Rc<CachedObject> {
+        let variant = object.response().and_then(|response| response.variant.clone());
+        let content = match &object.identity().content {
+            Content::Memory(bytes) => bytes.clone(),
+            Content::File(_) => Bytes::new(),
+        };
+        let parts = object_parts(entry, content, variant, self.shared.config.cache_status);
+        self.cache.adopt(self.shared.store.insert(self.shared.id, object.path(), parts))
+    }
+
+    /// Takes out what is stored for the target of an unsafe request, and for what its response names (RFC 9111, section
+    /// 4.4).
+    pub(super) fn invalidate(&self, request: &Request<'_>, fields: &Fields) {
+        let ignored = &self.shared.config.ignored_parameters;
+        let mut url = Vec::new();
+        write_key(request, ignored, &mut url);
+        self.remove_url(&url);
+        let host = request.field(KnownField::Host).unwrap_or_default();
+        let (authority, target) = split_target(request.target(), host);
+        for name in ["Location", "Content-Location"] {
+            let reference = fields.get(name);
+            if let Some(target) =
+                reference.and_then(|reference| resolve(reference, super::key::SCHEME, authority, target))
+            {
+                write_url(authority, &target, ignored, &mut url);
+                self.remove_url(&url);
+            }
+        }
+    }
+
+    /// Takes out what is stored for a URL. Variants are not found any more without the first of them.
+    fn remove_url(&self, url: &[u8]) {
+        let shared = &self.shared;
+        shared
+            .flights
+            .invalidate(|key| key.strip_prefix(url).is_some_and(|rest| matches!(rest, [] | [VARIANT_MARK, ..])));
+        if let Some(object) = shared.store.peek(shared.id, url) {
+            shared.store.remove(&object);
+        }
+    }
+
+    /// What tells a response from others for the same URL. Where it is not the first of them, `key` becomes its own.
+    fn variant(&self, request: &Request<'_>, fields: &Fields, key: &mut Vec<u8>, now_ms: u64) -> Option<Variant> {
+        let first = self.cache.get(self.shared.id, key, now_ms);
+        let (first, is_fresh) = match &first {
+            Lookup::Fresh(object) => (object.object.response(), true),
+            Lookup::Due(object) => (object.object.response(), false),
+            Lookup::Miss => (None, false),
+        };
+        let known = first.and_then(|first| first.variant.as_ref());
+        let names = match Vary::of(fields) {
+            Vary::Fields(names) => names.into_boxed_slice(),
+            // RFC 9111, section 4.1: one that forgot to say what it depends on does not replace those that say it.
+            Vary::Nothing | Vary::Everything => known.filter(|_| is_fresh)?.names.clone(),
+        };
+        let mut selecting = Vec::new();
+        write_selecting(request, &names, &mut selecting);
+        let selecting = selecting.into_boxed_slice();
+        let Some(known) = known.filter(|known| known.names == names) else {
+            return Some(Variant { names, selecting, set: self.shared.new_set() });
+        };
+        if known.selecting != selecting {
+            let url = std::mem::take(key);
+            write_variant_key(request, &url, known, key);
+        }
+        Some(Variant { names, selecting, set: known.set })
+    }
+}
+
+/// The object of a response, in wire form.
+fn object_parts(entry: Entry, content: Bytes, variant: Option<Variant>, has_cache_status: bool) -> ObjectParts {
+    let Entry { status, fields, stored } = entry;
+    let mut whole = fields.clone();
+    if !status.has_no_content() {
+        whole.push("Content-Length", content.len().to_string());
+    }
+    let date_of = |name: &str| fields.get(name).and_then(date::parse);
+    ObjectParts {
+        identity: Representation {
+            status,
+            coding: Coding::Identity,
+            etag: "".into(),
+            head: PreparedHead::new(status, &whole),
+            not_modified_head: PreparedHead::new(Status::NOT_MODIFIED, &without_content_fields(&fields)),
+            partial_head: PreparedHead::new(Status::PARTIAL_CONTENT, &fields),
+            content: Content::Memory(content),
+        },
+        codings: None,
+        // RFC 9111, section 4.3.2: without Last-Modified, it is compared with Date.
+        last_modified_unix_seconds: date_of("Last-Modified").or_else(|| date_of("Date")),
+        origin: Origin::Upstream(Box::new(StoredResponse { stored, fields, variant, has_cache_status })),
+    }
+}
