@@ -1,6 +1,7 @@
 //! Sites to serve, made up: the same each time.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use fastrand::Rng;
@@ -12,7 +13,8 @@ use crate::cli::End;
 pub struct Options {
     /// Where to make it.
     pub directory: PathBuf,
-    /// What kind: `realistic`, `mixed`, `page`, `file:BYTES`, `files:BYTES,BYTES…` or `web99:CONNECTIONS`.
+    /// What kind: `realistic`, `mixed`, `page`, `file:BYTES`, `files:BYTES,BYTES…`, `tree:FILES` or
+    /// `web99:CONNECTIONS`.
     #[arg(long, default_value = "realistic", value_parser = Kind::parse)]
     pub kind: Kind,
 }
@@ -39,10 +41,14 @@ pub enum Kind {
     File(u64),
     /// Files of these lengths in bytes, which are their names.
     Files(Vec<u64>),
+    /// So many small files, a hundred in a directory.
+    Tree(u64),
     /// The file set of the web99 workload for so many connections.
     Web99(u64),
 }
 
+/// When the files were last changed, for requests with conditions: Sun, 09 Sep 2001 01:46:40 GMT.
+const MODIFIED: std::time::Duration = std::time::Duration::from_secs(1_000_000_000);
 /// Pages of the realistic site.
 const PAGES: usize = 120;
 /// Pages of the mixed site's catalogue.
@@ -53,7 +59,7 @@ const DYNAMIC_SHARE: f64 = 0.2;
 const IMAGES: usize = 240;
 
 impl Kind {
-    /// Reads `realistic`, `mixed`, `page`, `file:1024`, `files:1024,4096` or `web99:100`.
+    /// Reads `realistic`, `mixed`, `page`, `file:1024`, `files:1024,4096`, `tree:1000` or `web99:100`.
     ///
     /// # Errors
     /// It is none of them.
@@ -65,9 +71,10 @@ impl Kind {
             None if text == "page" => Ok(Self::Page),
             Some(("file", bytes)) => Ok(Self::File(number(bytes)?)),
             Some(("files", list)) => Ok(Self::Files(list.split(',').map(number).collect::<Result<_, _>>()?)),
+            Some(("tree", files)) => Ok(Self::Tree(number(files)?)),
             Some(("web99", connections)) => Ok(Self::Web99(number(connections)?)),
             _ => Err(format!(
-                "`{text}` is not realistic, mixed, page, file:BYTES, files:BYTES,BYTES or web99:CONNECTIONS"
+                "`{text}` is not realistic, mixed, page, file:BYTES, files:BYTES,BYTES, tree:FILES or web99:CONNECTIONS"
             )),
         }
     }
@@ -86,6 +93,12 @@ impl Kind {
             Self::Files(lengths) => {
                 for bytes in lengths {
                     site.add(&bytes.to_string(), &vec![b'x'; *bytes as usize], 1.0)?;
+                }
+            }
+            Self::Tree(files) => {
+                for file in 0..*files {
+                    let bytes = site.log_normal(4_000.0, 1.0, 100, 100_000);
+                    site.add(&format!("{:04}/{file}.html", file / 100), &vec![b'x'; bytes], 1.0)?;
                 }
             }
             Self::Web99(connections) => {
@@ -194,7 +207,9 @@ impl Site {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent).map_err(error)?;
         }
-        std::fs::write(&path, content).map_err(error)
+        let mut file = std::fs::File::create(&path).map_err(error)?;
+        file.write_all(content).map_err(error)?;
+        file.set_modified(std::time::UNIX_EPOCH + MODIFIED).map_err(error)
     }
 }
 
@@ -222,6 +237,7 @@ mod tests {
         assert_eq!(lengths("file:1024"), [1024]);
         assert_eq!(lengths("page"), [21_500, 25_000, 25_000]);
         assert_eq!(lengths("files:7,20"), [7, 20]);
+        assert_eq!(lengths("tree:250").len(), 250);
         assert_eq!(lengths("realistic").len(), 3 + PAGES + IMAGES);
         let mixed = make("mixed").1;
         let sum = |text: &str| mixed.iter().filter(|file| file.1.contains(text)).map(|file| file.0).sum::<f64>();

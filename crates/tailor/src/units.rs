@@ -56,6 +56,11 @@ pub(crate) fn format_nanos(nanos: u64) -> String {
     }
 }
 
+/// How often a second; with digits after the point where it is seldom.
+pub(crate) fn format_rate(rate: f64) -> String {
+    if rate < 100.0 { three_digits(rate) } else { format_count(rate.round() as u64) }
+}
+
 /// Bytes in powers of 1,024.
 pub(crate) fn format_bytes(bytes: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];

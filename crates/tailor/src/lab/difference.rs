@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::report::{CompareReport, Measurement, ServerResult};
-use super::statistics::unpaired_ratio;
+use super::report::{CompareReport, Measurement, ServerDescription, ServerResult};
+use super::statistics::{median, unpaired_ratio};
 
 /// What changed from the old run to the new one; and whether they may be compared at all.
 pub(super) fn describe(old: &CompareReport, new: &CompareReport) -> (String, bool) {
@@ -23,7 +23,11 @@ pub(super) fn describe(old: &CompareReport, new: &CompareReport) -> (String, boo
         if before.version != after.version {
             let _ = writeln!(out, "Differs: {}: {} -> {}", before.name, before.version, after.version);
         }
-        if (&before.files, &before.command) != (&after.files, &after.command) {
+        let settings = |server: &ServerDescription| {
+            let commands = [&server.backends[..], &server.helpers, std::slice::from_ref(&server.command)].concat();
+            (server.files.clone(), commands)
+        };
+        if settings(before) != settings(after) {
             let _ = writeln!(out, "Differs: {}: its settings", before.name);
         }
     }
@@ -31,6 +35,7 @@ pub(super) fn describe(old: &CompareReport, new: &CompareReport) -> (String, boo
         let _ = writeln!(out, "Differs: tailor {} -> {}", old.tailor_version, new.tailor_version);
     }
     out.push_str("The more of these there are, the less a change can be laid to one of them.\n\n");
+    write_searches(&mut out, old, new);
     for (before, after) in old.steps.iter().zip(&new.steps) {
         if let Some(value) = &before.value {
             let _ = writeln!(out, "{value}:");
@@ -42,6 +47,19 @@ pub(super) fn describe(old: &CompareReport, new: &CompareReport) -> (String, boo
         }
     }
     (out, true)
+}
+
+/// How the highest values changed.
+fn write_searches(out: &mut String, old: &CompareReport, new: &CompareReport) {
+    for before in &old.searches {
+        let Some(after) = new.searches.iter().find(|after| after.name == before.name) else { continue };
+        let (before_best, after_best) = (median(&before.values()), median(&after.values()));
+        let precision = old.search_precision.unwrap_or(0.0);
+        let ratio = after_best / before_best.max(f64::MIN_POSITIVE);
+        let verdict = if (ratio - 1.0).abs() > precision { "" } else { "  (no more than the search may be off)" };
+        let name = &before.name;
+        let _ = writeln!(out, "  {name:<18} {before_best} -> {after_best}, x {ratio:.3}{verdict}");
+    }
 }
 
 /// Why a comparison would say nothing.
@@ -60,9 +78,19 @@ fn obstacles(old: &CompareReport, new: &CompareReport) -> Vec<String> {
     if values(old) != values(new) {
         found.push("the sweeps have different values".to_owned());
     }
+    let names = |report: &CompareReport| {
+        let ran = report.servers.iter().filter(|server| server.missing.is_none());
+        ran.map(|server| server.name.clone()).collect::<Vec<_>>()
+    };
+    if !names(old).iter().any(|name| names(new).contains(name)) {
+        found.push("no server ran in both".to_owned());
+    }
     for (name, report) in [("old", old), ("new", new)] {
         if report.interrupted {
             found.push(format!("the {name} run was broken off"));
+        }
+        if let Some(control) = report.control.filter(|_| !report.is_controlled()) {
+            found.push(format!("the {name} run's A/A control is {:.3}: its differences prove nothing", control.median));
         }
     }
     found
@@ -89,5 +117,106 @@ fn write_change(out: &mut String, old: &ServerResult, new: &ServerResult) {
         let ratio = unpaired_ratio(&after, &before);
         let verdict = if ratio.low > 1.0 || ratio.high < 1.0 { "" } else { "  (no difference shown)" };
         let _ = writeln!(out, "    {name:<12} x {:.3} [{:.3} - {:.3}]{verdict}", ratio.median, ratio.low, ratio.high);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::{SearchResult, Step};
+    use super::*;
+
+    /// A run of one server with its control; `micros` of processor time a request, round by round.
+    fn run(micros: &[f64]) -> CompareReport {
+        let measurements: Vec<Measurement> = micros
+            .iter()
+            .map(|micros| Measurement { user_micros_per_request: *micros, ..Measurement::default() })
+            .collect();
+        let server = |name: &str| ServerResult { name: name.to_owned(), measurements: measurements.clone() };
+        let description = ServerDescription {
+            name: "a".to_owned(),
+            version: "1".to_owned(),
+            command: vec!["a".to_owned()],
+            helpers: Vec::new(),
+            backends: Vec::new(),
+            files: Vec::new(),
+            missing: None,
+        };
+        let report = CompareReport {
+            format_version: 1,
+            tailor_version: "1".to_owned(),
+            lab: "lab".to_owned(),
+            about: String::new(),
+            lab_text: "text".to_owned(),
+            start_unix_seconds: 0.0,
+            duration_seconds: None,
+            environment: super::super::Environment::default(),
+            servers: vec![description],
+            steps: vec![Step { value: None, servers: vec![server("a"), server("a (again)")] }],
+            searches: Vec::new(),
+            search_precision: None,
+            is_endurance: false,
+            interrupted: false,
+            control: None,
+            passed: false,
+        };
+        report.judged()
+    }
+
+    const MICROS: [f64; 5] = [10.0, 10.1, 9.9, 10.0, 10.05];
+
+    #[test]
+    fn what_may_not_be_compared() {
+        let check = |change: &dyn Fn(&mut CompareReport), expect: &str| {
+            let (old, mut new) = (run(&MICROS), run(&MICROS));
+            change(&mut new);
+            let (text, is_comparable) = describe(&old, &new);
+            assert!(!is_comparable && text.starts_with("May not be compared") && text.contains(expect), "{text}");
+        };
+        check(&|new| new.format_version = 2, "different forms");
+        check(&|new| new.lab = "other".to_owned(), "the labs differ (lab, other)");
+        check(&|new| new.lab_text = "changed".to_owned(), "not the same load");
+        check(&|new| new.duration_seconds = Some(1.0), "different times");
+        check(&|new| new.steps[0].value = Some("5".to_owned()), "different values");
+        check(&|new| new.interrupted = true, "the new run was broken off");
+        check(&|new| new.servers[0].name = "b".to_owned(), "no server ran in both");
+        check(&|new| new.servers[0].missing = Some("a".to_owned()), "no server ran in both");
+        let uncontrolled = |new: &mut CompareReport| {
+            new.steps[0].servers[1].measurements.iter_mut().for_each(|it| it.user_micros_per_request *= 1.1);
+            *new = new.clone().judged();
+        };
+        check(&uncontrolled, "the new run's A/A control is 1.100");
+    }
+
+    #[test]
+    fn what_differs() {
+        let check = |change: &dyn Fn(&mut CompareReport), expect: &str| {
+            let (old, mut new) = (run(&MICROS), run(&MICROS));
+            change(&mut new);
+            let (text, is_comparable) = describe(&old, &new);
+            assert!(is_comparable && text.contains(expect), "{text}");
+        };
+        check(&|_| {}, "x 1.000 [");
+        check(&|_| {}, "no difference shown");
+        check(&|new| new.environment.kernel = "7.0".to_owned(), "Differs: kernel:  -> 7.0");
+        check(&|new| new.environment.processor = "fast".to_owned(), "Differs: processor:  -> fast");
+        check(&|new| new.servers[0].version = "2".to_owned(), "Differs: a: 1 -> 2");
+        check(&|new| new.servers[0].command.push("-x".to_owned()), "Differs: a: its settings");
+        check(&|new| new.tailor_version = "2".to_owned(), "Differs: tailor 1 -> 2");
+        check(&|new| *new = run(&MICROS.map(|micros| micros * 2.0)), "us/request   x 2.");
+    }
+
+    #[test]
+    fn highest_values() {
+        let with = |best: u64| {
+            let mut report = run(&MICROS);
+            let search = |name: &str| SearchResult { name: name.to_owned(), best: vec![best], tries: Vec::new() };
+            report.searches = vec![search("a"), search("a (again)")];
+            report.search_precision = Some(0.05);
+            report.judged()
+        };
+        let text = describe(&with(1000), &with(1200)).0;
+        assert!(text.contains("1000 -> 1200, x 1.200\n"), "{text}");
+        let text = describe(&with(1000), &with(1040)).0;
+        assert!(text.contains("no more than the search may be off"), "{text}");
     }
 }

@@ -91,9 +91,14 @@ fn last_measurements(report: &CompareReport) -> Vec<(&str, &Measurement)> {
     measured.chain(searched).collect()
 }
 
-/// The intervals of the first load, which watched the server as well as any.
+/// The intervals of the first load, which watched the server as well as any; without what came after the last whole one.
 fn intervals(measurement: &Measurement) -> &[IntervalReport] {
-    measurement.loads.first().map_or(&[], |load| &load.intervals)
+    let intervals = measurement.loads.first().map_or(&[][..], |load| &load.intervals);
+    let length = |it: &IntervalReport| it.end_seconds - it.start_seconds;
+    match intervals {
+        [first, .., last] if length(last) < length(first) / 2.0 => &intervals[..intervals.len() - 1],
+        _ => intervals,
+    }
 }
 
 fn memory_mean(intervals: &[IntervalReport]) -> f64 {

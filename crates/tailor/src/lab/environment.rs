@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::units::format_bytes;
+
 /// Settings of the system that decide how a server does.
 const SETTINGS: [&str; 12] = [
     "kernel/randomize_va_space",
@@ -67,6 +69,23 @@ impl Environment {
             descriptors_max: rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX),
             settings: SETTINGS.iter().map(|name| ((*name).to_owned(), read(&format!("/proc/sys/{name}")))).collect(),
         }
+    }
+
+    /// All of it, a name and a value each.
+    pub fn facts(&self) -> Vec<(String, String)> {
+        let fixed = [
+            ("kernel", self.kernel.clone()),
+            ("processor", self.processor.clone()),
+            ("processors", self.processors.to_string()),
+            ("memory", format_bytes(self.memory_bytes as f64)),
+            ("swap", format_bytes(self.swap_bytes as f64)),
+            ("governor", self.governor.clone()),
+            ("clock source", self.clock_source.clone()),
+            ("descriptors", self.descriptors_max.to_string()),
+        ];
+        let fixed = fixed.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let settings = self.settings.iter().map(|(name, value)| (name.clone(), value.replace('\t', " ")));
+        fixed.chain(settings).collect()
     }
 
     /// In what two differ, as sentences.

@@ -83,6 +83,8 @@ pub(crate) struct Server {
     pub(crate) files: Vec<(String, String)>,
     /// Commands that run at the same time as the server, started before it, as part of it (php-fpm, say).
     pub(crate) helpers: Vec<Vec<String>>,
+    /// Unix domain sockets of the helpers, which must take connections before the server is ready.
+    pub(crate) sockets: Vec<String>,
     /// Commands that run likewise but are not part of it: the server behind a proxy. They get the load's processors, and
     /// what they use is not counted.
     pub(crate) backends: Vec<Vec<String>>,
@@ -211,6 +213,7 @@ fn server(node: &KdlNode) -> Result<Server, String> {
         version: Vec::new(),
         files: Vec::new(),
         helpers: Vec::new(),
+        sockets: Vec::new(),
         backends: Vec::new(),
     };
     for child in node.children().map_or(&[][..], KdlDocument::nodes) {
@@ -219,6 +222,7 @@ fn server(node: &KdlNode) -> Result<Server, String> {
             ("command", words) => server.command = words,
             ("version", words) => server.version = words,
             ("helper", words) => server.helpers.push(words),
+            ("sockets", paths) => server.sockets = paths,
             ("backend", words) => server.backends.push(words),
             ("file", values) => match <[String; 2]>::try_from(values) {
                 Ok([name, text]) => server.files.push((name, text)),

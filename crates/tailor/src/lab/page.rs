@@ -7,7 +7,7 @@ use super::report::{CompareReport, LoadResult, Measurement, SearchResult, Server
 use super::statistics::{median, paired_ratio};
 use crate::report::html::document;
 use crate::report::plot::{Plot, Series, escape};
-use crate::units::{format_bytes, format_count, format_nanos};
+use crate::units::{format_bytes, format_count, format_nanos, format_rate};
 
 impl CompareReport {
     /// The report as text.
@@ -19,7 +19,7 @@ impl CompareReport {
             }
             write_table(&mut out, &rows);
         }
-        for note in self.notes() {
+        for (_, note) in self.notes() {
             let _ = writeln!(out, "{note}");
         }
         out
@@ -28,8 +28,8 @@ impl CompareReport {
     /// The report as an HTML page.
     pub fn to_html(&self) -> String {
         let mut out = format!("<h1>{}</h1>\n<p>{}</p>\n", escape(&self.lab), escape(&self.about));
-        for note in self.notes() {
-            let _ = writeln!(out, "<p class=\"warn\">{}</p>", escape(&note));
+        for (class, note) in self.notes() {
+            let _ = writeln!(out, "<p class=\"{class}\">{}</p>", escape(&note));
         }
         for (title, rows) in self.tables() {
             if let Some(title) = title {
@@ -38,11 +38,13 @@ impl CompareReport {
             out.push_str(&html_table(&rows));
         }
         out.push_str(&self.plots());
-        let settings = serde_json::to_string_pretty(&self.environment).unwrap_or_default();
-        let _ = writeln!(out, "<h2>Where it was measured</h2><pre>{}</pre>", escape(&settings));
+        out.push_str("<h2>Where it was measured</h2>");
+        out.push_str(&facts_table(&self.environment.facts()));
         for server in self.servers.iter().filter(|server| server.missing.is_none()) {
             let _ = writeln!(out, "<h2>{}</h2><p>{}</p>", escape(&server.name), escape(&server.version));
-            let _ = writeln!(out, "<pre>{}</pre>", escape(&server.command.join(" ")));
+            let commands = server.backends.iter().chain(&server.helpers).chain([&server.command]);
+            let commands: Vec<String> = commands.map(|words| words.join(" ")).collect();
+            let _ = writeln!(out, "<pre>{}</pre>", escape(&commands.join("\n")));
             for (name, text) in &server.files {
                 let _ = writeln!(out, "<p>{}</p><pre>{}</pre>", escape(name), escape(text));
             }
@@ -85,13 +87,15 @@ impl CompareReport {
         rows
     }
 
-    fn notes(&self) -> Vec<String> {
+    /// What is to be said of the run: how urgent, and the text.
+    fn notes(&self) -> Vec<(&'static str, String)> {
         let mut notes = Vec::new();
         if self.interrupted {
-            notes.push("Broken off: this is what was measured so far; nothing passed.".to_owned());
+            notes.push(("warn", "Broken off: this is what was measured so far; nothing passed.".to_owned()));
         }
         if let Some(control) = self.control.filter(|_| !self.is_endurance) {
-            notes.push(format!(
+            let class = if self.is_controlled() { "note" } else { "warn" };
+            let text = format!(
                 "A/A control: the first server against itself {:.3} [{:.3} - {:.3}]{}",
                 control.median,
                 control.low,
@@ -103,11 +107,12 @@ impl CompareReport {
                         self.control_max() * 100.0
                     ),
                 }
-            ));
+            );
+            notes.push((class, text));
         }
         for server in &self.servers {
             if let Some(program) = &server.missing {
-                notes.push(format!("{}: left out, {program} is not installed", server.name));
+                notes.push(("note", format!("{}: left out, {program} is not installed", server.name)));
             }
         }
         let measured = self
@@ -124,10 +129,10 @@ impl CompareReport {
             faults.extend(web99.map(|web99| format!("{name}: not right: {:?} {:?}", web99.faults, web99.post_log)));
         }
         faults.dedup();
-        notes.extend(faults);
+        notes.extend(faults.into_iter().map(|fault| ("warn", fault)));
         limits.sort();
         limits.dedup_by(|a, b| a.split(' ').take(8).eq(b.split(' ').take(8)));
-        notes.extend(limits);
+        notes.extend(limits.into_iter().map(|limit| ("warn", limit)));
         notes
     }
 
@@ -184,7 +189,7 @@ fn measured_cells(measurement: &Measurement) -> Vec<String> {
     let share = measurement.loads.first().and_then(|load| load.conforming_lines_share);
     vec![
         format!("{:.2}", measurement.processor_micros_per_request()),
-        format_count(rate as u64),
+        format_rate(rate),
         format!("{:.0} %", measurement.processor_share() * 100.0),
         share.map_or(String::new(), |share| format!("{:.1} %", share * 100.0)),
         format_bytes(measurement.memory_bytes_max as f64),
@@ -227,7 +232,7 @@ fn step_rows(step: &Step) -> Vec<Vec<String>> {
                 processor,
                 ratio,
                 parts,
-                format_count(server.load_median(index, |load| load.served_per_second) as u64),
+                format_rate(server.load_median(index, |load| load.served_per_second)),
                 nanos(|load| load.p50_nanos as f64),
                 nanos(|load| load.p99_nanos as f64),
                 memory,
@@ -287,4 +292,10 @@ fn html_table(rows: &[Vec<String>]) -> String {
         let _ = writeln!(out, "<tr>{cells}</tr>");
     }
     out + "</table></div>\n"
+}
+
+/// What is known of something, a name and a value a line.
+fn facts_table(facts: &[(String, String)]) -> String {
+    let row = |(name, value): &(String, String)| format!("<tr><td>{}<td>{}\n", escape(name), escape(value));
+    format!("<table class=\"facts\">{}</table>\n", facts.iter().map(row).collect::<String>())
 }

@@ -61,6 +61,12 @@ pub struct ServerDescription {
     pub version: String,
     /// How it was started.
     pub command: Vec<String>,
+    /// What is started before it and counted with it.
+    #[serde(default)]
+    pub helpers: Vec<Vec<String>>,
+    /// What is behind it and not counted.
+    #[serde(default)]
+    pub backends: Vec<Vec<String>>,
     /// Its files: name and text.
     pub files: Vec<(String, String)>,
     /// The program that is missing, if it was left out.

@@ -161,6 +161,8 @@ fn choose(lab: &Lab) -> (Vec<ServerDescription>, Vec<(String, Server)>) {
             name: server.name.clone(),
             version: if missing.is_none() { version(server) } else { String::new() },
             command: server.command.clone(),
+            helpers: server.helpers.clone(),
+            backends: server.backends.clone(),
             files: server.files.clone(),
             missing: missing.cloned(),
         });

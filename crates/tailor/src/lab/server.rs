@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -57,7 +58,8 @@ impl Place {
         std::fs::create_dir_all(&self.run)?;
         std::fs::set_permissions(&self.run, std::fs::Permissions::from_mode(0o1777))?;
         for (name, text) in &server.files {
-            std::fs::write(self.run.join(name), self.fill(text))?;
+            // Some programs want the last line to have its end.
+            std::fs::write(self.run.join(name), self.fill(text) + "\n")?;
         }
         Ok(())
     }
@@ -105,7 +107,7 @@ pub(crate) fn start(server: &Server, place: &Place, lab: &Lab) -> Result<Running
     let name: String = server.name.chars().filter(char::is_ascii_alphanumeric).collect();
     let mut running = Running { children: Vec::new(), backends: Vec::new(), group: Group::new(&name) };
     let started = running.launch_all(server, place, lab).map_err(error);
-    match started.and_then(|()| running.wait_until_ready(place, !server.backends.is_empty(), lab.ready_max)) {
+    match started.and_then(|()| running.wait_until_ready(server, place, lab.ready_max)) {
         Ok(()) => Ok(running),
         Err(reason) => {
             let log = std::fs::read_to_string(place.run.join("output")).unwrap_or_default();
@@ -143,17 +145,17 @@ impl Running {
         Ok(())
     }
 
-    fn wait_until_ready(&mut self, place: &Place, has_backend: bool, ready_max: Duration) -> Result<(), String> {
+    /// Waits until the server takes connections, what is behind it first.
+    fn wait_until_ready(&mut self, server: &Server, place: &Place, ready_max: Duration) -> Result<(), String> {
         let start = Instant::now();
-        let mut ports = vec![place.port];
-        ports.extend(has_backend.then_some(place.backend_port));
+        let sockets = server.sockets.iter().map(|path| Listener::Unix(place.fill(path)));
+        let mut awaited: Vec<Listener> = sockets.chain([Listener::Port(place.port)]).collect();
+        if !server.backends.is_empty() {
+            awaited.push(Listener::Port(place.backend_port));
+        }
         while start.elapsed() < ready_max {
-            let is_ready = |port: &u16| {
-                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
-                TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
-            };
-            ports.retain(|port| !is_ready(port));
-            if ports.is_empty() {
+            awaited.retain(|listener| !listener.is_ready());
+            if awaited.is_empty() {
                 return Ok(());
             }
             let server = self.children.last_mut();
@@ -162,7 +164,7 @@ impl Running {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err(format!("nothing listens on port {ports:?} after {} s", ready_max.as_secs_f64()))
+        Err(format!("nothing listens at {awaited:?} after {} s", ready_max.as_secs_f64()))
     }
 
     /// To read what it uses: its control group, or its processes.
@@ -194,6 +196,25 @@ impl Running {
                 }
                 std::thread::sleep(Duration::from_millis(10));
             }
+        }
+    }
+}
+
+/// Where something is to listen.
+#[derive(Debug)]
+enum Listener {
+    Port(u16),
+    Unix(String),
+}
+
+impl Listener {
+    fn is_ready(&self) -> bool {
+        match self {
+            Self::Port(port) => {
+                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
+                TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
+            }
+            Self::Unix(path) => UnixStream::connect(path).is_ok(),
         }
     }
 }

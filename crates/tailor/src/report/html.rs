@@ -7,12 +7,13 @@ use super::{BenchReport, Distribution, IntervalReport};
 use crate::units::{format_bytes, format_count, format_nanos};
 
 pub(crate) const STYLE: &str = "
-body { font: 15px/1.45 system-ui, sans-serif; color: #1c2833; background: #fff; max-width: 960px; margin: 2em auto; padding: 0 1em }
+body { font: 15px/1.45 system-ui, sans-serif; color: #1c2833; background: #fff; max-width: 1040px; margin: 2em auto; padding: 0 1em }
 h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin-top: 2em }
 table { border-collapse: collapse; margin: .6em 0 } th, td { padding: .2em .6em; text-align: right; white-space: nowrap; border-bottom: 1px solid #dde3e8 }
 th:first-child, td:first-child { text-align: left } th { font-weight: 600 }
 figure { margin: 1.4em 0 } figcaption { font-weight: 600; margin-bottom: .3em } figcaption span { font-weight: 400; margin-left: .8em }
-svg { width: 100%; height: auto } svg text { font-size: 12px; fill: #51606d } svg .grid { stroke: #e4e9ed; stroke-width: 1 }
+figure { overflow-x: auto } svg { width: 100%; min-width: 600px; height: auto } svg text { font-size: 12px; fill: #51606d } svg .grid { stroke: #e4e9ed; stroke-width: 1 }
+.wide { overflow-x: auto } .facts td { white-space: normal; vertical-align: top } .note { color: #51606d } .warn, code { overflow-wrap: anywhere }
 .warn { background: #fdf0e1; border-left: 4px solid #d9822b; padding: .5em .8em } .bad { color: #b3261e } code, pre { font-size: 13px }
 pre { background: #f5f7f9; padding: .8em; overflow-x: auto }
 ";
@@ -73,7 +74,7 @@ fn write_body(out: &mut String, report: &BenchReport) -> std::fmt::Result {
 }
 
 fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
-    writeln!(out, "<table>")?;
+    writeln!(out, "<table class=\"facts\">")?;
     let mut row = |name: &str, value: String| writeln!(out, "<tr><td>{}<td>{}", escape(name), escape(&value));
     row(
         "load",

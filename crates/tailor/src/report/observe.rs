@@ -83,9 +83,21 @@ fn unified(group: &Cgroup) -> Usage {
     Usage {
         user_micros: value(&stat, "user_usec"),
         system_micros: value(&stat, "system_usec"),
-        memory_bytes: number(&group.memory.join("memory.current")),
-        swap_bytes: number(&group.memory.join("memory.swap.current")),
+        // Without the controller of memory, what its processes hold.
+        memory_bytes: match group.memory.join("memory.current").exists() {
+            true => number(&group.memory.join("memory.current")),
+            false => members(group).map(|id| process(id).memory_bytes).sum(),
+        },
+        swap_bytes: match group.memory.join("memory.swap.current").exists() {
+            true => number(&group.memory.join("memory.swap.current")),
+            false => members(group).map(|id| process(id).swap_bytes).sum(),
+        },
     }
+}
+
+fn members(group: &Cgroup) -> impl Iterator<Item = u32> {
+    let text = read(&group.processor.join("cgroup.procs"));
+    text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>().into_iter()
 }
 
 /// cpuacct and memory.stat of version 1. cpuacct.usage is exact; cpuacct.stat divides it in ticks.

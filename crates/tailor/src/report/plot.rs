@@ -40,7 +40,9 @@ impl Plot<'_> {
     fn write(&self, out: &mut String) -> std::fmt::Result {
         let points = || self.series.iter().flat_map(|series| &series.points);
         let x_max = points().map(|point| point.0).fold(f64::MIN_POSITIVE, f64::max);
-        let x_min = points().map(|point| point.0).fold(x_max, f64::min).min(x_max - f64::MIN_POSITIVE);
+        // An axis of round numbers begins at nothing.
+        let x_start = if self.x_marks.is_empty() { 0.0 } else { x_max };
+        let x_min = points().map(|point| point.0).fold(x_start, f64::min).min(x_max - f64::MIN_POSITIVE);
         let y_step = round_step(points().map(|point| point.1).fold(0.0, f64::max) / 5.0);
         let y_max = (points().map(|point| point.1).fold(0.0, f64::max) / y_step).ceil().max(1.0) * y_step;
         let x = |value: f64| LEFT + (value - x_min) / (x_max - x_min).max(1e-12) * (WIDTH - LEFT - RIGHT);

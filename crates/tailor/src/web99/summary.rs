@@ -144,7 +144,7 @@ impl Web99Report {
         for fault in &self.web99.faults {
             let _ = writeln!(out, "<p class=\"warn\">{}</p>", escape(fault));
         }
-        out.push_str("<table>");
+        out.push_str("<table class=\"facts\">");
         for (name, text) in self.web99.lines() {
             let _ = writeln!(out, "<tr><td>{}<td>{}", escape(&name), escape(&text));
         }
