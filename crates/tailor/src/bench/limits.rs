@@ -52,8 +52,13 @@ impl Before {
         limits.extend(self.bandwidth(outcome));
         let lag = &outcome.record.lag;
         if !lag.is_empty() && lag.value_at_quantile(LAG_QUANTILE) > LAG_MAX_NANOS {
+            let waited_share = outcome.record.waited as f64 / lag.len() as f64;
+            let cause = match waited_share > 1.0 - LAG_QUANTILE {
+                true => format!("{:.1} % of the requests found no free connection: more -c", waited_share * 100.0),
+                false => "the client was too slow, or did not get its processor".into(),
+            };
             limits.push(format!(
-                "send times: not kept within {} at the 99th percentile but within {} (too few connections, or too slow a client); latency counts from the time due",
+                "send times: not kept within {} at the 99th percentile but within {} ({cause}); latency counts from the time due",
                 crate::units::format_nanos(LAG_MAX_NANOS),
                 crate::units::format_nanos(lag.value_at_quantile(LAG_QUANTILE))
             ));

@@ -42,6 +42,9 @@ pub struct Options {
     /// How long connecting, and then a response, may take.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration, help_heading = "Load")]
     pub timeout: Duration,
+    /// Stay awake for so long before sleeping: spares a server on the same machine the work of waking the client.
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration, help_heading = "Load")]
+    pub spin: Duration,
     /// Processors to bind the threads to, as in `1` or `1,3`.
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Load")]
     pub cpus: Vec<usize>,

@@ -56,6 +56,7 @@ pub(crate) fn make(options: &Options) -> Result<Plan, String> {
         warm_up: options.warm_up,
         ramp_up: options.ramp_up,
         interval: options.interval,
+        spin: options.spin,
         time_out: options.timeout,
         persistence: persistence(options),
         pipeline: options.pipeline as usize,

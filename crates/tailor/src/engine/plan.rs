@@ -40,6 +40,8 @@ pub struct Plan {
     pub ramp_up: Duration,
     /// Length of the intervals of the report.
     pub interval: Duration,
+    /// Stay awake for so long after an event before sleeping.
+    pub spin: Duration,
     /// How long connecting, and then each response, may take.
     pub time_out: Duration,
     /// How connections are used.

@@ -32,6 +32,8 @@ pub struct Record {
     pub service: Histogram<u64>,
     /// Open loop: how late requests were started.
     pub lag: Histogram<u64>,
+    /// Open loop: requests that found no free connection when they were due.
+    pub waited: u64,
     /// Time to establish a connection, TLS included.
     pub connect: Histogram<u64>,
 }
@@ -51,6 +53,7 @@ impl Default for Record {
             latency: histogram(),
             service: histogram(),
             lag: histogram(),
+            waited: 0,
             connect: histogram(),
         }
     }
@@ -78,6 +81,7 @@ impl Record {
         self.connections += other.connections;
         self.bytes_received += other.bytes_received;
         self.bytes_sent += other.bytes_sent;
+        self.waited += other.waited;
         let pairs = [
             (&mut self.latency, &other.latency),
             (&mut self.service, &other.service),

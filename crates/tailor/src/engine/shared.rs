@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) active: u64,
     /// Open loop: slots that wait for a request to fall due, the one that waits longest first.
     pub(crate) idle_slots: VecDeque<u32>,
+    /// Open loop: when a request was last seen to be due without a slot that waits.
+    pub(crate) starved_at: Nanos,
     pub(crate) timers: BinaryHeap<Reverse<(Nanos, u32)>>,
     pub(crate) record: Record,
     /// By request, if the plan wants it; else empty.
@@ -74,6 +76,7 @@ impl Shared {
             arrivals: Arrivals::new(plan.pace.clone(), thread, plan.threads, requests_max),
             active: 0,
             idle_slots: VecDeque::new(),
+            starved_at: 0,
             timers: BinaryHeap::new(),
             record: Record::default(),
             tallies: if plan.is_tallied { vec![Tally::default(); plan.workload.requests().len()] } else { Vec::new() },
@@ -88,6 +91,7 @@ impl Shared {
             if self.arrivals.is_open() {
                 let lag = now.saturating_sub(due);
                 self.record.lag.saturating_record(lag);
+                self.record.waited += u64::from(due <= self.starved_at);
                 if lag > super::clock::nanos(self.plan.time_out) {
                     // Its user gave up before a connection was free.
                     self.record.fail(FailureClass::TimeOut);

@@ -138,6 +138,8 @@ impl Worker {
         self.shared.arrivals.start(start, self.end, &mut self.shared.rng);
         self.start_connections();
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
+        let spin = nanos(self.run.plan.spin);
+        let mut awake_until = 0;
         loop {
             let mut now = self.shared.clock.now();
             if now >= self.next_check || self.is_done(now) {
@@ -148,11 +150,13 @@ impl Worker {
             }
             self.dispatch(now);
             self.run_timers(now);
-            let timeout = self.timeout();
+            let timeout = if now < awake_until { ZERO } else { self.timeout() };
             match epoll::wait(&self.shared.epoll, &mut events, Some(&timeout)) {
                 Ok((ready, _)) => {
                     let woken = self.shared.clock.now();
-                    if ready.is_empty() && timeout == ZERO {
+                    if !ready.is_empty() {
+                        awake_until = woken + spin;
+                    } else if timeout == ZERO {
                         self.spin += woken - now;
                     }
                     now = woken;
@@ -161,6 +165,11 @@ impl Worker {
                         let connection = &mut self.connections[data as u32 as usize];
                         if connection.is_current((data >> 32) as u32) {
                             connection.on_event(flags, &mut self.shared, now);
+                        }
+                        if self.shared.arrivals.is_open() {
+                            // What falls due meanwhile does not wait for the rest of the events.
+                            now = self.shared.clock.now();
+                            self.dispatch(now);
                         }
                     }
                 }
@@ -190,7 +199,10 @@ impl Worker {
     /// Open loop: gives requests that are due to slots that are free.
     fn dispatch(&mut self, now: Nanos) {
         while self.shared.arrivals.next_due().is_some_and(|due| due <= now) {
-            let Some(slot) = self.shared.idle_slots.pop_front() else { return };
+            let Some(slot) = self.shared.idle_slots.pop_front() else {
+                self.shared.starved_at = now;
+                return;
+            };
             // The time of each start is its own: many may start here.
             let now = self.shared.clock.now();
             self.connections[slot as usize].wake(&mut self.shared, now);

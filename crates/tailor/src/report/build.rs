@@ -122,6 +122,7 @@ impl Builder {
             latency: distribution(&record.latency),
             latency_uncorrected: is_open.then(|| distribution(&record.service)),
             lag: is_open.then(|| distribution(&record.lag)),
+            waited: is_open.then_some(record.waited),
             connect: distribution(&record.connect),
             lines: self.plan.line.and_then(|line| lines(line.receive_bits_per_second, &outcome.lines)),
             client: Client {

@@ -64,6 +64,8 @@ pub struct BenchReport {
     pub latency_uncorrected: Option<Distribution>,
     /// Open loop: how late requests were started.
     pub lag: Option<Distribution>,
+    /// Open loop: requests that found no free connection when they were due.
+    pub waited: Option<u64>,
     /// Time to connect, TLS included.
     pub connect: Distribution,
     /// What the simulated lines carried; only with lines.

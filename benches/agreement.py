@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Measures whether tailor agrees with wrk, wrk2, ab, h2load and httperf on throughput and latency of the same server.
+
+  benches/agreement.py                                 all loads, with the release build
+  benches/agreement.py nginx-8 --rounds 20             one of them, for longer
+  benches/agreement.py --wrk2 ~/wrk2/wrk               wrk2 calls its program wrk, so its path must be told
+
+Server on core 0, client on core 1. The clients take turns of a second or so, forwards and backwards (A B B A); the figure is
+the median of the ratios tailor / other within a turn, in brackets their quartiles. tailor measured once more is the control.
+Two servers: `delays`, whose true latencies are known (peers/delays.c), and nginx. Clients that are not installed are left
+out, and named.
+"""
+
+import argparse
+import csv
+import json
+import pathlib
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from harness import client, machine, servers, tree
+
+TAILOR = str(pathlib.Path(__file__).resolve().parent.parent / "target/release/tailor")
+KEYS = ("rate", "mean", "p50", "p90", "p99")
+UNITS_US = {"us": 1, "ms": 1e3, "s": 1e6}
+AGAIN = "tailor-again"
+TOLERANCE = 0.05
+# name: server, connections, requests a second (none: closed loop), seconds a turn, requests a connection, clients
+LOADS = {
+    "delays-1": ("delays", 1, None, 1, 0, ["wrk", "h2load", "httperf"]),
+    "delays-16": ("delays", 16, None, 1, 0, ["wrk", "ab", "h2load"]),
+    "delays-open": ("delays", 64, 1000, 2, 0, ["wrk2"]),
+    "delays-sessions": ("delays", 64, 400, 2, 1, ["httperf"]),
+    "nginx-8": ("nginx", 8, None, 1, 0, ["wrk", "ab", "h2load"]),
+    "nginx-64": ("nginx", 64, None, 1, 0, ["wrk", "ab", "h2load"]),
+    "nginx-open": ("nginx", 64, 20_000, 2, 0, ["wrk2"]),
+}
+
+
+def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("loads", nargs="*", metavar="LOAD", help=f"of {' '.join(LOADS)}; all, if none is named")
+    parser.add_argument("--rounds", type=int, default=8, help="turns of each client; default: %(default)s")
+    parser.add_argument("--tailor", default=TAILOR, help="default: the release build")
+    parser.add_argument("--wrk2", default="wrk2", help="wrk2's program; default: %(default)s")
+    arguments = parser.parse_args()
+    programs = {"tailor": arguments.tailor, AGAIN: arguments.tailor, "wrk2": arguments.wrk2}
+    described = machine.describe()
+    print(f"{described['kernel']}, {described['cpu']}, {described['cores']} cores, loopback; {arguments.rounds} rounds")
+    with tree.temporary() as files:
+        path = files.add("1KiB.html", 1024)
+        disagreements = [measure(name, files, path, arguments.rounds, programs) for name in arguments.loads or LOADS]
+    sys.exit(any(disagreements))
+
+
+def measure(name, files, path, rounds, programs):
+    """Measures and prints one load; whether tailor disagrees with another."""
+    server_name, connections, rate, seconds, requests_per_connection, others = LOADS[name]
+    there = [other for other in others if shutil.which(programs.get(other, other))]
+    for missing in sorted(set(others) - set(there)):
+        print(f"{name}: {missing} is not installed")
+    if server_name == "delays":
+        server = servers.Server("delays", f"{client.compiled(servers.PEERS / 'delays.c')} {{port}}")
+    else:
+        server = servers.named([server_name], None)[0]
+    clients = ["tailor", *there, AGAIN]
+    samples = {each: [] for each in clients}
+    with servers.running(server, files, path) as running, tempfile.TemporaryDirectory() as scratch:
+        load = Load(f"http://127.0.0.1:{running.port}{path}", connections, rate, seconds, requests_per_connection, scratch, programs)
+        for number in range(rounds + 1):
+            for each in clients if number % 2 == 0 else reversed(clients):
+                sample = getattr(load, "tailor" if each == AGAIN else each)()
+                if number > 0:  # The first round warms up.
+                    samples[each].append(sample)
+    return report(name, clients, samples)
+
+
+def report(name, clients, samples):
+    print(f"\n{name:16}" + "".join(f"{key:>22}" for key in KEYS))
+    disagrees = False
+    for each in clients:
+        medians = [statistics.median(sample[key] for sample in samples[each]) if key in samples[each][0] else None for key in KEYS]
+        cells = ["-" if value is None else f"{value:,.0f}{'/s' if key == 'rate' else ' us'}" for key, value in zip(KEYS, medians)]
+        print(f"  {each:14}" + "".join(f"{cell:>22}" for cell in cells))
+        if each == "tailor":
+            continue
+        cells = []
+        for key in KEYS:
+            if key not in samples[each][0]:
+                cells.append("-")
+                continue
+            ratios = [ours[key] / other[key] for ours, other in zip(samples["tailor"], samples[each])]
+            low, middle, high = statistics.quantiles(ratios, n=4)
+            disagrees |= abs(middle - 1) > TOLERANCE
+            cells.append(f"{'' if abs(middle - 1) <= TOLERANCE else '! '}{middle:.3f} ({low:.2f} - {high:.2f})")
+        print(f"  {'':14}" + "".join(f"{cell:>22}" for cell in cells))
+    sys.stdout.flush()
+    return disagrees
+
+
+class Load:
+    """A load, as each client is told of it. Each method runs one and returns its sample: `rate` a second, and `mean` and
+    percentiles of the latency in microseconds, as far as it tells them. A response that failed ends the run."""
+
+    def __init__(self, url, connections, rate, seconds, requests_per_connection, scratch, programs):
+        self.url, self.connections, self.rate, self.seconds = url, connections, rate, seconds
+        self.requests_per_connection, self.scratch, self.programs = requests_per_connection, scratch, programs
+
+    def run(self, *words):
+        words = [self.programs.get(words[0], words[0]), *words[1:]]
+        command = ["taskset", "-c", client.CLIENT_CORE, *map(str, words)]
+        result = subprocess.run(command, capture_output=True, text=True)
+        if result.returncode:
+            raise SystemExit(f"{' '.join(command)}\n{result.stdout}{result.stderr}")
+        return result.stdout
+
+    def tailor(self):
+        options = ["-R", self.rate] if self.rate else []
+        options += ["--requests-per-connection", self.requests_per_connection] if self.requests_per_connection else []
+        output = self.run("tailor", "bench", "-q", "--json", "-", "-c", self.connections, "-d", self.seconds, *options, "--require", "failures=0", self.url)
+        report = json.loads(output)
+        # httperf measures from the sending of a request; all others as we do.
+        latency = report["latency_uncorrected" if self.requests_per_connection else "latency"]
+        percentiles = {point["percentile"]: point["nanos"] / 1e3 for point in latency["percentiles"]}
+        return {"rate": report["served_per_second"], "mean": latency["mean_nanos"] / 1e3,
+                **{f"p{at}": percentiles[at] for at in (50, 90, 99)}}
+
+    def wrk(self):
+        output = self.run("wrk", "--latency", "-t1", "-c", self.connections, "-d", f"{self.seconds}s", self.url)
+        return {"rate": float(re.search(r"Requests/sec:\s+([\d.]+)", output)[1]), **wrk_latencies(output)}
+
+    def wrk2(self):
+        output = self.run("wrk2", "--latency", "-t1", "-c", self.connections, "-R", self.rate, "-d", f"{self.seconds}s", self.url)
+        return {"rate": float(re.search(r"Requests/sec:\s+([\d.]+)", output)[1]), **wrk_latencies(output)}
+
+    def ab(self):
+        spectrum = pathlib.Path(self.scratch, "ab.csv")
+        output = self.run("ab", "-q", "-k", "-c", self.connections, "-t", self.seconds, "-n", 10_000_000, "-e", spectrum, self.url)
+        assert re.search(r"Failed requests:\s+0\n", output), output
+        percentiles = {row[0]: float(row[1]) * 1e3 for row in csv.reader(spectrum.open()) if row[0].isdigit()}
+        return {"rate": float(re.search(r"Requests per second:\s+([\d.]+)", output)[1]),
+                "mean": float(re.search(r"Time per request:\s+([\d.]+) \[ms\] \(mean\)", output)[1]) * 1e3,
+                **{f"p{at}": percentiles[str(at)] for at in (50, 90, 99)}}
+
+    def h2load(self):
+        log = pathlib.Path(self.scratch, "h2load.log")
+        output = self.run("h2load", "--h1", "-t1", "-c", self.connections, "-D", self.seconds, f"--log-file={log}", self.url)
+        assert re.search(r"0 failed, 0 errored", output), output
+        times = sorted(int(line.rsplit("\t", 1)[1]) for line in log.open())
+        log.unlink()
+        return {"rate": float(re.search(r"([\d.]+) req/s", output)[1]), "mean": statistics.fmean(times),
+                **{f"p{at}": times[len(times) * at // 100] for at in (50, 90, 99)}}
+
+    def httperf(self):
+        host, port, path = re.match(r"http://([^:]+):(\d+)(.*)", self.url).groups()
+        if self.rate:
+            amount = ["--rate", self.rate, "--num-conns", self.rate * self.seconds]
+        else:
+            amount = ["--num-conns", 1, "--num-calls", self.seconds * 80]  # As many as it answers in this time.
+        output = self.run("httperf", "--hog", "--server", host, "--port", port, "--uri", path, *amount)
+        assert re.search(r"Errors: total 0 ", output), output
+        return {"rate": float(re.search(r"Request rate: ([\d.]+)", output)[1]),
+                "mean": float(re.search(r"Reply time \[ms\]: response ([\d.]+)", output)[1]) * 1e3}
+
+
+def wrk_latencies(output):
+    assert "Non-2xx" not in output and "Socket errors" not in output, output
+    latencies = {}
+    for name, pattern in (("mean", r"Latency"), ("p50", r"50(?:\.000)?%"), ("p90", r"90(?:\.000)?%"), ("p99", r"99(?:\.000)?%")):
+        value, unit = re.search(rf"(?m)^\s+{pattern}\s+([\d.]+)(us|ms|s)", output).groups()
+        latencies[name] = float(value) * UNITS_US[unit]
+    return latencies
+
+
+if __name__ == "__main__":
+    main()
