@@ -101,6 +101,9 @@ pub struct Options {
     /// Verify the server's certificate by this file instead of the system's.
     #[arg(long, value_name = "FILE", help_heading = "Connection")]
     pub cacert: Option<PathBuf>,
+    /// Resume TLS sessions on new connections, as returning users do.
+    #[arg(long, help_heading = "Connection")]
+    pub resume: bool,
 
     /// Put each connection behind a line: `56k`, `2M/100k` (receiving/sending), `-` for no limit, `,latency=100ms`.
     #[arg(long, value_name = "RATE", value_parser = crate::engine::parse_line, allow_hyphen_values = true, help_heading = "Users")]

@@ -32,7 +32,7 @@ pub(crate) fn make(options: &Options) -> Result<Plan, String> {
     let tls = if first.is_tls {
         let name =
             ServerName::try_from(first.host_name().to_owned()).map_err(|error| format!("{}: {error}", first.host))?;
-        Some((tls::config(options.insecure, options.cacert.as_deref())?, name))
+        Some((tls::config(options.insecure, options.cacert.as_deref(), options.resume)?, name))
     } else {
         None
     };

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
@@ -10,7 +11,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
 /// The settings: certificates are verified by the system's roots, by those of a file, or not at all.
-pub(crate) fn config(insecure: bool, roots: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
+/// Sessions are resumed only if asked for: without it each connection is a new user's, and costs the server the same.
+pub(crate) fn config(insecure: bool, roots: Option<&Path>, resumes: bool) -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -20,6 +22,9 @@ pub(crate) fn config(insecure: bool, roots: Option<&Path>) -> Result<Arc<ClientC
     } else {
         builder.with_root_certificates(root_certificates(roots)?).with_no_client_auth()
     };
+    if !resumes {
+        config.resumption = Resumption::disabled();
+    }
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

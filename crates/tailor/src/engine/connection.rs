@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
-use rustls::ClientConnection;
+use rustls::{ClientConnection, HandshakeKind};
 use wire::http::Version;
 
 use super::clock::{MILLISECOND, Nanos, SECOND};
@@ -234,7 +234,9 @@ impl Connection {
         match &shared.plan.tls {
             None => self.on_open(shared, now),
             Some((config, name)) => match ClientConnection::new(config.clone(), name.clone()) {
-                Ok(tls) => {
+                Ok(mut tls) => {
+                    // What is to be sent is bounded by the request; a limit here would refuse long ones.
+                    tls.set_buffer_limit(None);
                     self.tls = Some(Box::new(tls));
                     self.phase = Phase::Handshaking;
                     self.encrypt();
@@ -246,7 +248,13 @@ impl Connection {
 
     fn on_open(&mut self, shared: &mut Shared, now: Nanos) {
         shared.record.connections += 1;
-        shared.record.connect.saturating_record(now - self.since);
+        shared.record.connect.saturating_record(now.saturating_sub(self.since));
+        if let Some(tls) = &self.tls {
+            match tls.handshake_kind() {
+                Some(HandshakeKind::Resumed) => shared.record.handshakes.resumed += 1,
+                _ => shared.record.handshakes.full += 1,
+            }
+        }
         self.phase = Phase::Open;
         self.fill(shared, now);
     }
@@ -388,7 +396,12 @@ impl Connection {
             match recv(socket, &mut input[..length], RecvFlags::empty()) {
                 Ok((0, _)) => {
                     self.is_readable = false;
-                    self.on_peer_closed(shared, now);
+                    // Over TLS, an end that was not announced may be anybody's, and what it ends is not whole (RFC 9112,
+                    // section 9.8).
+                    match self.tls {
+                        None => self.on_peer_closed(shared, now),
+                        Some(_) => self.on_peer_reset(shared, now),
+                    }
                 }
                 Ok((received_bytes, _)) => {
                     now = shared.clock.now();
@@ -464,8 +477,9 @@ impl Connection {
             return; // This connection is over; the slot may be at the next.
         }
         self.tls = Some(tls);
-        if result.is_err() {
-            return self.fail(FailureClass::Tls, shared, now);
+        let Ok(is_peer_closed) = result else { return self.fail(FailureClass::Tls, shared, now) };
+        if is_peer_closed {
+            return self.on_peer_closed(shared, now);
         }
         self.encrypt();
         if self.phase == Phase::Handshaking && self.tls.as_ref().is_some_and(|tls| !tls.is_handshaking()) {
@@ -476,6 +490,7 @@ impl Connection {
         self.flush(shared, now);
     }
 
+    /// Decrypts, and takes the content; returns whether the server said that it ends the connection (close_notify).
     fn feed_tls(
         &mut self,
         tls: &mut ClientConnection,
@@ -483,22 +498,23 @@ impl Connection {
         plaintext: &mut [u8],
         shared: &mut Shared,
         now: Nanos,
-    ) -> Result<(), rustls::Error> {
+    ) -> Result<bool, rustls::Error> {
         let generation = self.generation;
+        let mut is_peer_closed = false;
         while !bytes.is_empty() && self.generation == generation && self.socket.is_some() {
             if !matches!(tls.read_tls(&mut bytes), Ok(1..)) {
                 break;
             }
-            tls.process_new_packets()?;
+            is_peer_closed = tls.process_new_packets()?.peer_has_closed();
             while self.generation == generation && self.socket.is_some() {
-                // An error is "nothing more now" or a missing close_notify, which the framing of HTTP makes up for.
+                // An error is "nothing more now".
                 match std::io::Read::read(&mut tls.reader(), plaintext) {
                     Ok(length @ 1..) => self.feed_plain(&plaintext[..length], shared, now),
                     _ => break,
                 }
             }
         }
-        Ok(())
+        Ok(is_peer_closed)
     }
 
     /// Takes the bytes of responses.
@@ -551,10 +567,10 @@ impl Connection {
                 }
                 record.latency.saturating_record(now.saturating_sub(exchange.due));
                 if shared.arrivals.is_open() {
-                    record.service.saturating_record(now - exchange.sent);
+                    record.service.saturating_record(now.saturating_sub(exchange.sent));
                 }
                 self.usage.bytes += response_bytes;
-                self.usage.busy += now - exchange.sent;
+                self.usage.busy += now.saturating_sub(exchange.sent);
             }
         }
         if !finished.is_persistent || is_too_long || (self.requests_left == 0 && self.in_flight.is_empty()) {
@@ -570,6 +586,7 @@ impl Connection {
         }
     }
 
+    /// The server ended the connection in order, which is how a response without other framing ends.
     fn on_peer_closed(&mut self, shared: &mut Shared, now: Nanos) {
         if self.phase == Phase::Open && !self.in_flight.is_empty() && self.reader.on_close() {
             self.is_peer_closed = true;

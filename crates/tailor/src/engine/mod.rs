@@ -31,7 +31,7 @@ pub(crate) use pieces::Cursor;
 pub use pieces::{Piece, Pieces};
 pub use plan::{Abort, Address, Persistence, Plan};
 pub use processor_time::ProcessorTime;
-pub use recorder::Record;
+pub use recorder::{Handshakes, Record};
 pub use run::{Interval, Outcome, Running, start};
 pub use shared::Tally;
 pub use workload::{Form, Order, Request, Workload};

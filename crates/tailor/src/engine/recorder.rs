@@ -1,6 +1,8 @@
 //! What a thread counts, interval by interval.
 
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::clock::{Nanos, SECOND};
 use super::failure::{FailureClass, Failures};
@@ -22,6 +24,8 @@ pub struct Record {
     pub statuses: [u64; 10],
     /// Connections established.
     pub connections: u64,
+    /// Of them, those with a TLS handshake.
+    pub handshakes: Handshakes,
     /// Bytes of payload received, heads included.
     pub bytes_received: u64,
     /// Bytes of payload sent.
@@ -38,6 +42,15 @@ pub struct Record {
     pub connect: Histogram<u64>,
 }
 
+/// TLS handshakes that were completed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Handshakes {
+    /// With certificate and key exchange.
+    pub full: u64,
+    /// Resumed from an earlier session.
+    pub resumed: u64,
+}
+
 impl Default for Record {
     fn default() -> Self {
         // The bounds are constants within what the crate allows.
@@ -48,6 +61,7 @@ impl Default for Record {
             aborted: 0,
             statuses: [0; 10],
             connections: 0,
+            handshakes: Handshakes::default(),
             bytes_received: 0,
             bytes_sent: 0,
             latency: histogram(),
@@ -79,6 +93,8 @@ impl Record {
             *count += more;
         }
         self.connections += other.connections;
+        self.handshakes.full += other.handshakes.full;
+        self.handshakes.resumed += other.handshakes.resumed;
         self.bytes_received += other.bytes_received;
         self.bytes_sent += other.bytes_sent;
         self.waited += other.waited;

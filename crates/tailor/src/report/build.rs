@@ -117,6 +117,7 @@ impl Builder {
                 .map(|(class, count)| (format!("{class}xx"), *count))
                 .collect(),
             connections: record.connections,
+            handshakes: self.plan.tls.is_some().then_some(record.handshakes),
             bytes_received: record.bytes_received,
             bytes_sent: record.bytes_sent,
             latency: distribution(&record.latency),

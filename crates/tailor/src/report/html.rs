@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::plot::{Plot, Series, escape};
 use super::{BenchReport, Distribution, IntervalReport};
+use crate::engine::Handshakes;
 use crate::units::{format_bytes, format_count, format_nanos};
 
 pub(crate) const STYLE: &str = "
@@ -94,6 +95,9 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     }
     row("received", format_bytes(report.bytes_received as f64))?;
     row("connections", format_count(report.connections))?;
+    if let Some(Handshakes { full, resumed }) = report.handshakes {
+        row("TLS handshakes", format!("{}, {} resumed", format_count(full + resumed), format_count(resumed)))?;
+    }
     let client = &report.client;
     row(
         "client's processor",

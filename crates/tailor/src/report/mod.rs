@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use build::Builder;
 pub(crate) use streams::Streams;
 
-use crate::engine::Failures;
+use crate::engine::{Failures, Handshakes};
 
 /// The version of the report's form; raised when a reader of the old one would err.
 pub const FORMAT_VERSION: u32 = 1;
@@ -54,6 +54,8 @@ pub struct BenchReport {
     pub statuses: std::collections::BTreeMap<String, u64>,
     /// Connections established.
     pub connections: u64,
+    /// TLS handshakes that were completed; only with TLS.
+    pub handshakes: Option<Handshakes>,
     /// Bytes of payload received, heads included.
     pub bytes_received: u64,
     /// Bytes of payload sent.

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::{BenchReport, Distribution, Lines, RequirementResult};
+use crate::engine::Handshakes;
 use crate::units::{format_bytes, format_count, format_nanos};
 
 const PERCENTILES: [f64; 7] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
@@ -51,6 +52,9 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         per_second(report.bytes_received)
     )?;
     writeln!(out, "  connections  {:>12}", format_count(report.connections))?;
+    if let Some(Handshakes { full, resumed }) = report.handshakes {
+        writeln!(out, "  handshakes   {:>12}   {:>12} resumed", format_count(full + resumed), format_count(resumed))?;
+    }
     let statuses: Vec<String> =
         report.statuses.iter().map(|(class, count)| format!("{class} {}", format_count(*count))).collect();
     let is_all_success = report.statuses.keys().eq(["2xx"]);
