@@ -190,9 +190,10 @@ impl ResponseReader {
         let mut whole = std::mem::take(&mut self.partial);
         whole.extend_from_slice(input);
         let length = self.parse_head(&whole, request, known, scratch)?;
-        if length.is_none() {
-            self.partial = whole;
+        if length.is_some() {
+            whole.clear();
         }
+        self.partial = whole;
         // The earlier bytes alone were no whole head, so it ends behind them.
         Ok(length.map(|length| length - earlier_bytes))
     }

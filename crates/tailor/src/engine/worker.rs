@@ -317,3 +317,108 @@ impl Worker {
 }
 
 const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use wire::http::Fields;
+
+    use super::*;
+    use crate::engine::{Address, BodyCheck, Check, Order, Pace, Persistence, Request, Workload};
+
+    #[test]
+    fn a_warm_request_allocates_nothing() {
+        let head = "HTTP/1.1 200 OK\r\nDate: Sat, 21 Nov 2026 12:00:0@ GMT\r\n";
+        let plain = format!("{head}Content-Length: 10\r\n\r\n0123456789");
+        let chunked =
+            format!("{head}Transfer-Encoding: chunked\r\n\r\n3\r\n012\r\n7;a=b\r\n3456789\r\n0\r\n\r\n");
+        let interim = format!("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n{plain}");
+        for (name, pace, pipeline, response, piece_bytes) in [
+            ("closed loop", Pace::Closed, 1, &plain, usize::MAX),
+            ("pipelined", Pace::Closed, 8, &plain, usize::MAX),
+            ("chunked", Pace::Closed, 1, &chunked, usize::MAX),
+            ("after an interim response", Pace::Closed, 1, &interim, usize::MAX),
+            ("a head in two pieces", Pace::Closed, 1, &plain, 30),
+            ("open loop", Pace::Constant(20_000.0), 1, &plain, usize::MAX),
+        ] {
+            let count = |requests| allocations(requests, &pace, pipeline, response, piece_bytes);
+            // What a run needs besides is the same for both; the first of the process has more of it.
+            let (_, few, many) = (count(100), count(100), count(600));
+            assert_eq!(many, few, "{name}: allocations with and without 500 requests more");
+        }
+    }
+
+    /// Allocations of a run with so many requests, on one connection, of which each is answered by `response` in two
+    /// pieces, the first of `piece_bytes`.
+    fn allocations(requests: u64, pace: &Pace, pipeline: usize, response: &str, piece_bytes: usize) -> u64 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Tcp(listener.local_addr().unwrap());
+        let response = response.to_owned();
+        let server = std::thread::spawn(move || serve(listener.accept().unwrap().0, &response, piece_bytes));
+        let mut fields = Fields::new();
+        fields.push("Host", "localhost");
+        let check = Check {
+            length_bytes: Some(10),
+            fields: vec![(b"date".to_vec(), None)],
+            body: Some(BodyCheck::bytes(*b"0123456789")),
+            ..Check::default()
+        };
+        let plan = Plan {
+            address,
+            tls: None,
+            workload: Workload::new([Request::new("GET", "/", &fields, b"", check)].into(), Order::InTurn),
+            pace: pace.clone(),
+            connections: 1,
+            threads: 1,
+            processors: Vec::new(),
+            duration: None,
+            requests_max: Some(requests),
+            warm_up: Duration::ZERO,
+            ramp_up: Duration::ZERO,
+            interval: Duration::from_secs(3600),
+            spin: Duration::ZERO,
+            time_out: Duration::from_secs(60),
+            persistence: Persistence::default(),
+            pipeline,
+            line: None,
+            abort: None,
+            sources: Vec::new(),
+            is_tallied: false,
+        };
+        let (messages, received) = std::sync::mpsc::channel();
+        let run = Run { plan: Arc::new(plan), clock: Clock::start(), stop: Arc::default(), messages };
+        let worker = Worker::new(run, 0).unwrap();
+        let counts = allocation_counter::measure(move || worker.run());
+        server.join().unwrap();
+        assert_eq!(received.iter().map(|message| message.record.served).sum::<u64>(), requests);
+        counts.count_total
+    }
+
+    /// Answers each request; the heads differ, as they do when a Date moves on.
+    fn serve(mut stream: TcpStream, response: &str, piece_bytes: usize) {
+        stream.set_nodelay(true).unwrap();
+        let mut input = vec![0; 64 << 10];
+        for number in 0.. {
+            let (mut length, mut answers) = (0, Vec::new());
+            while !input[..length].ends_with(b"\r\n\r\n") {
+                match stream.read(&mut input[length..]).unwrap() {
+                    0 => return,
+                    read_bytes => length += read_bytes,
+                }
+            }
+            let requests = input[..length].windows(4).filter(|window| window == b"\r\n\r\n").count();
+            for request in 0..requests {
+                let digit = ((number + request) % 10).to_string();
+                answers.extend_from_slice(response.replace('@', &digit).as_bytes());
+            }
+            let (first, second) = answers.split_at(piece_bytes.min(answers.len()));
+            stream.write_all(first).unwrap();
+            if !second.is_empty() {
+                std::thread::sleep(Duration::from_millis(1));
+                stream.write_all(second).unwrap();
+            }
+        }
+    }
+}

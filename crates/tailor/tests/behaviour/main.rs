@@ -7,6 +7,7 @@ mod lines;
 mod output;
 mod requests;
 mod server;
+mod tls;
 mod web99;
 
 use std::process::{Command, Output};

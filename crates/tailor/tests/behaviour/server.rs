@@ -12,8 +12,12 @@ pub(crate) enum Action {
     Reply(Vec<u8>),
     /// Wait, then answer.
     Delay(Duration, Vec<u8>),
-    /// Send this (maybe nothing) and close.
+    /// Send this (maybe nothing) and close, without a word of TLS.
     Close(Vec<u8>),
+    /// Send this and end the connection in order.
+    End(Vec<u8>),
+    /// Send this below TLS.
+    Raw(Vec<u8>),
     /// Reset the connection.
     Reset,
     /// Say nothing until the client gives up.
@@ -42,14 +46,46 @@ pub(crate) struct Server {
 pub(crate) fn start(act: impl Fn(&Request) -> Action + Send + Sync + 'static) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
+    start_on(listener, url, act, |stream| Some(Box::new(stream)))
+}
+
+/// What a server speaks over: TCP, or TLS over it.
+pub(crate) trait Stream: Read + Write {
+    /// The TCP below.
+    fn tcp(&self) -> &TcpStream;
+    /// Ends the connection in order.
+    fn end(&mut self);
+}
+
+impl Stream for TcpStream {
+    fn tcp(&self) -> &TcpStream {
+        self
+    }
+
+    fn end(&mut self) {
+        let _ = self.shutdown(Shutdown::Both);
+    }
+}
+
+/// Starts a server whose connections `open` makes of those accepted.
+pub(crate) fn start_on(
+    listener: TcpListener,
+    url: String,
+    act: impl Fn(&Request) -> Action + Send + Sync + 'static,
+    open: impl Fn(TcpStream) -> Option<Box<dyn Stream>> + Send + Sync + 'static,
+) -> Server {
     let server = Server { url, heads: Arc::default(), connections: Arc::default() };
     let (heads, connections) = (server.heads.clone(), server.connections.clone());
-    let (act, number) = (Arc::new(act), Arc::new(AtomicUsize::new(0)));
+    let (act, open, number) = (Arc::new(act), Arc::new(open), Arc::new(AtomicUsize::new(0)));
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             connections.fetch_add(1, Ordering::SeqCst);
-            let (act, number, heads) = (act.clone(), number.clone(), heads.clone());
-            std::thread::spawn(move || serve(stream, &*act, &number, &heads));
+            let (act, open, number, heads) = (act.clone(), open.clone(), number.clone(), heads.clone());
+            std::thread::spawn(move || {
+                if let Some(mut stream) = open(stream) {
+                    serve(&mut *stream, &*act, &number, &heads);
+                }
+            });
         }
     });
     server
@@ -66,11 +102,11 @@ pub(crate) fn response(status: &str, fields: &str, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn serve(mut stream: TcpStream, act: &dyn Fn(&Request) -> Action, number: &AtomicUsize, heads: &Mutex<Vec<String>>) {
-    let _ = stream.set_nodelay(true);
+fn serve(stream: &mut dyn Stream, act: &dyn Fn(&Request) -> Action, number: &AtomicUsize, heads: &Mutex<Vec<String>>) {
+    let _ = stream.tcp().set_nodelay(true);
     let mut buffer = Vec::new();
     for number_on_connection in 0.. {
-        let Some((head, content)) = read_request(&mut stream, &mut buffer) else { return };
+        let Some((head, content)) = read_request(stream, &mut buffer) else { return };
         let number = number.fetch_add(1, Ordering::SeqCst);
         heads.lock().unwrap().push(head.clone());
         let is_last = head.to_ascii_lowercase().contains("connection: close")
@@ -85,8 +121,13 @@ fn serve(mut stream: TcpStream, act: &dyn Fn(&Request) -> Action, number: &Atomi
                 let _ = stream.write_all(&bytes);
                 return;
             }
+            Action::End(bytes) => {
+                let _ = stream.write_all(&bytes);
+                return stream.end();
+            }
+            Action::Raw(bytes) => drop(stream.tcp().write_all(&bytes)),
             Action::Reset => {
-                let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+                let _ = socket2::SockRef::from(stream.tcp()).set_linger(Some(Duration::ZERO));
                 return;
             }
             Action::Stall => {
@@ -95,14 +136,14 @@ fn serve(mut stream: TcpStream, act: &dyn Fn(&Request) -> Action, number: &Atomi
             }
         }
         if is_last {
-            let _ = stream.shutdown(Shutdown::Both);
+            stream.end();
             return;
         }
     }
 }
 
 /// Reads a head and the content that its Content-Length announces.
-fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<(String, Vec<u8>)> {
+fn read_request(stream: &mut dyn Stream, buffer: &mut Vec<u8>) -> Option<(String, Vec<u8>)> {
     let head_end = loop {
         if let Some(at) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             break at + 4;
@@ -120,7 +161,7 @@ fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<(String,
     Some((head, content))
 }
 
-fn read_more(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
+fn read_more(stream: &mut dyn Stream, buffer: &mut Vec<u8>) -> Option<()> {
     let mut piece = [0; 16 << 10];
     match stream.read(&mut piece) {
         Ok(length @ 1..) => {

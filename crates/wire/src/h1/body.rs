@@ -238,12 +238,14 @@ impl ChunkedDecoder {
 
     /// The form of trailer fields is that of header fields (RFC 9112, section 7.1.2).
     fn on_trailer_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<State, Refusal> {
+        if (self.state, byte) == (State::TrailerStart, b'\r') {
+            return Ok(State::FinalLineFeed); // Not kept, so that content without trailers needs no memory.
+        }
         if self.trailers.len() >= limits.trailer_bytes_max {
             return Err(Refusal::TRAILER_TOO_LARGE);
         }
         self.trailers.push(byte);
         match (self.state, byte) {
-            (State::TrailerStart, b'\r') => Ok(State::FinalLineFeed),
             (State::TrailerStart | State::TrailerName, _) if is_token_byte(byte) => Ok(State::TrailerName),
             (State::TrailerName, b':') => Ok(State::TrailerValue),
             (State::TrailerValue, b'\r') => Ok(State::TrailerLineFeed),

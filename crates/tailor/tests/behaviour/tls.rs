@@ -1,0 +1,199 @@
+//! TLS: handshakes are made and counted, certificates verified, and what fails is counted as TLS failure.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion, version};
+use serde_json::Value;
+
+use crate::server::{Action, Request, Server, Stream, ok, start_on};
+use crate::{bench, failures};
+
+/// A certificate authority, and a server's settings with a certificate of it for `localhost`.
+struct Authority {
+    /// Its certificate, as `--cacert` takes it.
+    file: tempfile::NamedTempFile,
+    config: Arc<ServerConfig>,
+}
+
+impl Authority {
+    fn new(versions: &[&'static SupportedProtocolVersion]) -> Self {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(issuer.pem().as_bytes()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(["localhost".into()]).unwrap().signed_by(&key, &issuer).unwrap();
+        let config = ServerConfig::builder_with_protocol_versions(versions)
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.into()], PrivateKeyDer::try_from(key.serialize_der()).unwrap())
+            .unwrap();
+        Self { file, config: Arc::new(config) }
+    }
+
+    /// A server that does to each request what `act` says.
+    fn start(&self, act: impl Fn(&Request) -> Action + Send + Sync + 'static) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+        let config = self.config.clone();
+        start_on(listener, url, act, move |stream| {
+            Some(Box::new(StreamOwned::new(ServerConnection::new(config.clone()).ok()?, stream)))
+        })
+    }
+
+    /// Loads a server of this authority, whose certificate is verified.
+    fn bench(&self, server: &Server, arguments: &[&str]) -> (Value, i32) {
+        bench(&server.url, &[&["--cacert", self.file.path().to_str().unwrap()], arguments].concat())
+    }
+}
+
+impl Stream for StreamOwned<ServerConnection, TcpStream> {
+    fn tcp(&self) -> &TcpStream {
+        &self.sock
+    }
+
+    fn end(&mut self) {
+        self.conn.send_close_notify();
+        let _ = self.flush();
+    }
+}
+
+const BOTH: &[&SupportedProtocolVersion] = &[&version::TLS13, &version::TLS12];
+
+#[test]
+fn handshakes_are_counted() {
+    for versions in [&[&version::TLS13][..], &[&version::TLS12]] {
+        let authority = Authority::new(versions);
+        for (arguments, full, resumed) in [
+            (&[][..], 4..=4, 0..=0),
+            (&["--keep-alive", "0"], 100..=100, 0..=0),
+            (&["--requests-per-connection", "10"], 10..=13, 0..=0),
+            // The first connections have no session yet to resume.
+            (&["--keep-alive", "0", "--resume"], 1..=12, 88..=99),
+        ] {
+            let server = authority.start(|_| Action::Reply(ok(b"x")));
+            let (report, code) = authority.bench(&server, &[&["-c", "4", "-n", "100"], arguments].concat());
+            assert_eq!((failures(&report), report["served"].as_u64(), code), (vec![], Some(100), 0), "{arguments:?}");
+            let count = |name: &str| report["handshakes"][name].as_u64().unwrap();
+            assert!(full.contains(&count("full")) && resumed.contains(&count("resumed")), "{arguments:?}: {report}");
+            assert_eq!(report["connections"].as_u64().unwrap(), count("full") + count("resumed"));
+            assert_eq!(report["connect"]["count"], report["connections"]);
+            assert_eq!(report["load"]["tls"].as_bool(), Some(true));
+        }
+    }
+}
+
+#[test]
+fn contents_of_all_lengths() {
+    let authority = Authority::new(BOTH);
+    // Longer than a record, than the buffer of a socket, and than what is read at once.
+    for length in [0, 1, 16_384, 16_385, 3_000_000] {
+        let content: Vec<u8> = (0..length).map(|index: u32| (index % 251) as u8).collect();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&content).unwrap();
+        let path = file.path().to_str().unwrap();
+        let server = authority.start(|request| Action::Reply(ok(&request.content)));
+        let body = format!("@{path}");
+        let arguments = ["-c", "2", "-n", "6", "--pipeline", "2", "--body", &body, "--expect-body", path];
+        let (report, _) = authority.bench(&server, &arguments);
+        assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(6)), "{length} bytes");
+    }
+}
+
+#[test]
+fn certificates_are_verified() {
+    let authority = Authority::new(BOTH);
+    let other = Authority::new(BOTH);
+    let server = authority.start(|_| Action::Reply(ok(b"x")));
+    let port = server.url.rsplit(':').next().unwrap();
+    let elsewhere = format!("https://127.0.0.1:{port}/");
+    let file = |authority: &Authority| authority.file.path().to_str().unwrap().to_owned();
+    for (url, arguments, served) in [
+        (&server.url, vec!["--cacert".into(), file(&authority)], 10),
+        (&server.url, vec!["--cacert".into(), file(&other)], 0),
+        (&elsewhere, vec!["--cacert".into(), file(&authority)], 0), // Not the certificate's name.
+        (&elsewhere, vec!["--insecure".into()], 10),
+        (&elsewhere, vec!["-k".into()], 10),
+    ] {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let (report, code) = bench(url, &[&["-c", "2", "-n", "10"], &arguments[..]].concat());
+        let expect = if served == 0 { vec![("TLS failure".to_owned(), 10)] } else { vec![] };
+        assert_eq!((failures(&report), report["served"].as_u64()), (expect, Some(served)), "{url} {arguments:?}");
+        assert_eq!(code, i32::from(served == 0));
+        if served == 0 {
+            assert_eq!(report["handshakes"]["full"].as_u64(), Some(0), "none was completed");
+        }
+    }
+}
+
+#[test]
+fn a_faulty_server_is_counted_to_the_number() {
+    let authority = Authority::new(BOTH);
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n";
+    let server = authority.start(move |request| match request.number % 8 {
+        1 => Action::Close(format!("{head}01234").into()),
+        2 => Action::End(format!("{head}01234").into()),
+        3 => Action::End("HTTP/1.1 200 OK\r\n\r\nuntil the end".into()),
+        // Whoever cut this off, it may not be whole.
+        4 => Action::Close("HTTP/1.1 200 OK\r\n\r\nuntil the".into()),
+        5 => Action::Reset,
+        6 => Action::Close(Vec::new()),
+        // A record that nobody can decrypt.
+        7 => Action::Raw([&[23, 3, 3, 0, 32][..], &[0; 32]].concat()),
+        _ => Action::Reply(format!("{head}0123456789").into()),
+    });
+    let (report, _) = authority.bench(&server, &["-c", "3", "-n", "400"]);
+    let expect = [("TLS failure", 50), ("early close", 250)].map(|(name, count)| (name.to_owned(), count));
+    assert_eq!((failures(&report), report["served"].as_u64()), (expect.to_vec(), Some(100)));
+}
+
+#[test]
+fn what_is_no_tls_is_a_tls_failure() {
+    for (name, answer) in [
+        ("plaintext", &b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"[..]),
+        ("zeros", &[0; 4096]),
+        ("an alert: handshake failure", &[21, 3, 3, 0, 2, 2, 40]),
+        ("a record that is too long", &[22, 3, 3, 0xff, 0xff, 2, 0, 0]),
+        ("a ServerHello of nonsense", &[22, 3, 3, 0, 8, 2, 0, 0, 4, 9, 9, 9, 9]),
+        ("application data before the handshake", &[23, 3, 3, 0, 3, 1, 2, 3]),
+        ("an end", b""),
+    ] {
+        let (report, _) = bench(&raw_server(answer, true), &["-c", "2", "-n", "10", "-k"]);
+        assert_eq!(failures(&report), [("TLS failure".to_owned(), 10)], "{name}");
+        assert_eq!((report["served"].as_u64(), report["connections"].as_u64()), (Some(0), Some(0)), "{name}");
+    }
+}
+
+#[test]
+fn a_handshake_that_takes_too_long_is_a_time_out() {
+    for answer in [&b""[..], &[22, 3, 3, 0, 200, 2, 0, 0]] {
+        let arguments = ["-c", "2", "-n", "4", "-k", "--timeout", "150ms"];
+        let (report, _) = bench(&raw_server(answer, false), &arguments);
+        assert_eq!(failures(&report), [("time-out".to_owned(), 4)]);
+    }
+}
+
+/// A server that answers the first bytes with these, and then ends the connection or leaves it open.
+fn raw_server(answer: &[u8], is_ended: bool) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/", listener.local_addr().unwrap());
+    let answer = answer.to_vec();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 16 << 10]);
+            let _ = stream.write_all(&answer);
+            if !is_ended {
+                std::thread::spawn(move || {
+                    std::thread::sleep(Duration::from_secs(60));
+                    drop(stream);
+                });
+            }
+        }
+    });
+    url
+}
