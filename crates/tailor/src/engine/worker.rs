@@ -332,8 +332,7 @@ mod tests {
     fn a_warm_request_allocates_nothing() {
         let head = "HTTP/1.1 200 OK\r\nDate: Sat, 21 Nov 2026 12:00:0@ GMT\r\n";
         let plain = format!("{head}Content-Length: 10\r\n\r\n0123456789");
-        let chunked =
-            format!("{head}Transfer-Encoding: chunked\r\n\r\n3\r\n012\r\n7;a=b\r\n3456789\r\n0\r\n\r\n");
+        let chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n3\r\n012\r\n7;a=b\r\n3456789\r\n0\r\n\r\n");
         let interim = format!("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n{plain}");
         for (name, pace, pipeline, response, piece_bytes) in [
             ("closed loop", Pace::Closed, 1, &plain, usize::MAX),
