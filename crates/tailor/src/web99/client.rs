@@ -49,7 +49,7 @@ impl Client {
         fields.push("Host", self.authority.clone());
         fields.push("Connection", "close");
         if let Some(cookie) = cookie {
-            fields.push("Cookie", cookie.to_owned());
+            fields.push("Cookie", cookie);
         }
         if !content.is_empty() {
             fields.push("Content-Type", "text/plain");

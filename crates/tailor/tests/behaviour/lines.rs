@@ -1,4 +1,4 @@
-//! Lines carry what they should, no more and no less.
+//! Lines carry what they should, no more and no less; a busy machine may make them a little slower, never faster.
 
 use crate::server::{Action, ok, start};
 use crate::{bench, failures, percentile_ms};
@@ -11,10 +11,11 @@ fn each_line_keeps_its_rate() {
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(20)));
     let lines = &report["lines"];
     assert_eq!(lines["count"].as_u64(), Some(20));
-    assert!(lines["within_2_percent_share"].as_f64().unwrap() >= 0.95, "{}", lines["rates"]);
+    let rate = |name: &str| lines[name].as_f64().unwrap();
+    assert!(rate("max") < 408e3 && rate("median") > 376e3, "{}", lines["rates"]);
     // 100,040 bytes at 400 kbit/s, and the request before them.
     let median = percentile_ms(&report["latency"], 50.0);
-    assert!((1_995.0..2_050.0).contains(&median), "{median} ms");
+    assert!((1_960.0..2_130.0).contains(&median), "{median} ms");
 }
 
 #[test]
@@ -23,7 +24,7 @@ fn latency_on_a_line() {
     let (report, _) = bench(&server.url, &["-c", "4", "-n", "40", "--line", "-,latency=60ms"]);
     assert_eq!(failures(&report), []);
     let median = percentile_ms(&report["latency"], 50.0);
-    assert!((60.0..75.0).contains(&median), "{median} ms");
+    assert!((60.0..90.0).contains(&median), "{median} ms");
 }
 
 #[test]
@@ -37,5 +38,5 @@ fn slow_senders() {
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(2)));
     // 10 kB at 200 kbit/s.
     let median = percentile_ms(&report["latency"], 50.0);
-    assert!((400.0..430.0).contains(&median), "{median} ms");
+    assert!((400.0..500.0).contains(&median), "{median} ms");
 }
