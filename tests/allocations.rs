@@ -69,6 +69,7 @@ fn connect(root: &Path, log_directory: &Path) -> (UnixStream, LogHandle) {
         config: &config.sites[0],
         handlers: site.handlers(&cache),
         error_pages: site.error_pages(&cache),
+        rules: None,
         log: Some(ids[0]),
     };
     let router = Rc::new(Router::new(vec![setup], &[vec![0]]));
@@ -77,7 +78,7 @@ fn connect(root: &Path, log_directory: &Path) -> (UnixStream, LogHandle) {
     let (client, server) = UnixStream::pair().unwrap();
     client.set_nonblocking(true).unwrap();
     server.set_nonblocking(true).unwrap();
-    let connections = Rc::new(Connections::new(context).unwrap());
+    let connections = Rc::new(Connections::new(context, None).unwrap());
     connections.start(Socket::new(server.into()), Client::Unix, 0);
     tokio::task::spawn_local(connections.run());
     (client, log)

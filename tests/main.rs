@@ -1,5 +1,6 @@
 //! Black-box tests of the built binary: one file a feature.
 
+mod access;
 mod attacks;
 mod command_line;
 mod conformance;
@@ -8,5 +9,7 @@ mod lifecycle;
 mod limits;
 mod listing;
 mod readme;
+mod request_limits;
+mod rules;
 mod static_files;
 mod support;

@@ -17,10 +17,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
 use crate::config::{AccessLog, Config};
+use crate::connection::ClientLimit;
 use crate::control::{Command, Signals};
 use crate::handler::SharedSite;
 use crate::log::{LogHandle, LogId, ServerLog};
 use crate::object_cache::ObjectStore;
+use crate::routing::rules::AllRules;
 use crate::worker::{self, Inherited, Listener, ListenerPlan, Phase, WorkerPlan};
 
 /// Descriptors that are kept for other things than connections and cached files: listeners, logs, runtimes.
@@ -95,6 +97,9 @@ impl Server {
         let store = ObjectStore::new(config.cache.clone()).map_err(StartError::at("cannot set up the object cache"))?;
         let sites = config.sites.iter().map(|site| SharedSite::new(site, &config, &store)).collect();
         let sites: Arc<Vec<SharedSite>> = Arc::new(sites);
+        let rules = AllRules::new(&config, &server_log).map_err(StartError::at("cannot set up the rules"))?;
+        let rules = Arc::new(rules);
+        let client_limit = ClientLimit::new(&config);
         let (phase, phase_receiver) = watch::channel(Phase::Serving);
         let (ended_sender, ended) = unbounded_channel();
         let ended = RefCell::new(ended);
@@ -110,6 +115,8 @@ impl Server {
                 listeners,
                 listener_sites: plans.iter().map(|plan| plan.sites.clone()).collect(),
                 sites: Arc::clone(&sites),
+                rules: Arc::clone(&rules),
+                client_limit: client_limit.clone(),
                 store: Arc::clone(&store),
                 recorder: server.access_log.recorder(),
                 site_logs: site_logs.clone(),

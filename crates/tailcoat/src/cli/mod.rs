@@ -2,6 +2,7 @@
 
 mod configuration;
 mod format;
+mod hash_password;
 mod log;
 mod pages;
 mod serve;
@@ -87,6 +88,8 @@ enum Command {
     Fmt(format::Format),
     /// Print a configuration of all options at their defaults, with what each does
     DefaultConfig,
+    /// Hash a password, read from standard input, for a file of `basic-auth`
+    HashPassword(hash_password::HashPassword),
     /// Work with access logs
     #[command(subcommand)]
     Log(log::LogCommand),
@@ -137,6 +140,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Check { file, json }) => configuration::check(file.config.or(of_top), json),
         Some(Command::Fmt(format)) => format.run(),
         Some(Command::DefaultConfig) => print(&config::default_config()),
+        Some(Command::HashPassword(command)) => command.run(),
         Some(Command::Log(command)) => command.run(),
         Some(Command::Completions { shell }) => pages::completions(shell),
         Some(Command::Man { dir }) => pages::man(dir),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use kdl::KdlDocument;
 
+use super::check_rules::RulesDraft;
 use super::diagnostic::{Diagnostics, Severity, Source};
 use super::model::*;
 use super::options::{Place, Set};
@@ -32,6 +33,8 @@ pub(super) struct Draft {
     pub(super) limits: Limits,
     pub(super) cache: Cache,
     shared: Shared,
+    /// Of all sites.
+    pub(super) rules: RulesDraft,
     /// How all sites serve files.
     files: Vec<FileSetting>,
     pub(super) sites: Vec<SiteDraft>,
@@ -65,6 +68,7 @@ pub(super) struct SiteDraft {
     /// Where each route is.
     pub(super) route_spans: Vec<Range<usize>>,
     pub(super) error_page_spans: Vec<Range<usize>>,
+    pub(super) rules: RulesDraft,
     shared: Shared,
     files: Vec<FileSetting>,
     /// How the files of each route that has some are served.
@@ -101,6 +105,7 @@ impl Draft {
                 Set::Block(place) => self.read_block(source, &setting, place, diagnostics),
                 Set::Files(set) => self.files.push((set, setting.values)),
                 Set::Shared(set) => set(&mut self.shared, &setting.values),
+                Set::Rules(set) => self.rules.add(set, &setting, source, diagnostics),
                 Set::Include if may_include => self.include(source, &setting, diagnostics),
                 Set::Include => Reader { source: source.clone(), diagnostics }.error(Finding::new(
                     setting.span,
@@ -195,6 +200,7 @@ impl Draft {
             cache: self.cache,
             upstreams: self.upstreams.into_iter().map(|draft| draft.upstream).collect(),
             sites: self.sites.into_iter().map(|draft| draft.site).collect(),
+            rules: self.rules.rules,
             access_log: self.shared.access_log.flatten(),
         }
     }
@@ -228,6 +234,7 @@ impl SiteDraft {
             listen_span: setting.span.clone(),
             route_spans: Vec::new(),
             error_page_spans: Vec::new(),
+            rules: RulesDraft::default(),
             shared: Shared::default(),
             files: Vec::new(),
             route_files: Vec::new(),
@@ -253,6 +260,7 @@ impl SiteDraft {
                     }
                 }
                 Set::Shared(set) => set(&mut self.shared, &setting.values),
+                Set::Rules(set) => self.rules.add(set, &setting, source, diagnostics),
                 Set::Files(set) => self.files.push((set, setting.values)),
                 Set::Block(_) => self.read_files(source, &setting, diagnostics),
                 _ => unreachable!("the table has no such option in a site"),
@@ -300,6 +308,7 @@ impl SiteDraft {
             self.site.routes.push(Route { path: PathPattern::Any, handler: Handler::Files(files) });
             self.route_spans.push(self.span.clone());
         }
+        self.site.rules = self.rules.rules.clone();
         if self.site.listen.is_empty() {
             self.site.listen = super::value::all_addresses(DEFAULT_PORT);
         }

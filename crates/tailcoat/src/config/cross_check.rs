@@ -1,12 +1,13 @@
 //! What only shows when all sites are known: conflicts between them, and things that can't work.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::build::{Draft, SiteDraft, UpstreamDraft, has_root, note};
 use super::diagnostic::{Diagnostics, Severity};
 use super::model::*;
 use super::read::{Finding, Reader};
+use super::taken_paths::TakenPaths;
 use super::upstream::Upstream;
 
 /// Notes conflicts within and between sites.
@@ -16,7 +17,9 @@ pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
     check_unix_modes(draft, diagnostics);
     check_upstreams(draft, diagnostics);
     whole_sites(draft).for_each(|site| check_listen(site, diagnostics));
+    draft.rules.check(None, diagnostics);
     for site in whole_sites(draft) {
+        site.rules.check(Some(&draft.rules), diagnostics);
         check_handlers(site, diagnostics);
         check_order(site, diagnostics);
         check_files(site, diagnostics);
@@ -152,7 +155,7 @@ fn upstream_faults(upstream: &Upstream) -> Vec<(&'static str, &'static str)> {
 
 /// A site answers something, and each `files` knows where they are.
 fn check_handlers(site: &SiteDraft, diagnostics: &mut Diagnostics) {
-    if site.site.routes.is_empty() {
+    if site.site.routes.is_empty() && !site.site.rules.rewrites.iter().any(|rule| rule.status.is_some()) {
         let finding = Finding::new(site.span.clone(), "this site has nothing to serve", "no `root` inside")
             .help("add such as `root \"/srv/www\"`, a `redirect` or a `respond`".to_owned());
         note(site, Severity::Error, finding, diagnostics);
@@ -180,7 +183,7 @@ fn check_handlers(site: &SiteDraft, diagnostics: &mut Diagnostics) {
 /// Whether paths of this pattern may begin with this prefix.
 fn prefix_fits(path: &PathPattern, prefix: &str) -> bool {
     match path {
-        PathPattern::Any | PathPattern::Suffix(_) => true,
+        PathPattern::Any | PathPattern::Suffix(_) | PathPattern::Regex(_) => true,
         PathPattern::Exact(path) | PathPattern::Prefix(path) => {
             path.starts_with(prefix) && (prefix.is_empty() || path[prefix.len()..].starts_with('/'))
         }
@@ -190,6 +193,7 @@ fn prefix_fits(path: &PathPattern, prefix: &str) -> bool {
 /// A route behind one that takes all its requests is never tried.
 fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
     let mut taken = TakenPaths::default();
+    let redirected = site.rules.redirected_paths();
     for (index, route) in site.site.routes.iter().enumerate() {
         if let Some(earlier) = taken.covering(&route.path) {
             let span = site.route_spans[index].clone();
@@ -197,54 +201,16 @@ fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
                 .related(site.source.clone(), site.route_spans[earlier].clone(), "by this")
                 .help("put what is for fewer paths first".to_owned());
             note(site, Severity::Warning, finding, diagnostics);
+        } else if let Some((source, span)) = site.rules.redirect_of_all(&redirected, &route.path) {
+            let finding =
+                Finding::new(site.route_spans[index].clone(), "this is never tried", "all its requests are redirected")
+                    .related(source.clone(), span.clone(), "by this");
+            note(site, Severity::Warning, finding, diagnostics);
         }
         // Files leave what they don't have to those behind them.
         if !matches!(route.handler, Handler::Files(_)) {
             taken.add(&route.path, index);
         }
-    }
-}
-
-/// The paths that routes answer, each with the index of the first. What covers a path is looked up by its ends, for a
-/// site may have thousands of redirects.
-#[derive(Default)]
-struct TakenPaths<'a> {
-    any: Option<usize>,
-    exact: HashMap<&'a str, usize>,
-    /// By length.
-    prefixes: BTreeMap<usize, HashMap<&'a str, usize>>,
-    /// By length.
-    suffixes: BTreeMap<usize, HashMap<&'a str, usize>>,
-}
-
-impl<'a> TakenPaths<'a> {
-    fn add(&mut self, path: &'a PathPattern, index: usize) {
-        let known = match path {
-            PathPattern::Any => self.any.get_or_insert(index),
-            PathPattern::Exact(path) => self.exact.entry(path).or_insert(index),
-            PathPattern::Prefix(prefix) => {
-                self.prefixes.entry(prefix.len()).or_default().entry(prefix).or_insert(index)
-            }
-            PathPattern::Suffix(suffix) => {
-                self.suffixes.entry(suffix.len()).or_default().entry(suffix).or_insert(index)
-            }
-        };
-        debug_assert!(*known <= index, "the first is kept");
-    }
-
-    /// The first route that takes all these paths.
-    fn covering(&self, path: &PathPattern) -> Option<usize> {
-        let (exact, start, end) = match path {
-            PathPattern::Any => (None, "", ""),
-            PathPattern::Exact(path) => (self.exact.get(path.as_str()), path.as_str(), path.as_str()),
-            PathPattern::Prefix(prefix) => (None, prefix.as_str(), ""),
-            PathPattern::Suffix(suffix) => (None, "", suffix.as_str()),
-        };
-        let prefixes =
-            self.prefixes.range(..=start.len()).filter_map(|(&length, known)| known.get(start.get(..length)?));
-        let suffixes =
-            self.suffixes.range(..=end.len()).filter_map(|(&length, known)| known.get(end.get(end.len() - length..)?));
-        self.any.iter().chain(exact).chain(prefixes).chain(suffixes).min().copied()
     }
 }
 

@@ -5,6 +5,7 @@
 //! is wrong in [`Diagnostics`] and goes on, so that one run finds all.
 
 mod build;
+mod check_rules;
 mod cross_check;
 mod diagnostic;
 mod format;
@@ -12,11 +13,14 @@ mod lex;
 mod model;
 mod options;
 mod pages;
+mod password_file;
 mod read;
 mod response_caching;
+mod rules;
 mod schema;
 mod suggest;
 mod syntax;
+mod taken_paths;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -30,7 +34,9 @@ use std::sync::Arc;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
 pub use model::*;
 pub use pages::{default_config, manual, reference};
+pub use password_file::{PASSWORD_FILE_BYTES_MAX, PasswordFile, PasswordHash};
 pub use response_caching::{NamePattern, ResponseCaching, SetCookie};
+pub use rules::*;
 pub use schema::schema;
 pub use syntax::NESTING_MAX;
 pub use text::TEXT_BYTES_MAX;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use wire::http::Status;
 
+use super::rules::{ClientPattern, Regex, Rules};
 use super::upstream::Upstream;
 
 /// A whole, checked configuration.
@@ -25,6 +26,8 @@ pub struct Config {
     pub upstreams: Vec<Upstream>,
     /// The sites; the first that matches a request's host and listener has it.
     pub sites: Vec<Site>,
+    /// Rules for all sites, besides their own.
+    pub rules: Rules,
     /// Log of all requests of sites that don't name one of their own.
     pub access_log: Option<AccessLog>,
 }
@@ -50,8 +53,21 @@ pub struct Server {
     pub no_delay: bool,
     /// Threads a worker may use for reads that would block.
     pub blocking_threads_max: usize,
+    /// Proxies whose word about the client's address is taken.
+    pub trusted_proxies: Vec<ClientPattern>,
+    /// The field in which they give it.
+    pub forwarded_field: ForwardedField,
     /// Least severity that the server's own log on stderr shows.
     pub log_level: LogLevel,
+}
+
+/// A field in which proxies say for whom they forward a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardedField {
+    /// `X-Forwarded-For`
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239)
+    Forwarded,
 }
 
 /// Severity of a line in the server's own log.
@@ -82,6 +98,12 @@ pub struct Limits {
     pub requests_per_connection_max: u32,
     /// Open connections of the whole server. `None`: what the limit of file descriptors allows.
     pub connections_max: Option<usize>,
+    /// Open connections of one client's address; 0 is no limit.
+    pub connections_per_client_max: u32,
+    /// Passwords that are checked at the same time.
+    pub password_checks_max: usize,
+    /// Passwords that may wait to be checked.
+    pub password_checks_waiting_max: usize,
     /// How long a connection may stay without a request.
     pub idle_timeout: Duration,
     /// How long a head may take from its first byte to its last.
@@ -124,6 +146,8 @@ pub struct Site {
     pub routes: Vec<Route>,
     /// Pages for error statuses.
     pub error_pages: Vec<ErrorPage>,
+    /// What is done before handlers have requests, and after.
+    pub rules: Rules,
     /// Where its requests are logged instead of in the server's access log.
     pub access_log: Option<AccessLog>,
     /// Whether its requests are not logged at all, not even in the server's access log.
@@ -170,6 +194,8 @@ pub enum PathPattern {
     Prefix(String),
     /// `*.ext`: what ends so.
     Suffix(String),
+    /// `~EXPRESSION`: what matches it, anywhere unless it says otherwise.
+    Regex(Regex),
 }
 
 /// Who answers: the configuration of each handler.
@@ -177,8 +203,6 @@ pub enum PathPattern {
 pub enum Handler {
     /// Files below a root.
     Files(Files),
-    /// A redirect.
-    Redirect(Redirect),
     /// A fixed answer.
     Respond(Respond),
 }
@@ -266,18 +290,6 @@ pub enum FieldMatch {
     Type(String),
 }
 
-/// A redirect.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Redirect {
-    /// 301, 302, 303, 307 or 308.
-    pub status: Status,
-    /// Target; `{host}`, `{path}`, `{rest}` and `{query}` are filled in.
-    pub target: String,
-    /// Where `{rest}` begins in the path, in bytes: after the `/old/` of the pattern `/old/*`, and so what its `*`
-    /// stands for.
-    pub rest_from: usize,
-}
-
 /// A fixed answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Respond {
@@ -358,6 +370,8 @@ impl Default for Server {
             fast_open_queue: 0,
             no_delay: true,
             blocking_threads_max: 16,
+            trusted_proxies: Vec::new(),
+            forwarded_field: ForwardedField::XForwardedFor,
             log_level: LogLevel::Info,
         }
     }
@@ -372,6 +386,9 @@ impl Default for Limits {
             body_bytes_max: 1 << 20,
             requests_per_connection_max: 0,
             connections_max: None,
+            connections_per_client_max: 0,
+            password_checks_max: 2,
+            password_checks_waiting_max: 64,
             idle_timeout: Duration::from_secs(60),
             head_timeout: Duration::from_secs(15),
             body_timeout: Duration::from_secs(30),
@@ -431,6 +448,7 @@ impl PathPattern {
             Self::Exact(exact) => path == exact.as_bytes(),
             Self::Prefix(prefix) => path.starts_with(prefix.as_bytes()),
             Self::Suffix(suffix) => path.ends_with(suffix.as_bytes()),
+            Self::Regex(regex) => regex.get().is_match(path),
         }
     }
 }

@@ -18,7 +18,9 @@ const INTRODUCTION: &[&str] = &[
      `tailcoat check` tells all that is wrong with a file, `tailcoat fmt` formats it, and `tailcoat default-config` \
      prints one with all options at their defaults.",
     "Path patterns are `\"/a\"` for this path, `\"/a/*\"` for all that begins with `/a/`, `\"*.css\"` for all that ends \
-     with `.css`, and `\"*\"` for all. They are compared with paths that are percent-decoded and have no `.` and `..`.",
+     with `.css`, `\"*\"` for all, and `\"~EXPRESSION\"` for all in which a regular expression is \
+     found (its syntax is that of https://docs.rs/regex), best written between `#\"` and `\"#`, where a backslash is \
+     itself. They are compared with paths that are percent-decoded and have no `.` and `..`.",
 ];
 
 const EXAMPLE: &str = "\
@@ -155,7 +157,7 @@ pub fn default_config() -> String {
 
 /// Settings for all sites that stand in the one site of the default configuration.
 fn is_inside_site(option: &OptionDefinition) -> bool {
-    matches!(option.set, Set::Files(_)) || option.name == "error-page"
+    matches!(option.set, Set::Files(_) | Set::Rules(_)) || option.name == "error-page"
 }
 
 fn write_option(text: &mut String, option: &OptionDefinition, indent: &str) {

@@ -113,9 +113,11 @@ fn value(kind: Kind) -> Map<String, Json> {
         Kind::LogFormat => json!({ "anyOf": [{ "enum": LOG_FORMATS }, { "type": "string", "pattern": "\\{" }] }),
         Kind::SitePath | Kind::PathPrefix | Kind::RequestTarget => json!({ "type": "string", "pattern": "^/" }),
         Kind::HostSuffix => json!({ "type": "string", "pattern": "^\\." }),
-        Kind::PathPattern => json!({ "type": "string", "pattern": "^[/*]" }),
+        Kind::PathPattern => json!({ "type": "string", "pattern": "^[/*~]" }),
         Kind::ServerAddress => json!({ "type": "string", "pattern": "^(http://|unix:)" }),
         Kind::HashKey => json!({ "type": "string", "pattern": "^(address|field:.+|cookie:.+)$" }),
+        Kind::Rate => json!({ "type": "string", "pattern": "^[0-9]+/[smhd]$" }),
+        Kind::LimitKey => json!({ "type": "string", "pattern": "^(address|host|field:.+|cookie:.+)$" }),
         Kind::Text
         | Kind::Host
         | Kind::FieldMatch
@@ -128,6 +130,14 @@ fn value(kind: Kind) -> Map<String, Json> {
         | Kind::Extension
         | Kind::MediaType
         | Kind::RedirectTarget
+        | Kind::RewriteTarget
+        | Kind::Methods
+        | Kind::QueryTest
+        | Kind::FieldTest
+        | Kind::RequestFieldName
+        | Kind::FieldTemplate
+        | Kind::Client
+        | Kind::PasswordFile
         | Kind::LogTarget => json!({ "type": "string" }),
     };
     let mut schema = schema.as_object().cloned().unwrap_or_default();

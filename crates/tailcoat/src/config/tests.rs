@@ -101,10 +101,14 @@ fn a_site_is_a_few_lines() {
     let [site] = config.sites.as_slice() else { panic!("one site") };
     assert_eq!(site.names, [HostPattern::Exact("example.com".into()), HostPattern::Suffix(".example.com".into())]);
     assert_eq!(site.listen, [Listen::Tcp(([127, 0, 0, 1], 8080).into())]);
-    let [redirect, respond, part, whole] = site.routes.as_slice() else { panic!("four routes: {:?}", site.routes) };
+    let [redirect] = site.rules.rewrites.as_slice() else { panic!("a redirect: {:?}", site.rules.rewrites) };
     assert_eq!(redirect.path, PathPattern::Prefix("/old/".into()));
-    let Handler::Redirect(redirect) = &redirect.handler else { panic!("a redirect") };
-    assert_eq!((redirect.status.code(), redirect.target.as_str(), redirect.rest_from), (301, "/new/{rest}", 5));
+    let target = [TemplatePiece::Literal("/new/".into()), TemplatePiece::Rest];
+    assert_eq!(
+        (redirect.status.map(wire::http::Status::code), redirect.target.pieces.as_slice()),
+        (Some(301), &target[..])
+    );
+    let [respond, part, whole] = site.routes.as_slice() else { panic!("three routes: {:?}", site.routes) };
     assert_eq!(respond.path, PathPattern::Exact("/healthz".into()));
     let (Handler::Files(part), Handler::Files(whole)) = (&part.handler, &whole.handler) else { panic!("files") };
     assert_eq!(whole.root.pieces, [RootPiece::Literal("/base/www".into())]);

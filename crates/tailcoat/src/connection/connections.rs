@@ -14,7 +14,7 @@ use rustix::time::Timespec;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::{Context, H1Connection, Socket};
+use super::{ClientLimit, ClientPlace, Context, H1Connection, Socket, TooManyConnections};
 use crate::log::Client;
 
 /// Connections that are polled before the runtime has its turn.
@@ -27,6 +27,7 @@ const EVENTS_A_TURN_MAX: usize = 256;
 /// time. They are futures all the same: whatever else of the runtime they wait for wakes them.
 pub struct Connections {
     context: Rc<Context>,
+    client_limit: Option<Arc<ClientLimit>>,
     /// As a stream, for that type of the runtime takes any descriptor and lets us make the system call.
     epoll: TcpStream,
     /// By their numbers in the table of connections.
@@ -36,6 +37,7 @@ pub struct Connections {
 
 struct Place {
     connection: Option<Box<H1Connection>>,
+    client_place: Option<ClientPlace>,
     /// Wakes whichever connection is in this place.
     waker: Waker,
 }
@@ -63,16 +65,21 @@ impl Connections {
     ///
     /// # Errors
     /// Out of descriptors or memory.
-    pub fn new(context: Rc<Context>) -> io::Result<Self> {
+    pub fn new(context: Rc<Context>, client_limit: Option<Arc<ClientLimit>>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // Waiting on it never blocks, as it is done here, but the runtime wants to be sure.
         rustix::io::ioctl_fionbio(&epoll, true)?;
         let epoll = TcpStream::from_std(epoll.into())?;
-        Ok(Self { context, epoll, places: RefCell::default(), woken: Arc::default() })
+        Ok(Self { context, client_limit, epoll, places: RefCell::default(), woken: Arc::default() })
     }
 
-    /// Takes over a connection that was accepted from a listener, and does for it what can be done at once.
+    /// Takes over a connection that was accepted from a listener, and does for it what can be done at once. Closes it if
+    /// the client has as many as it may.
     pub fn start(&self, socket: Socket, client: Client, listener: u16) {
+        let client_place = match self.client_limit.as_ref().map(|limit| limit.take(client)).transpose() {
+            Ok(place) => place.flatten(),
+            Err(TooManyConnections) => return,
+        };
         let connection = H1Connection::new(socket, client, listener, Rc::clone(&self.context));
         let slot = connection.slot();
         let places = &mut *self.places.borrow_mut();
@@ -81,6 +88,7 @@ impl Connections {
         }
         let place = &mut places[slot as usize];
         place.connection = Some(Box::new(connection));
+        place.client_place = client_place;
         place.poll(self);
     }
 
@@ -156,7 +164,7 @@ impl Connections {
 impl Place {
     fn new(slot: u32, woken: &Arc<Woken>) -> Self {
         let waker = PlaceWaker { woken: Arc::clone(woken), slot };
-        Self { connection: None, waker: Arc::new(waker).into() }
+        Self { connection: None, client_place: None, waker: Arc::new(waker).into() }
     }
 
     /// Lets the connection go on as far as it can, and ends it if it is done, fails or panics.
@@ -168,6 +176,9 @@ impl Place {
             matches!(polled, Ok(Poll::Pending)) && connections.watch(connection.slot(), connection.socket()).is_ok();
         if !is_open {
             self.connection = None;
+            if let (Some(limit), Some(place)) = (&connections.client_limit, self.client_place.take()) {
+                limit.give_back(place);
+            }
         }
     }
 }

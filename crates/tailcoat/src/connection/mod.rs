@@ -3,6 +3,7 @@
 //! A connection is a hand-written future. It polls its socket directly, works in buffers that belong to the thread, and
 //! keeps bytes of its own only while a request is incomplete or a response is stuck.
 
+mod client_limit;
 mod clock;
 mod connections;
 mod h1;
@@ -15,6 +16,7 @@ mod transmit;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+pub use client_limit::{ClientLimit, ClientPlace, TooManyConnections};
 pub use clock::Clock;
 pub use connections::Connections;
 use h1::H1Connection;

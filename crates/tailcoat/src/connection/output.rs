@@ -10,7 +10,8 @@ use wire::http::range::write_content_range;
 use wire::http::{Coding, Fields, Status};
 
 use super::stream::{StreamFraming, Streaming};
-use crate::handler::{Body, BuiltResponse, Form, Forwarded, Response, Segment};
+use crate::config::FieldAction;
+use crate::handler::{Body, BuiltResponse, ChangedResponse, FieldChange, Form, Forwarded, Response, Segment};
 use crate::object_cache::{Content, Object, StoredResponse};
 
 /// Content in memory up to this size is copied behind its head, so that one plain write sends both and several responses
@@ -94,12 +95,23 @@ impl Output {
     /// Adds a response. Returns its status and the length of the content that is sent, as far as it is there.
     pub fn write_response(&mut self, response: Response, manner: Manner<'_>) -> (Status, u64) {
         match response {
-            Response::Cached { object, coding, form } => self.write_object(&object.object, coding, form, manner),
+            Response::Cached { object, coding, form } => self.write_object(&object.object, (coding, form), &[], manner),
+            Response::Changed(response) => {
+                let ChangedResponse { object, coding, form, changes } = *response;
+                self.write_object(&object.object, (coding, form), &changes, manner)
+            }
             Response::Built(response) => (response.status, self.write_built(*response, manner)),
         }
     }
 
-    fn write_object(&mut self, object: &Object, coding: Coding, form: Form, manner: Manner<'_>) -> (Status, u64) {
+    fn write_object(
+        &mut self,
+        object: &Object,
+        (coding, form): (Coding, Form),
+        changes: &[FieldChange],
+        manner: Manner<'_>,
+    ) -> (Status, u64) {
+        let head_start = self.bytes.len();
         let representation = object.representation(coding);
         let complete_length = representation.content.length();
         let (status, offset, length) = match form {
@@ -122,6 +134,9 @@ impl Output {
         };
         if let Some(response) = object.response() {
             self.write_age(response, manner.now_ms);
+        }
+        for change in changes {
+            change_head(&mut self.bytes, head_start, change);
         }
         self.end_head(manner.persistence);
         if manner.is_head || length == 0 {
@@ -236,6 +251,32 @@ impl Output {
             Persistence::Close => b"Connection: close\r\n\r\n",
             Persistence::Upgrade => b"Connection: upgrade\r\n\r\n",
         });
+    }
+}
+
+/// Changes the field lines of the head that begins at `start` and has no empty line at its end yet.
+fn change_head(bytes: &mut Vec<u8>, start: usize, change: &FieldChange) {
+    let FieldChange { action, name, value } = change;
+    let mut at = start;
+    // The status line begins with no name of a field: those have no slash.
+    while at < bytes.len() {
+        let end = memchr::memchr(b'\n', &bytes[at..]).map_or(bytes.len(), |length| at + length + 1);
+        let line = &bytes[at..end];
+        let is_it = line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name.as_bytes());
+        match action {
+            FieldAction::Set if is_it => {
+                bytes.drain(at..end);
+                continue;
+            }
+            FieldAction::Default if is_it => return,
+            _ => {}
+        }
+        at = end;
+    }
+    if !value.is_empty() {
+        for piece in [name.as_bytes(), b": ", value, b"\r\n"] {
+            bytes.extend_from_slice(piece);
+        }
     }
 }
 

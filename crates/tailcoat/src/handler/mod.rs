@@ -5,7 +5,6 @@ mod error_page;
 mod error_pages;
 mod page;
 mod part;
-mod redirect;
 mod request;
 mod respond;
 mod response;
@@ -21,7 +20,8 @@ pub use error_pages::ErrorPages;
 pub use page::PageFormat;
 pub use request::OwnedRequest;
 pub use response::{
-    Body, BuiltResponse, ContentSource, ContentStream, Filled, Form, Forwarded, Response, Segment, Tunnel, TunnelStream,
+    Body, BuiltResponse, ChangedResponse, ContentSource, ContentStream, FieldChange, Filled, Form, Forwarded, Response,
+    Segment, Tunnel, TunnelStream,
 };
 use rustix::time::{ClockId, clock_gettime};
 pub use setup::{Handler, SharedSite};

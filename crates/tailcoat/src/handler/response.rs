@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use wire::http::{Coding, Fields, Status};
 
+use crate::config::FieldAction;
 use crate::object_cache::{CachedObject, OpenFile};
 
 /// An answer, in no version's form yet. For HEAD it is the same as for GET: the connection leaves out the content.
@@ -21,8 +22,33 @@ pub enum Response {
         /// What of it.
         form: Form,
     },
+    /// The same, with changes of its fields.
+    Changed(Box<ChangedResponse>),
     /// Anything else.
     Built(Box<BuiltResponse>),
+}
+
+/// An object of the cache, with changes of its fields: see [`Response::Cached`].
+pub struct ChangedResponse {
+    /// The object.
+    pub object: Rc<CachedObject>,
+    /// Which of its representations.
+    pub coding: Coding,
+    /// What of it.
+    pub form: Form,
+    /// What is changed, in order.
+    pub changes: Vec<FieldChange>,
+}
+
+/// A change of a message's fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldChange {
+    /// What is done.
+    pub action: FieldAction,
+    /// Name of the field.
+    pub name: String,
+    /// Its value, without CR, LF and NUL. If it is empty, there is no such line.
+    pub value: Vec<u8>,
 }
 
 /// What of a representation is sent.

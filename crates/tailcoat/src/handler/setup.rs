@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::error_pages::{ErrorPage, ErrorPages};
-use super::redirect::Redirect;
 use super::respond::Respond;
 use super::static_file::{FileTree, StaticFile};
 use super::{Outcome, Routed};
@@ -17,8 +16,6 @@ use crate::object_cache::{ObjectStore, WorkerCache};
 pub enum Handler {
     /// Files below a root.
     StaticFile(StaticFile),
-    /// A redirect.
-    Redirect(Arc<Redirect>),
     /// A fixed answer.
     Respond(Arc<Respond>),
 }
@@ -28,7 +25,6 @@ impl Handler {
     pub fn handle(&self, routed: &Routed<'_>) -> Outcome {
         match self {
             Self::StaticFile(files) => files.handle(routed),
-            Self::Redirect(redirect) => redirect.handle(routed),
             Self::Respond(respond) => respond.handle(routed),
         }
     }
@@ -45,7 +41,6 @@ pub struct SharedSite {
 #[derive(Debug)]
 enum SharedHandler {
     StaticFile(Arc<FileTree>),
-    Redirect(Arc<Redirect>),
     Respond(Arc<Respond>),
 }
 
@@ -60,7 +55,6 @@ impl SharedSite {
             .iter()
             .map(|route| match &route.handler {
                 config::Handler::Files(files) => SharedHandler::StaticFile(tree(files)),
-                config::Handler::Redirect(redirect) => SharedHandler::Redirect(Arc::new(Redirect::new(redirect))),
                 config::Handler::Respond(respond) => SharedHandler::Respond(Arc::new(Respond::new(respond))),
             })
             .collect();
@@ -87,7 +81,6 @@ impl SharedSite {
     pub fn handlers(&self, cache: &Rc<WorkerCache>) -> Vec<Handler> {
         let handlers = self.handlers.iter().map(|shared| match shared {
             SharedHandler::StaticFile(tree) => Handler::StaticFile(StaticFile::new(Arc::clone(tree), Rc::clone(cache))),
-            SharedHandler::Redirect(redirect) => Handler::Redirect(Arc::clone(redirect)),
             SharedHandler::Respond(respond) => Handler::Respond(Arc::clone(respond)),
         });
         handlers.collect()

@@ -1,13 +1,18 @@
-//! From a request to its answer: host and path find the site, and the site's handlers have it in turn.
+//! From a request to its answer: host and path find the site, its rules say what is done with it, and its handlers have it
+//! in turn.
 
+mod ruled;
+pub mod rules;
 mod site;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use self::rules::{AllRules, RequestIds, Rules, Visit};
 use self::site::Site;
 use crate::config::HostPattern;
 use crate::handler::{ErrorPages, Handler, OwnedRequest, Response, Routed};
@@ -16,12 +21,21 @@ use crate::log::LogId;
 /// An answer that has to be waited for.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
 
-/// What a site says to a request, and where the request is logged.
+/// What a site says to a request.
 pub enum Answer {
     /// At once.
-    Ready(Response, Option<LogId>),
+    Ready(Response, Account),
     /// Later. The request is kept for as long.
-    Wait(ResponseFuture, Rc<OwnedRequest>, Option<LogId>),
+    Wait(ResponseFuture, Rc<OwnedRequest>, Account),
+}
+
+/// What is kept of a request until its response is sent.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    /// Where it is logged.
+    pub log: Option<LogId>,
+    /// What rules found out about it. What it counts for in their limits ends with this.
+    pub visit: Option<Rc<Visit>>,
 }
 
 /// A site, as it is given to a router.
@@ -32,6 +46,8 @@ pub struct SiteSetup<'a> {
     pub handlers: Vec<Handler>,
     /// Its pages for errors.
     pub error_pages: ErrorPages,
+    /// Its rules, if it has any.
+    pub rules: Option<Rules>,
     /// Where its requests are logged.
     pub log: Option<LogId>,
 }
@@ -39,6 +55,14 @@ pub struct SiteSetup<'a> {
 /// All sites, by listener. Each worker has its own.
 pub struct Router {
     listeners: Vec<Hosts>,
+    /// If proxies are trusted.
+    trusting: Option<Trusting>,
+}
+
+/// The proxies whose word is taken.
+struct Trusting {
+    rules: Arc<AllRules>,
+    ids: Rc<RequestIds>,
 }
 
 /// The sites of a listener.
@@ -63,20 +87,48 @@ impl Router {
                 hosts
             })
             .collect();
-        Self { listeners }
+        Self { listeners, trusting: None }
+    }
+
+    /// The router, taking the word of proxies, if any are trusted.
+    pub fn trusting(mut self, rules: &Arc<AllRules>, ids: &Rc<RequestIds>) -> Self {
+        let (rules, ids) = (Arc::clone(rules), Rc::clone(ids));
+        self.trusting = rules.trusted_proxies.is_some().then_some(Trusting { rules, ids });
+        self
     }
 
     /// Answers a request that came to this listener.
     pub fn answer(&self, listener: u16, routed: &Routed<'_>) -> Answer {
+        if let Some(trusting) = &self.trusting
+            && let Some(trusted) = trusting.rules.trusted_proxies.as_ref()
+            && trusted.has(routed.client)
+        {
+            let client = trusted.client(routed.client, &routed.request);
+            let visit = Rc::new(Visit::new(client, &trusting.ids));
+            return self.answer_client(listener, &Routed { client, ..*routed }).with_visit(visit);
+        }
+        self.answer_client(listener, routed)
+    }
+
+    fn answer_client(&self, listener: u16, routed: &Routed<'_>) -> Answer {
         match self.listeners[usize::from(listener)].find(routed.host) {
             Some(site) => site.answer(routed),
-            None => Answer::Ready(site::no_site(routed), None),
+            None => Answer::Ready(site::no_site(routed), Account::default()),
         }
     }
 
     /// Where is logged what can't be read as a request.
     pub fn default_log(&self, listener: u16) -> Option<LogId> {
         self.listeners[usize::from(listener)].default.as_ref().and_then(|site| site.log)
+    }
+}
+
+impl Answer {
+    /// With this visit, if it has none of its own.
+    fn with_visit(mut self, visit: Rc<Visit>) -> Self {
+        let (Self::Ready(_, account) | Self::Wait(.., account)) = &mut self;
+        account.visit.get_or_insert(visit);
+        self
     }
 }
 
@@ -136,6 +188,7 @@ mod tests {
                     config,
                     handlers: Vec::new(),
                     error_pages: ErrorPages::default(),
+                    rules: None,
                     log: None,
                 }))
             })

@@ -2,7 +2,8 @@ use std::rc::Rc;
 
 use wire::http::{Method, Status};
 
-use super::{Answer, SiteSetup};
+use super::rules::Rules;
+use super::{Account, Answer, ResponseFuture, SiteSetup};
 use crate::config::PathPattern;
 use crate::handler::{
     BuiltResponse, ErrorPages, Handler, Outcome, OutcomeFuture, OwnedRequest, PageFormat, Response, Routed,
@@ -14,6 +15,7 @@ use crate::log::LogId;
 pub(super) struct Site {
     routes: Vec<Route>,
     error_pages: ErrorPages,
+    pub(super) rules: Option<Rules>,
     pub(super) log: Option<LogId>,
 }
 
@@ -31,33 +33,43 @@ impl Site {
         Self {
             routes: patterns.zip(setup.handlers).map(|(path, handler)| Route { path, handler }).collect(),
             error_pages: setup.error_pages,
+            rules: setup.rules,
             log: setup.log,
         }
     }
 
-    /// Asks the handlers in turn.
+    /// Asks rules, if there are any, and handlers in turn.
     pub(super) fn answer(self: &Rc<Self>, routed: &Routed<'_>) -> Answer {
-        match self.ask(routed, 0) {
+        if let Some(rules) = &self.rules {
+            return self.answer_by_rules(rules, routed);
+        }
+        let account = Account { log: self.log, visit: None };
+        let finished = match self.ask(routed, 0) {
             Asked::Answered(response) => self.finish(response, routed),
+            Asked::Declined => self.finish(declined_by_all(routed), routed),
             Asked::Wait(future, next) => {
                 let request = Rc::new(OwnedRequest::new(routed));
                 let response = Rc::clone(self).wait(future, Rc::clone(&request), next);
-                Answer::Wait(Box::pin(response), request, self.log)
+                return Answer::Wait(Box::pin(response), request, account);
             }
+        };
+        match finished {
+            Finished::Ready(response) => Answer::Ready(response, account),
+            Finished::Wait(response) => Answer::Wait(response, Rc::new(OwnedRequest::new(routed)), account),
         }
     }
 
-    /// Asks the handlers from this one on, until one does not decline.
-    fn ask(&self, routed: &Routed<'_>, mut from: usize) -> Asked {
+    /// Asks the handlers from this one on, until one does not decline. With `has_next`, whoever asks knows of another way.
+    pub(super) fn ask(&self, routed: &Routed<'_>, mut from: usize) -> Asked {
         while let Some(index) = self.next_route(routed.path, from) {
-            let has_next = self.next_route(routed.path, index + 1).is_some();
+            let has_next = routed.has_next || self.next_route(routed.path, index + 1).is_some();
             match self.routes[index].handler.handle(&Routed { has_next, ..*routed }) {
                 Outcome::Ready(response) => return Asked::Answered(response),
                 Outcome::Wait(future) => return Asked::Wait(future, index + 1),
                 Outcome::Decline => from = index + 1,
             }
         }
-        Asked::Answered(declined_by_all(routed))
+        Asked::Declined
     }
 
     fn next_route(&self, path: &[u8], from: usize) -> Option<usize> {
@@ -74,6 +86,7 @@ impl Site {
                 }
                 Outcome::Decline => match self.ask(&request.routed(false), next) {
                     Asked::Answered(response) => response,
+                    Asked::Declined => declined_by_all(&request.routed(false)),
                     Asked::Wait(another, after) => {
                         (future, next) = (another, after);
                         continue;
@@ -81,35 +94,35 @@ impl Site {
                 },
             };
             return match self.finish(response, &request.routed(false)) {
-                Answer::Ready(response, _) => response,
-                Answer::Wait(page, ..) => page.await,
+                Finished::Ready(response) => response,
+                Finished::Wait(page) => page.await,
             };
         }
     }
 
     /// Gives errors without content their page: the operator's, or the server's.
-    fn finish(self: &Rc<Self>, response: Response, routed: &Routed<'_>) -> Answer {
-        let Response::Built(mut response) = response else { return Answer::Ready(response, self.log) };
+    pub(super) fn finish(self: &Rc<Self>, response: Response, routed: &Routed<'_>) -> Finished {
+        let Response::Built(mut response) = response else { return Finished::Ready(response) };
         if response.forwarded.is_some() {
-            return Answer::Ready(Response::Built(response), self.log);
+            return Finished::Ready(Response::Built(response));
         }
         if response.status == Status::METHOD_NOT_ALLOWED && routed.request.method() == Method::Other {
             // A method that nobody here knows is not one that just this resource does not allow (RFC 9110, 15.6.2).
             response.status = Status::NOT_IMPLEMENTED;
         }
         if response.status.code() < 400 || !response.body.is_empty() {
-            return Answer::Ready(Response::Built(response), self.log);
+            return Finished::Ready(Response::Built(response));
         }
         let format = PageFormat::wanted_by(&routed.request);
         let Some(page) = self.error_pages.find(response.status) else {
-            return Answer::Ready(Response::Built(with_page(response, format)), self.log);
+            return Finished::Ready(Response::Built(with_page(response, format)));
         };
         match self.error_pages.get(page, routed.host, routed.now) {
             Outcome::Wait(outcome) => {
                 let future = Rc::clone(self).wait_for_page(page, outcome, response, format);
-                Answer::Wait(Box::pin(future), Rc::new(OwnedRequest::new(routed)), self.log)
+                Finished::Wait(Box::pin(future))
             }
-            outcome => Answer::Ready(self.with_own_page(page, outcome, response, format), self.log),
+            outcome => Finished::Ready(self.with_own_page(page, outcome, response, format)),
         }
     }
 
@@ -144,13 +157,23 @@ fn with_page(mut response: Box<BuiltResponse>, format: PageFormat) -> Box<BuiltR
     response
 }
 
-enum Asked {
+/// What handlers say.
+pub(super) enum Asked {
     Answered(Response),
+    /// All of them.
+    Declined,
+    /// And which route has it next should this one decline.
     Wait(OutcomeFuture, usize),
 }
 
+/// A response that lacks nothing.
+pub(super) enum Finished {
+    Ready(Response),
+    Wait(ResponseFuture),
+}
+
 /// The answer when no handler wants the request.
-fn declined_by_all(routed: &Routed<'_>) -> Response {
+pub(super) fn declined_by_all(routed: &Routed<'_>) -> Response {
     let mut response = match (routed.path, routed.request.method()) {
         (b"*", _) => BuiltResponse::new(Status::NO_CONTENT),
         (_, Method::Connect) => BuiltResponse::new(Status::METHOD_NOT_ALLOWED),

@@ -19,10 +19,11 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle as TaskHandle, coop::unconstrained};
 
 use crate::config::Config;
-use crate::connection::{Clock, Connections, Context, SWEEPS_A_ROUND};
+use crate::connection::{ClientLimit, Clock, Connections, Context, SWEEPS_A_ROUND};
 use crate::handler::SharedSite;
 use crate::log::{LogId, Recorder};
 use crate::object_cache::{ObjectStore, WorkerCache};
+use crate::routing::rules::{AllRules, RequestIds, Rules};
 use crate::routing::{Router, SiteSetup};
 
 /// How often a tenth of the connections is looked at for passed deadlines.
@@ -48,6 +49,10 @@ pub struct WorkerPlan {
     pub listener_sites: Vec<Vec<usize>>,
     /// What all workers share of the sites.
     pub sites: Arc<Vec<SharedSite>>,
+    /// The rules of all sites.
+    pub rules: Arc<AllRules>,
+    /// How many connections a client may have, if there is a limit.
+    pub client_limit: Option<Arc<ClientLimit>>,
     /// The object store of all workers.
     pub store: Arc<ObjectStore>,
     /// Its recorder of requests.
@@ -120,7 +125,7 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
         plan.recorder,
         clock,
     ));
-    let connections = Rc::new(Connections::new(Rc::clone(&context))?);
+    let connections = Rc::new(Connections::new(Rc::clone(&context), plan.client_limit)?);
     let busy = Rc::new(Notify::new());
     let accepting = plan
         .listeners
@@ -144,14 +149,16 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
 }
 
 fn build_router(plan: &WorkerPlan, cache: &Rc<WorkerCache>) -> Router {
-    let sites = plan.config.sites.iter().zip(&*plan.sites).zip(&plan.site_logs);
-    let setups = sites.map(|((config, shared), &log)| SiteSetup {
+    let ids = Rc::new(RequestIds::default());
+    let sites = plan.config.sites.iter().zip(&*plan.sites).zip(&plan.rules.sites).zip(&plan.site_logs);
+    let setups = sites.map(|(((config, shared), rules), &log)| SiteSetup {
         config,
         handlers: shared.handlers(cache),
         error_pages: shared.error_pages(cache),
+        rules: rules.as_ref().map(|rules| Rules::new(rules, &ids)),
         log,
     });
-    Router::new(setups.collect(), &plan.listener_sites)
+    Router::new(setups.collect(), &plan.listener_sites).trusting(&plan.rules, &ids)
 }
 
 /// Looks after deadlines, clock and cache as long as there are connections; without any, sleeps.

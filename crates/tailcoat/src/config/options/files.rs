@@ -87,7 +87,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         parameters: &[one("path", Kind::SitePath)],
         doc: "A file served, with status 200, for paths without a file: for single-page applications.",
         example: r#"fallback "/index.html""#,
-        known_as: &["try_files", "FallbackResource", "rewrite"],
+        known_as: &["FallbackResource"],
         set: Set::Files(|files, values| files.fallback = values.text("path")),
         ..OPTION
     },

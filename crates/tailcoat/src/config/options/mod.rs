@@ -2,12 +2,14 @@
 //! JSON schema and the default configuration.
 
 mod files;
+mod rules;
 mod server;
 mod site;
 mod upstream;
 
 use super::build::Shared;
 use super::model::*;
+use super::rules::Rules;
 use super::upstream::Upstream;
 use super::value::{Kind, Values};
 
@@ -105,6 +107,8 @@ pub(super) enum Set {
     Site(fn(&mut Site, &Values)),
     /// What all sites may share, or a site may have of its own.
     Shared(fn(&mut Shared, &Values)),
+    /// Rules of all sites, or of a site.
+    Rules(fn(&mut Rules, &Values)),
     /// A group of servers.
     Upstream(fn(&mut Upstream, &Values)),
     /// A block of further options.
@@ -124,7 +128,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 10] = [
+pub(super) static SECTIONS: [Section; 11] = [
     Section {
         title: "Blocks",
         doc: "What a file consists of, besides settings for all sites.",
@@ -151,6 +155,7 @@ pub(super) static SECTIONS: [Section; 10] = [
         places: &[Place::Top, Place::Site, Place::Files],
         options: files::OPTIONS,
     },
+    Section { title: "Rules", doc: rules::DOC, places: &[Place::Top, Place::Site], options: rules::RULES },
     Section {
         title: "Error pages and access logs",
         doc: "They stand outside all blocks, for all sites, or in `site`.",

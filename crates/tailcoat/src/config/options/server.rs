@@ -1,7 +1,8 @@
 use std::time::Duration;
 
-use super::{FLAG, Kind, OPTION, OptionDefinition, Set, one};
-use crate::config::model::LogLevel;
+use super::{FLAG, Kind, OPTION, OptionDefinition, Set, many, one, property};
+use crate::config::model::{ForwardedField, LogLevel};
+use crate::config::value::Value;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -50,6 +51,28 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         example: "server-field off",
         known_as: &["server_tokens", "ServerTokens"],
         set: Set::Server(|server, values| server.server_field = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "trusted-proxies",
+        parameters: &[many("proxy", Kind::Client), property("field", Kind::Choice(&["X-Forwarded-For", "Forwarded"]))],
+        doc: "Proxies in front of this server, by address or `unix`, whose word about the client's address is taken. \
+              What they added to `X-Forwarded-For`, or to `Forwarded` (RFC 7239) if that is the `field`, is read from \
+              its end, up to the first address that is not one of these: that is the client, for rules, logs and \
+              handlers. Name only proxies that set the field themselves, or clients can say what they like.",
+        example: r#"trusted-proxies "192.0.2.7" "10.0.0.0/8""#,
+        known_as: &["set_real_ip_from", "real_ip_header", "RemoteIPTrustedProxy", "RemoteIPHeader", "trusted_proxies"],
+        set: Set::Server(|server, values| {
+            let proxies = values.all("proxy").map(|(value, _)| match value {
+                Value::Client(proxy) => *proxy,
+                other => unreachable!("a proxy is {other:?}"),
+            });
+            server.trusted_proxies = proxies.collect();
+            server.forwarded_field = match values.text("field").as_deref() {
+                Some("Forwarded") => ForwardedField::Forwarded,
+                _ => ForwardedField::XForwardedFor,
+            };
+        }),
         ..OPTION
     },
     OptionDefinition {
@@ -188,6 +211,40 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         known_as: &["worker_connections", "MaxRequestWorkers"],
         set: Set::Limits(|limits, values| {
             limits.connections_max = values.number_or_auto("count").map(|count| count as usize)
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "connections-per-client-max",
+        parameters: &[one("count", Kind::Count { min: 0, max: 1_000_000 })],
+        default: "connections-per-client-max 0",
+        doc: "Open connections of one address, over all workers; of IPv6 addresses the first 64 bits count. More are \
+              closed at once. Trusted proxies and unix sockets may have any number. 0 is no limit.",
+        example: "connections-per-client-max 100",
+        known_as: &["limit_conn", "MaxConnPerIP"],
+        set: Set::Limits(|limits, values| {
+            limits.connections_per_client_max = values.number("count").unwrap_or_default() as u32
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "password-checks-max",
+        parameters: &[one("count", Kind::Count { min: 1, max: 1024 })],
+        default: "password-checks-max 2",
+        doc: "Passwords of `basic-auth` that are checked at the same time, over all workers. A check takes a core for as long \
+              as its hash is made to take. Passwords that were right are remembered for some minutes, and not checked again.",
+        example: "password-checks-max 8",
+        set: Set::Limits(|limits, values| limits.password_checks_max = values.number("count").unwrap_or(1) as usize),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "password-checks-waiting-max",
+        parameters: &[one("count", Kind::Count { min: 1, max: 100_000 })],
+        default: "password-checks-waiting-max 64",
+        doc: "Passwords that may wait to be checked, an eighth of them, but at least one, of one client; more requests get 429 with `Retry-After`.",
+        example: "password-checks-waiting-max 16",
+        set: Set::Limits(|limits, values| {
+            limits.password_checks_waiting_max = values.number("count").unwrap_or(1) as usize
         }),
         ..OPTION
     },

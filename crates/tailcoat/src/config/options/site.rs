@@ -101,36 +101,10 @@ pub(super) static SITE: &[OptionDefinition] = &[
         parameters: &[one("path", Kind::PathPattern), property("root", Kind::Root)],
         repeatable: true,
         doc: "Files for a part of the site. Inside stand the options of files; those that don't are as in the site. \
-              `files`, `redirect` and `respond` are tried in the order in which they stand, the site's own root last.",
+              `files` and `respond` are tried in the order in which they stand, the site's own root last.",
         example: r#"files "/downloads/*" root="/srv/downloads" { browse; strip-prefix "/downloads" }"#,
         known_as: &["location", "Directory", "Location", "handle", "route", "path", "Alias"],
         set: Set::Block(Place::Files),
-        ..OPTION
-    },
-    OptionDefinition {
-        name: "redirect",
-        parameters: &[
-            one("path", Kind::PathPattern),
-            one("target", Kind::RedirectTarget),
-            property("status", Kind::RedirectStatus),
-        ],
-        repeatable: true,
-        doc: "Sends clients elsewhere. In the target, `{host}` and `{path}` are those of the request, `{query}` is its \
-              query with the `?`, and `{rest}` what the `*` of the pattern stands for. The status is by default 302.",
-        example: r#"redirect "/old/*" "/new/{rest}" status=301"#,
-        known_as: &["rewrite", "return", "redir", "Redirect", "RedirectMatch", "url.redirect"],
-        set: Set::Site(|site, values| {
-            let path = values.path_pattern("path").unwrap_or(PathPattern::Any);
-            let redirect = Redirect {
-                status: values.status("status").unwrap_or(Status::FOUND),
-                target: values.text("target").unwrap_or_default(),
-                rest_from: match &path {
-                    PathPattern::Exact(path) | PathPattern::Prefix(path) => path.len(),
-                    PathPattern::Any | PathPattern::Suffix(_) => 1,
-                },
-            };
-            site.routes.push(Route { path, handler: Handler::Redirect(redirect) });
-        }),
         ..OPTION
     },
     OptionDefinition {

@@ -3,6 +3,7 @@
 mod log;
 mod network;
 mod parse;
+mod rules;
 mod upstream;
 mod web;
 
@@ -16,8 +17,10 @@ pub(super) use log::parse_log_format;
 pub use log::{LOG_FIELDS, SYSLOG_FACILITIES};
 pub(super) use network::{all_addresses, parse_listen_text as parse_listen};
 pub(super) use parse::parse;
+pub(super) use rules::check_target;
 
 use super::model::*;
+use super::rules::*;
 use super::upstream::{HashKey, ServerAddress};
 
 /// What an option's parameter may be.
@@ -83,6 +86,26 @@ pub(super) enum Kind {
     MediaType,
     /// Where a redirect leads.
     RedirectTarget,
+    /// Where a rewrite leads.
+    RewriteTarget,
+    /// Methods, or all others.
+    Methods,
+    /// A test of a query.
+    QueryTest,
+    /// A test of a field.
+    FieldTest,
+    /// Name of a field of requests.
+    RequestFieldName,
+    /// Value of a field, with placeholders.
+    FieldTemplate,
+    /// Clients by address.
+    Client,
+    /// So many in a period.
+    Rate,
+    /// What requests are counted by.
+    LimitKey,
+    /// A file of users and hashes of their passwords, or none.
+    PasswordFile,
     /// Where a log goes.
     LogTarget,
     /// Format of a log.
@@ -111,7 +134,7 @@ impl Kind {
             Self::ServerAddress => "a server, such as `\"http://HOST:PORT\"` or `\"unix:PATH\"`".into(),
             Self::HashKey => "`address`, `\"field:NAME\"` or `\"cookie:NAME\"`".into(),
             Self::RequestTarget => "a path, and a query if need be, as a request has them".into(),
-            Self::PathPattern => "a path (`\"/a\"`, `\"/a/*\"`, `\"*.css\"` or `\"*\"`)".into(),
+            Self::PathPattern => "a path (`\"/a\"`, `\"/a/*\"`, `\"*.css\"`, `\"*\"`, `\"~EXPRESSION\"`)".into(),
             Self::FieldMatch => {
                 "a path (`\"/a\"`, `\"/a/*\"`, `\"*.css\"`) or type (`\"text/css\"`, `\"image/*\"`)".into()
             }
@@ -132,7 +155,22 @@ impl Kind {
             Self::FileGlob => "a file, or `\"DIRECTORY/*.kdl\"`".into(),
             Self::Extension => "an extension without the dot".into(),
             Self::MediaType => "a content type such as `\"text/markdown\"`".into(),
-            Self::RedirectTarget => "a path or URL; `{host}`, `{path}`, `{rest}` and `{query}` are filled in".into(),
+            Self::RedirectTarget => "a path or URL; placeholders are filled in".into(),
+            Self::RewriteTarget => "a path with or without a query; placeholders are filled in".into(),
+            Self::Methods => "methods such as `\"GET HEAD\"`, or all others such as `\"!GET HEAD\"`".into(),
+            Self::QueryTest => {
+                "`\"NAME\"`, `\"NAME=VALUE\"` or, of the whole query, `\"~EXPRESSION\"`; with `!` before it, what must not be"
+                    .into()
+            }
+            Self::FieldTest => {
+                "`\"NAME\"`, `\"NAME: VALUE\"` or `\"NAME: ~EXPRESSION\"`; with `!` before it, what must not be".into()
+            }
+            Self::RequestFieldName => "the name of a request field".into(),
+            Self::FieldTemplate => "the value of a field; placeholders are filled in".into(),
+            Self::Client => "an address, a network such as `\"192.0.2.0/24\"`, `all` or `unix`".into(),
+            Self::Rate => "a rate such as `\"10/s\"`, `\"300/m\"` or `\"1000/h\"`".into(),
+            Self::LimitKey => "`address`, `host`, `\"field:NAME\"` or `\"cookie:NAME\"`".into(),
+            Self::PasswordFile => "a file of users and hashes of their passwords, or `off`".into(),
             Self::LogTarget => "a file, `stdout`, `syslog`, `\"syslog:FACILITY\"` or `off`".into(),
             Self::LogFormat => format!("{}, or a template such as `\"{{host}} {{status}}\"`", one_of(LOG_FORMATS)),
         }
@@ -164,6 +202,15 @@ pub(super) enum Value {
     /// `None` is `off`.
     LogTarget(Option<AccessLogTarget>),
     LogFormat(AccessLogFormat),
+    Template(Template),
+    Methods(Test<Vec<String>>),
+    QueryTest(Test<QueryTest>),
+    FieldTest(Test<FieldTest>),
+    Client(ClientPattern),
+    Rate(Rate),
+    LimitKey(LimitKey),
+    /// `None` is `off`.
+    PasswordFile(Option<PathBuf>),
 }
 
 /// The values of a node, by the names of the option's parameters.
@@ -235,6 +282,13 @@ impl Values {
         file: File -> PathBuf;
         log_target: LogTarget -> Option<AccessLogTarget>;
         log_format: LogFormat -> AccessLogFormat;
+        template: Template -> Template;
+        methods: Methods -> Test<Vec<String>>;
+        query_test: QueryTest -> Test<QueryTest>;
+        field_test: FieldTest -> Test<FieldTest>;
+        rate: Rate -> Rate;
+        limit_key: LimitKey -> LimitKey;
+        password_file: PasswordFile -> Option<PathBuf>;
     }
 }
 

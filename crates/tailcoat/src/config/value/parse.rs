@@ -8,6 +8,7 @@ use kdl::KdlValue;
 
 use super::log::{parse_log_format, parse_log_target};
 use super::network::{parse_host, parse_host_suffix, parse_listen, parse_mode};
+use super::rules::*;
 use super::upstream::{parse_hash_key, parse_request_target, parse_server_address};
 use super::web::*;
 use super::{Kind, Value, format_duration, format_size};
@@ -90,7 +91,18 @@ fn parse_text(kind: Kind, text: &str, directory: &Path) -> Result<Value, Wrong> 
         Kind::FileGlob => Value::File(directory.join(not_empty(text)?)),
         Kind::Extension => Value::Text(parse_extension(text)?),
         Kind::MediaType => Value::Text(parse_media_type(text)?),
-        Kind::RedirectTarget => Value::Text(parse_redirect_target(text)?),
+        Kind::RedirectTarget => Value::Template(parse_target(text, REDIRECT_STARTS)?),
+        Kind::RewriteTarget => Value::Template(parse_target(text, REWRITE_STARTS)?),
+        Kind::Methods => Value::Methods(parse_methods(text)?),
+        Kind::QueryTest => Value::QueryTest(parse_query_test(text)?),
+        Kind::FieldTest => Value::FieldTest(parse_field_test(text)?),
+        Kind::RequestFieldName => Value::Text(parse_request_field_name(text)?),
+        Kind::FieldTemplate => Value::Template(parse_field_template(text)?),
+        Kind::Client => Value::Client(parse_client(text)?),
+        Kind::Rate => Value::Rate(parse_rate(text)?),
+        Kind::LimitKey => Value::LimitKey(parse_limit_key(text)?),
+        Kind::PasswordFile if text == "off" => Value::PasswordFile(None),
+        Kind::PasswordFile => Value::PasswordFile(Some(directory.join(not_empty(text)?))),
         Kind::LogTarget => Value::LogTarget(parse_log_target(text, directory)?),
         Kind::LogFormat => Value::LogFormat(parse_log_format(text)?),
         Kind::Flag

@@ -5,14 +5,17 @@ use std::path::Path;
 use kdl::KdlValue;
 use wire::http::Status;
 
-use super::parse::{Wrong, not_empty, split_placeholders, wrong_type};
+use super::parse::{Wrong, not_empty, wrong_type};
+use super::rules::parse_regex;
 use super::{Kind, Value};
 use crate::config::model::*;
-use crate::config::suggest::did_you_mean;
 
 pub(super) fn parse_path_pattern(text: &str) -> Result<PathPattern, Wrong> {
     if matches!(text, "*" | "/*") {
         return Ok(PathPattern::Any);
+    }
+    if let Some(regex) = text.strip_prefix('~') {
+        return parse_regex(regex).map(PathPattern::Regex);
     }
     let (stars, fixed) = (text.matches('*').count(), text.trim_matches('*'));
     if stars > 1 || fixed.contains('*') {
@@ -74,7 +77,7 @@ pub(super) fn parse_file_name(text: &str) -> Result<String, Wrong> {
 }
 
 pub(super) fn parse_field_match(text: &str) -> Result<FieldMatch, Wrong> {
-    if text.starts_with('/') || text.starts_with('*') && text != "*/*" {
+    if text.starts_with(['/', '~']) || text.starts_with('*') && text != "*/*" {
         return parse_path_pattern(text).map(FieldMatch::Path);
     }
     if let Some(prefix) = text.strip_suffix("/*")
@@ -178,26 +181,3 @@ pub(super) fn parse_status_range(kind: Kind, value: &KdlValue) -> Result<Value, 
     }
     Err(Wrong::help("this is no error status", format!("expected {}", kind.describe())))
 }
-
-pub(super) fn parse_redirect_target(text: &str) -> Result<String, Wrong> {
-    let target = parse_field_value(text)?;
-    for (is_placeholder, piece) in split_placeholders(&target)? {
-        if is_placeholder && !REDIRECT_PLACEHOLDERS.contains(&piece) {
-            return Err(Wrong::help(
-                format!("`{{{piece}}}` is not known here"),
-                did_you_mean(piece, REDIRECT_PLACEHOLDERS),
-            ));
-        }
-    }
-    let starts = ["/", "http://", "https://", "{path}"];
-    if !starts.iter().any(|start| target.starts_with(start)) || target.contains(' ') || !target.is_ascii() {
-        return Err(Wrong::help(
-            format!("`{text}` is not a path or URL"),
-            "write `\"/new/{rest}\"` or `\"https://{host}{path}\"`, with percent-encoding where it is needed",
-        ));
-    }
-    Ok(target)
-}
-
-/// Placeholders of a redirect's target.
-const REDIRECT_PLACEHOLDERS: &[&str] = &["host", "path", "rest", "query"];

@@ -17,8 +17,8 @@ use self::tunnel::Tunneling;
 use super::output::Output;
 use super::{Context, Scratch, Socket, Stage, Verdict};
 use crate::handler::{ClientLinkCell, Now, OwnedRequest, Routed};
-use crate::log::{Client, LogId};
-use crate::routing::ResponseFuture;
+use crate::log::Client;
+use crate::routing::{Account, ResponseFuture};
 
 /// How long a connection is read on after its last response, so that what the client still sends does not reset the
 /// connection before the client has read the response (RFC 9112, section 9.6).
@@ -56,7 +56,7 @@ struct Answering {
     future: ResponseFuture,
     request: Rc<OwnedRequest>,
     framing: Framing,
-    log: Option<LogId>,
+    account: Account,
 }
 
 /// What a connection is given while it is polled.

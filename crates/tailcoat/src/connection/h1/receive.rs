@@ -9,8 +9,7 @@ use wire::h1::{Event, Framing};
 use super::{Answering, H1Connection, Incoming, REQUEST_TIMEOUT, Turn, is_too_slow};
 use crate::connection::{Context, Scratch, Stage};
 use crate::handler::{ClientLink, OwnedRequest, Response};
-use crate::log::LogId;
-use crate::routing::Answer;
+use crate::routing::{Account, Answer};
 
 /// Content that has not come to its end.
 pub(super) struct Receiving {
@@ -32,7 +31,7 @@ struct Held {
     response: Response,
     request: Rc<OwnedRequest>,
     framing: Framing,
-    log: Option<LogId>,
+    account: Account,
 }
 
 impl H1Connection {
@@ -56,9 +55,9 @@ impl H1Connection {
             }));
         }
         match turn.context.router.answer(self.listener, &incoming.routed) {
-            Answer::Ready(response, log) => self.on_response(incoming, response, log, turn),
-            Answer::Wait(future, request, log) => {
-                self.answering = Some(Box::new(Answering { future, request, framing: incoming.framing, log }));
+            Answer::Ready(response, account) => self.on_response(incoming, response, account, turn),
+            Answer::Wait(future, request, account) => {
+                self.answering = Some(Box::new(Answering { future, request, framing: incoming.framing, account }));
                 Ok(())
             }
         }
@@ -69,23 +68,23 @@ impl H1Connection {
         &mut self,
         incoming: Incoming<'_>,
         response: Response,
-        log: Option<LogId>,
+        account: Account,
         turn: &mut Turn<'_, '_>,
     ) -> io::Result<()> {
-        let Some(receiving) = &mut self.receiving else { return self.respond(incoming, response, log, turn) };
+        let Some(receiving) = &mut self.receiving else { return self.respond(incoming, response, account, turn) };
         let waits_in_vain = receiving.owes_continue && !incoming.routed.request.method().is_safe();
         if receiving.link.has_been_read() || waits_in_vain {
             // The answer does not depend on what is still to come. Whether the client sends it, and where the next
             // request would begin, is unknown.
             self.is_closing = true;
             self.lingers = true;
-            return self.respond(incoming, response, log, turn);
+            return self.respond(incoming, response, account, turn);
         }
         if std::mem::take(&mut receiving.owes_continue) {
             turn.output.bytes.extend_from_slice(CONTINUE);
         }
         let request = Rc::new(OwnedRequest::new(&incoming.routed));
-        receiving.held = Some(Held { response, request, framing: incoming.framing, log });
+        receiving.held = Some(Held { response, request, framing: incoming.framing, account });
         Ok(())
     }
 
@@ -102,9 +101,9 @@ impl H1Connection {
             self.refuse(REQUEST_TIMEOUT, &[], turn);
         } else if is_complete
             && let Some(receiving) = self.receiving.take()
-            && let Some(Held { response, request, framing, log }) = receiving.held
+            && let Some(Held { response, request, framing, account }) = receiving.held
         {
-            return self.respond(Incoming { routed: request.routed(false), framing }, response, log, turn);
+            return self.respond(Incoming { routed: request.routed(false), framing }, response, account, turn);
         }
         Ok(())
     }
@@ -122,7 +121,7 @@ impl H1Connection {
                 let output = &mut context.scratch.borrow_mut().output;
                 let incoming = Incoming { routed: answering.request.routed(false), framing: answering.framing };
                 let turn = &mut Turn { context, task, output, now: context.clock.now() };
-                self.on_response(incoming, response, answering.log, turn)?;
+                self.on_response(incoming, response, answering.account, turn)?;
                 return self.flush(turn).into();
             }
             if self.sending.is_some() {
@@ -147,11 +146,11 @@ impl H1Connection {
     }
 
     /// The request that has not been answered yet, for the log.
-    pub(super) fn take_open_request(&mut self) -> Option<(Rc<OwnedRequest>, Option<LogId>)> {
+    pub(super) fn take_open_request(&mut self) -> Option<(Rc<OwnedRequest>, Account)> {
         let receiving = self.receiving.take();
         match (self.answering.take(), receiving.and_then(|receiving| receiving.held)) {
-            (Some(answering), _) => Some((answering.request, answering.log)),
-            (None, Some(held)) => Some((held.request, held.log)),
+            (Some(answering), _) => Some((answering.request, answering.account)),
+            (None, Some(held)) => Some((held.request, held.account)),
             (None, None) => None,
         }
     }

@@ -13,7 +13,9 @@ use crate::connection::output::{Manner, Persistence};
 use crate::connection::transmit::{Transmission, send_now};
 use crate::connection::{Context, Stage};
 use crate::handler::{ClientLink, Now, OwnedRequest, PageFormat, Response, Routed, Tunnel, error_response};
-use crate::log::{LogId, Record, Subject};
+use crate::log::{Record, Subject};
+use crate::routing::Account;
+use crate::routing::rules::Visit;
 
 /// Output that the socket has not taken yet.
 pub(super) struct Sending {
@@ -34,7 +36,7 @@ const CLIENT_GONE: u16 = 499;
 /// What is logged of a response that is on its way.
 pub(super) struct Exchange {
     request: OwnedRequest,
-    log: LogId,
+    account: Account,
     status: Status,
     content_bytes: u64,
 }
@@ -45,7 +47,7 @@ impl H1Connection {
         &mut self,
         incoming: Incoming<'_>,
         mut response: Response,
-        log: Option<LogId>,
+        account: Account,
         turn: &mut Turn<'_, '_>,
     ) -> io::Result<()> {
         let tunnel = take_tunnel(&mut response);
@@ -60,10 +62,16 @@ impl H1Connection {
             may_chunk: incoming.routed.request.head.version >= Version::Http11,
         };
         let (status, content_bytes) = output.write_response(response, manner);
-        let exchange = |log| Exchange { request: OwnedRequest::new(&incoming.routed), log, status, content_bytes };
+        let exchange = |account: Account| {
+            // Nobody keeps what is neither logged nor counted.
+            (account.log.is_some() || account.visit.is_some()).then(|| {
+                let request = OwnedRequest::new(&incoming.routed);
+                Exchange { request, account, status, content_bytes }
+            })
+        };
         if let Some(tunnel) = tunnel {
             let early = std::mem::take(&mut self.kept);
-            self.tunneling = Some(Box::new(Tunneling::new(tunnel, early, log.map(exchange))));
+            self.tunneling = Some(Box::new(Tunneling::new(tunnel, early, exchange(account))));
             return Ok(());
         }
         let is_streamed = output.stream.is_some();
@@ -71,13 +79,11 @@ impl H1Connection {
             && let Some(transmission) = send_now(&mut self.socket, output, false)?
         {
             let link = incoming.routed.link.get().filter(|_| is_streamed).map(Rc::clone);
-            self.begin_sending(transmission, log.map(exchange), link, *now);
+            self.begin_sending(transmission, exchange(account), link, *now);
             return Ok(());
         }
-        if let Some(log) = log {
-            let Routed { request, host, now: received, .. } = incoming.routed;
-            self.record(log, Subject::Request(request), host, (status, content_bytes), received, *now);
-        }
+        let Routed { request, host, now: received, .. } = incoming.routed;
+        self.record(&account, Subject::Request(request), host, (status, content_bytes), received, *now);
         Ok(())
     }
 
@@ -129,15 +135,13 @@ impl H1Connection {
         let response = error_response(refusal.status, PageFormat::Html);
         let sent = output.write_response(Response::Built(response), manner);
         match open {
-            Some((request, Some(log))) => {
+            Some((request, account)) => {
                 let subject = Subject::Request(request.request());
-                self.record(log, subject, request.host(), sent, request.received(), *now);
+                self.record(&account, subject, request.host(), sent, request.received(), *now);
             }
-            Some((_, None)) => {}
             None => {
-                if let Some(log) = context.router.default_log(self.listener) {
-                    self.record(log, Subject::Malformed(input), &[], sent, *now, *now);
-                }
+                let account = Account { log: context.router.default_log(self.listener), visit: None };
+                self.record(&account, Subject::Malformed(input), &[], sent, *now, *now);
             }
         }
     }
@@ -230,35 +234,44 @@ impl H1Connection {
 
     /// Logs what became of a response.
     pub(super) fn record_exchange(&self, exchange: &Exchange) {
-        let Exchange { request, log, status, content_bytes } = exchange;
+        let Exchange { request, account, status, content_bytes } = exchange;
         let subject = Subject::Request(request.request());
         let now = self.context.clock.now();
-        self.record(*log, subject, request.host(), (*status, *content_bytes), request.received(), now);
+        self.record(account, subject, request.host(), (*status, *content_bytes), request.received(), now);
     }
 
     /// Logs the request whose client broke the connection off before it was answered.
     pub(super) fn record_gone(&mut self) {
         let (open, status) = (self.take_open_request(), Status::new(CLIENT_GONE));
-        let (Some((request, Some(log))), Some(status)) = (open, status) else { return };
+        let (Some((request, account)), Some(status)) = (open, status) else { return };
         let now = self.context.clock.now();
-        self.record(log, Subject::Request(request.request()), request.host(), (status, 0), request.received(), now);
+        self.record(
+            &account,
+            Subject::Request(request.request()),
+            request.host(),
+            (status, 0),
+            request.received(),
+            now,
+        );
     }
 
     fn record(
         &self,
-        log: LogId,
+        account: &Account,
         subject: Subject<'_>,
         host: &[u8],
         (status, content_bytes): (Status, u64),
         received: Now,
         now: Now,
     ) {
+        let Some(log) = account.log else { return };
+        let visit = account.visit.as_deref();
         self.context.recorder.borrow_mut().record(&Record {
             log,
             subject,
-            client: self.client,
+            client: visit.map_or(self.client, Visit::client),
             host,
-            user: b"",
+            user: visit.map_or(b"", Visit::user),
             status,
             content_bytes,
             unix_us: received.unix_us,

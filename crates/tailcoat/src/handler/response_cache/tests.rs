@@ -204,6 +204,7 @@ impl Site {
     async fn receive(&self, response: Response) -> Got {
         let mut head = Vec::new();
         let (status, body) = match response {
+            Response::Changed(_) => unreachable!("rules do that"),
             Response::Cached { object, coding, form } => {
                 let representation = object.object.representation(coding);
                 let date = &[b'?'; DATE_BYTES];

@@ -137,6 +137,7 @@ fn receive(outcome: Outcome) -> Got {
     };
     let mut head = Vec::new();
     let (status, body) = match response {
+        Response::Changed(_) => unreachable!("rules do that"),
         Response::Cached { object, coding, form } => {
             let representation = object.object.representation(coding);
             let length = representation.content.length();

@@ -1,0 +1,148 @@
+//! What can't work of a rule, told where it stands.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::diagnostic::{Diagnostics, Source};
+use super::model::PathPattern;
+use super::password_file::PasswordFile;
+use super::read::{Finding, Reader, Setting};
+use super::rules::*;
+use super::taken_paths::TakenPaths;
+use super::value::{Values, check_target};
+
+/// Problems of a password file that are told one by one.
+const PROBLEMS_SHOWN_MAX: usize = 3;
+
+/// Rules that are being put together, and where they stand.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct RulesDraft {
+    pub(super) rules: Rules,
+    rewrites: Vec<(Arc<Source>, Range<usize>)>,
+    passwords: Vec<(Arc<Source>, Range<usize>)>,
+    /// The last `allow`, while no `deny` has come after it.
+    open_allow: Option<(Arc<Source>, Range<usize>)>,
+}
+
+impl RulesDraft {
+    /// Adds what an option says.
+    pub(super) fn add(
+        &mut self,
+        set: fn(&mut Rules, &Values),
+        setting: &Setting<'_>,
+        source: &Arc<Source>,
+        diagnostics: &mut Diagnostics,
+    ) {
+        set(&mut self.rules, &setting.values);
+        let mut reader = Reader { source: source.clone(), diagnostics };
+        let place = || (source.clone(), setting.span.clone());
+        match setting.option.name {
+            "allow" => self.open_allow = Some(place()),
+            "deny" => self.open_allow = None,
+            "redirect" | "rewrite" => {
+                self.check_rewrite(setting, &mut reader);
+                self.rewrites.push(place());
+            }
+            "basic-auth" => {
+                self.check_passwords(setting, &mut reader);
+                self.passwords.push(place());
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes what only shows when all rules of the site, and those of all sites, are known.
+    pub(super) fn check(&self, of_all: Option<&Self>, diagnostics: &mut Diagnostics) {
+        self.check_allow(of_all, diagnostics);
+        let (mut plain, mut missing) = (TakenPaths::default(), TakenPaths::default());
+        for (index, rewrite) in self.rules.rewrites.iter().enumerate() {
+            let taken = if rewrite.conditions.is_missing { &mut missing } else { &mut plain };
+            check_covered(&self.rewrites, index, taken.covering(&rewrite.path), diagnostics);
+            if rewrite.conditions.is_of_path_only() {
+                taken.add(&rewrite.path, index);
+            }
+        }
+        let mut taken = TakenPaths::default();
+        for (index, rule) in self.rules.passwords.iter().enumerate() {
+            check_covered(&self.passwords, index, taken.covering(&rule.path), diagnostics);
+            taken.add(&rule.path, index);
+        }
+    }
+
+    /// The paths of which all requests are redirected.
+    pub(super) fn redirected_paths(&self) -> TakenPaths<'_> {
+        let mut taken = TakenPaths::default();
+        for (index, rewrite) in self.rules.rewrites.iter().enumerate() {
+            let conditions = &rewrite.conditions;
+            if rewrite.status.is_some() && conditions.is_of_path_only() && !conditions.is_missing {
+                taken.add(&rewrite.path, index);
+            }
+        }
+        taken
+    }
+
+    /// Where the redirect of all these paths stands.
+    pub(super) fn redirect_of_all(
+        &self,
+        redirected: &TakenPaths<'_>,
+        path: &PathPattern,
+    ) -> Option<&(Arc<Source>, Range<usize>)> {
+        redirected.covering(path).map(|index| &self.rewrites[index])
+    }
+
+    /// An `allow` that nothing follows which would keep anybody out.
+    fn check_allow(&self, of_all: Option<&Self>, diagnostics: &mut Diagnostics) {
+        let Some((source, span)) = &self.open_allow else { return };
+        // Those of all sites come after those of a site.
+        if of_all.is_some_and(|of_all| of_all.rules.clients.iter().any(|rule| !rule.is_allowed)) {
+            return;
+        }
+        let finding = Finding::new(span.clone(), "this `allow` keeps nobody out", "no `deny` follows")
+            .help("add `deny all` behind it".to_owned());
+        Reader { source: source.clone(), diagnostics }.warning(finding);
+    }
+
+    fn check_rewrite(&self, setting: &Setting<'_>, reader: &mut Reader<'_>) {
+        let Some(rewrite) = self.rules.rewrites.last() else { return };
+        if let Some(wrong) = check_target(&rewrite.path, &rewrite.target) {
+            let span = setting.values.all("target").next().map_or(setting.span.clone(), |(_, span)| span.clone());
+            reader.error(Finding::new(span, wrong.message, "this").help(wrong.help));
+        }
+    }
+
+    fn check_passwords(&self, setting: &Setting<'_>, reader: &mut Reader<'_>) {
+        let Some(rule) = self.rules.passwords.last() else { return };
+        let Some(file) = &rule.file else { return };
+        let span = setting.values.all("file").next().map_or(setting.span.clone(), |(_, span)| span.clone());
+        // It may come later, like a root, and until then nobody can sign in.
+        let problems = match PasswordFile::read(file) {
+            Err(error) => vec![format!("{}: {error}", file.display())],
+            Ok(read) if read.hashes.is_empty() && read.problems.is_empty() => {
+                vec![format!("{}: there are no users", file.display())]
+            }
+            Ok(read) => {
+                let shown = read.problems.iter().take(PROBLEMS_SHOWN_MAX);
+                shown.map(|(line, problem)| format!("{}, line {line}: {problem}", file.display())).collect()
+            }
+        };
+        for problem in problems {
+            reader.warning(Finding::new(span.clone(), problem, "in this file"));
+        }
+    }
+}
+
+fn check_covered(
+    places: &[(Arc<Source>, Range<usize>)],
+    index: usize,
+    covering: Option<usize>,
+    diagnostics: &mut Diagnostics,
+) {
+    let (Some((source, span)), Some((other, earlier))) = (places.get(index), covering.and_then(|at| places.get(at)))
+    else {
+        return;
+    };
+    let finding = Finding::new(span.clone(), "this is never tried", "all its paths fit one before")
+        .related(other.clone(), earlier.clone(), "this one")
+        .help("put what is for fewer paths first".to_owned());
+    Reader { source: source.clone(), diagnostics }.warning(finding);
+}

@@ -1,0 +1,179 @@
+//! Files of users and hashes of their passwords, as `htpasswd` writes them: a line for each, `USER:HASH`.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+
+/// Most bytes of a file: some hundred thousand users.
+pub const PASSWORD_FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Users and hashes of their passwords.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PasswordFile {
+    /// By user.
+    pub hashes: HashMap<Vec<u8>, PasswordHash>,
+    /// Lines that could not be used, by number from 1, and why. Who stands there can't sign in.
+    pub problems: Vec<(usize, &'static str)>,
+}
+
+/// A hash of a kind that can be verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PasswordHash {
+    /// `$2a$`, `$2b$`, `$2y$`
+    Bcrypt(String),
+    /// `$5$` and `$6$`, as crypt(5) has them.
+    ShaCrypt(String),
+    /// `$argon2id$`, `$argon2i$`, `$argon2d$`
+    Argon2(String),
+}
+
+impl PasswordFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it can't be read, or is larger than [`PASSWORD_FILE_BYTES_MAX`].
+    pub fn read(path: &Path) -> io::Result<Self> {
+        use std::io::Read;
+        let mut bytes = Vec::new();
+        std::fs::File::open(path)?.take(PASSWORD_FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > PASSWORD_FILE_BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "more than 16 MiB"));
+        }
+        Ok(Self::parse(&bytes))
+    }
+
+    /// Reads a text. The first line of a user counts.
+    pub fn parse(bytes: &[u8]) -> Self {
+        let mut file = Self::default();
+        for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line.is_empty() || line.starts_with(b"#") {
+                continue;
+            }
+            match parse_line(line) {
+                Ok((user, hash)) => {
+                    file.hashes.entry(user.to_vec()).or_insert(hash);
+                }
+                Err(problem) => file.problems.push((index + 1, problem)),
+            }
+        }
+        file
+    }
+}
+
+fn parse_line(line: &[u8]) -> Result<(&[u8], PasswordHash), &'static str> {
+    let colon = line.iter().position(|byte| *byte == b':').ok_or("there is no `:` behind the user's name")?;
+    let (user, rest) = (&line[..colon], &line[colon + 1..]);
+    // What follows another colon is a comment.
+    let hash = rest.split(|byte| *byte == b':').next().unwrap_or_default();
+    if user.is_empty() {
+        return Err("there is no user's name before the `:`");
+    }
+    let hash = std::str::from_utf8(hash).map_err(|_| "the hash is no text")?.trim_end();
+    Ok((user, parse_hash(hash)?))
+}
+
+fn parse_hash(hash: &str) -> Result<PasswordHash, &'static str> {
+    const RENEW: &str = "a hash of this kind is too weak; write a new one with `tailcoat hash-password`";
+    let kind = hash.strip_prefix('$').and_then(|rest| rest.split_once('$')).map(|(kind, _)| kind);
+    match kind {
+        Some("2a" | "2b" | "2y") if is_bcrypt(hash) => Ok(PasswordHash::Bcrypt(hash.to_owned())),
+        Some("5" | "6") if is_sha_crypt(hash) => Ok(PasswordHash::ShaCrypt(hash.to_owned())),
+        Some("argon2id" | "argon2i" | "argon2d") if is_argon2(hash) => Ok(PasswordHash::Argon2(hash.to_owned())),
+        Some("2a" | "2b" | "2y" | "5" | "6" | "argon2id" | "argon2i" | "argon2d") => Err("the hash is malformed"),
+        Some("apr1" | "1") => Err(RENEW),
+        None if hash.starts_with("{SHA}") || hash.len() == 13 => Err(RENEW),
+        _ => Err("this is no hash that can be verified: bcrypt, SHA-256 and SHA-512 crypt, and Argon2 are"),
+    }
+}
+
+fn is_bcrypt(hash: &str) -> bool {
+    hash.parse::<bcrypt::HashParts>().is_ok_and(|parts| (4..=31).contains(&parts.get_cost()))
+}
+
+fn is_sha_crypt(hash: &str) -> bool {
+    // `$6$salt$hash` or `$6$rounds=N$salt$hash`; the lengths of SHA-256 and SHA-512 in crypt's base 64.
+    let digits = if hash.starts_with("$5$") { 43 } else { 86 };
+    sha_crypt::PasswordHashRef::new(hash).is_ok()
+        && hash.rsplit('$').next().is_some_and(|last| last.len() == digits)
+        && matches!(hash.matches('$').count(), 3 | 4)
+}
+
+fn is_argon2(hash: &str) -> bool {
+    argon2::password_hash::phc::PasswordHash::new(hash).is_ok_and(|parsed| {
+        parsed.hash.is_some() && argon2::Params::try_from(&parsed).is_ok_and(|params| params.m_cost() <= ARGON2_KIB_MAX)
+    })
+}
+
+/// Most memory that verifying one password may take, in KiB.
+const ARGON2_KIB_MAX: u32 = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BCRYPT: &str = "$2y$04$GXaETfDlsBW4DvwQRwWIV.UBj7SvKQjVLNPnLWju4glZXf38pZMVC";
+    const SHA256: &str = "$5$rounds=1000$saltstring$AH5PD0i.riCRu4BNDy9v7OPV7u3dfLBApcXI6khquVA";
+    const SHA512: &str =
+        "$6$saltstring$AIsRs/Ee56G/tC8MEHhvReZTfx8u3rXXMl6eYrjCG9ibix19DxoMBLogdTET5Ukw9Sf7eZTITsuk0Ry5qulYz.";
+    const ARGON2: &str =
+        "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHRzb21lc2FsdA$pclxcsa4X0bZ5lu7Vy5h3p7EU7VbuW7pGRWETxHuU0c";
+
+    #[test]
+    fn lines() {
+        let check = |line: &str, expect: Result<&str, &str>| {
+            let file = PasswordFile::parse(line.as_bytes());
+            let user = file.hashes.keys().next().map(|user| String::from_utf8(user.clone()).unwrap());
+            match expect {
+                Ok(expect) => {
+                    assert_eq!((user.as_deref(), file.problems.as_slice()), (Some(expect), &[][..]), "{line}")
+                }
+                Err(expect) => {
+                    let problem = file.problems.first().map(|(_, problem)| *problem).unwrap_or_default();
+                    assert!(user.is_none() && problem.contains(expect), "{line}: {problem}");
+                }
+            }
+        };
+        check(&format!("anna:{BCRYPT}"), Ok("anna"));
+        check(&format!("anna:{BCRYPT}\r"), Ok("anna"));
+        check(&format!("anna:{BCRYPT}:a comment"), Ok("anna"));
+        check(&format!("# comment\n\nanna:{SHA256}"), Ok("anna"));
+        check(&format!("anna:{SHA512}"), Ok("anna"));
+        check(&format!("anna meier:{ARGON2}"), Ok("anna meier"));
+        check(&format!(":{BCRYPT}"), Err("no user's name"));
+        check("anna", Err("no `:`"));
+        check("anna:", Err("no hash"));
+        check("anna:secret", Err("no hash"));
+        check("anna:$2y$05$short", Err("malformed"));
+        check("anna:$2y$99$GXaETfDlsBW4DvwQRwWIV.UBj7SvKQjVLNPnLWju4glZXf38pZMVC", Err("malformed"));
+        check("anna:$6$salt$short", Err("malformed"));
+        check("anna:$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHQ", Err("malformed"));
+        check(&format!("anna:{}", ARGON2.replace("m=64", "m=99999999")), Err("malformed"));
+        check("anna:$apr1$salt$hash", Err("too weak"));
+        check("anna:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=", Err("too weak"));
+        check("anna:rqXexS6ZhobKA", Err("too weak"));
+        check("anna:\u{fffd}", Err("no hash"));
+    }
+
+    #[test]
+    fn the_first_line_of_a_user_counts() {
+        let file = PasswordFile::parse(format!("anna:{BCRYPT}\nbert:x\nanna:{SHA512}\n").as_bytes());
+        assert_eq!(file.hashes[&b"anna"[..]], PasswordHash::Bcrypt(BCRYPT.into()));
+        assert_eq!(file.problems.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [2]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(bytes in prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..200),
+            "(a|:|\\$|2y|5|6|argon2id|[ -~]|\n|\r){0,60}".prop_map(String::into_bytes),
+        ]) {
+            let file = PasswordFile::parse(&bytes);
+            let lines = bytes.split(|byte| *byte == b'\n').count();
+            prop_assert!(file.hashes.len() + file.problems.len() <= lines);
+            prop_assert!(file.hashes.keys().all(|user| !user.is_empty() && !user.contains(&b':')));
+        }
+    }
+}

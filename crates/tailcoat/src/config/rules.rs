@@ -1,0 +1,434 @@
+//! What is done with requests before handlers have them, and with responses after: the model of a site's rules.
+//! `routing::rules` carries them out, in the order that its documentation has.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use wire::http::Status;
+
+use super::PathPattern;
+
+/// The rules of a site, or of all sites.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Rules {
+    /// Which clients may come: the first that fits decides.
+    pub clients: Vec<ClientRule>,
+    /// How often they may come: all that fit count.
+    pub rate_limits: Vec<RateLimit>,
+    /// How many requests may be in progress: all that fit count.
+    pub request_limits: Vec<RequestLimit>,
+    /// Redirects and rewrites: the first that fits is applied.
+    pub rewrites: Vec<Rewrite>,
+    /// Which paths need a password: the first that fits is asked.
+    pub passwords: Vec<PasswordRule>,
+    /// Changes of the fields that handlers see, in order.
+    pub request_fields: Vec<FieldEdit>,
+    /// Changes of the fields of responses, in order.
+    pub response_fields: Vec<FieldEdit>,
+}
+
+/// Whether some clients may come.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClientRule {
+    /// Where.
+    pub path: PathPattern,
+    /// Whether they may.
+    pub is_allowed: bool,
+    /// Who.
+    pub clients: Vec<ClientPattern>,
+}
+
+/// Which clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientPattern {
+    /// Any.
+    All,
+    /// Processes of this machine, over a unix socket.
+    Unix,
+    /// By address.
+    Network(Network),
+}
+
+/// Addresses that begin with the same bits. An IPv4 address mapped into IPv6 (RFC 4291, section 2.5.5.2) is one of IPv4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Network {
+    /// The first address; all bits behind the prefix are 0.
+    pub first: IpAddr,
+    /// Length of the prefix, in bits: at most 32 for IPv4 and 128 for IPv6.
+    pub prefix_bits: u8,
+}
+
+/// How often requests may come.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RateLimit {
+    /// Where.
+    pub path: PathPattern,
+    /// How often.
+    pub rate: Rate,
+    /// Requests that may come at once.
+    pub burst: u32,
+    /// What is counted apart.
+    pub key: LimitKey,
+    /// What those too many get.
+    pub status: Status,
+    /// Keys that are remembered at the same time.
+    pub keys_max: usize,
+    /// Whether those too many are only logged.
+    pub is_dry_run: bool,
+}
+
+/// So many in a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// How many; at least 1.
+    pub count: u32,
+    /// In which time.
+    pub period: Duration,
+}
+
+/// How many requests may be in progress at the same time, from their heads to the ends of their responses.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestLimit {
+    /// Where.
+    pub path: PathPattern,
+    /// How many.
+    pub requests_max: u32,
+    /// What is counted apart.
+    pub key: LimitKey,
+    /// What those too many get.
+    pub status: Status,
+    /// Whether those too many are only logged.
+    pub is_dry_run: bool,
+}
+
+/// What a limit counts apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LimitKey {
+    /// The client's address; of an IPv6 address the first 64 bits, for the rest is the client's to choose.
+    Client,
+    /// The host that the request is for.
+    Host,
+    /// The value of a field; where there is none, the client.
+    Field(String),
+    /// The value of a cookie; where there is none, the client.
+    Cookie(String),
+}
+
+/// A redirect or rewrite.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rewrite {
+    /// Of which paths.
+    pub path: PathPattern,
+    /// Under which conditions: all must hold.
+    pub conditions: Conditions,
+    /// Where to: a path with or without a query, for redirects also a URL.
+    pub target: Template,
+    /// The status of a redirect; `None` for a rewrite, which the client doesn't see.
+    pub status: Option<Status>,
+}
+
+/// What must hold of a request besides its path.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Conditions {
+    /// Its method is one of these, or none of them.
+    pub methods: Option<Test<Vec<String>>>,
+    /// Its query.
+    pub query: Option<Test<QueryTest>>,
+    /// A field.
+    pub field: Option<Test<FieldTest>>,
+    /// No handler has it.
+    pub is_missing: bool,
+}
+
+/// A test that must hold, or must not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Test<T> {
+    /// Whether it must not hold.
+    pub is_negated: bool,
+    /// The test.
+    pub of: T,
+}
+
+/// A test of a query.
+#[derive(Clone, Debug, PartialEq)]
+pub enum QueryTest {
+    /// It has an argument of this name.
+    Has(String),
+    /// It has an argument of this name and value, as they are sent.
+    Equals(String, String),
+    /// The whole, as it was sent and without `?`, matches.
+    Matches(Regex),
+}
+
+/// A test of a request's field. Of several lines, one must fit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldTest {
+    /// Its name.
+    pub name: String,
+    /// What it must be; `None` if it only must be there.
+    pub value: Option<TextTest>,
+}
+
+/// A test of a text.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TextTest {
+    /// This.
+    Equals(String),
+    /// What matches.
+    Matches(Regex),
+}
+
+/// Which paths need a password.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PasswordRule {
+    /// Which paths.
+    pub path: PathPattern,
+    /// Users and hashes of their passwords; `None` if these paths need none.
+    pub file: Option<PathBuf>,
+    /// What browsers show when they ask for the password.
+    pub realm: String,
+    /// Whether handlers get the credentials.
+    pub passes_credentials: bool,
+}
+
+/// A change of fields.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldEdit {
+    /// Of requests for which paths, or of their responses.
+    pub path: PathPattern,
+    /// Name of the field.
+    pub name: String,
+    /// The value; an empty one takes the field away.
+    pub value: Template,
+    /// What is done with it.
+    pub action: FieldAction,
+}
+
+/// What is done with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldAction {
+    /// It takes the place of all lines of this name.
+    Set,
+    /// A line more.
+    Add,
+    /// It is there if it wasn't.
+    Default,
+}
+
+/// A text with placeholders.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Template {
+    /// The pieces, in order.
+    pub pieces: Vec<TemplatePiece>,
+}
+
+/// A piece of a [`Template`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TemplatePiece {
+    /// As written.
+    Literal(String),
+    /// `{host}`
+    Host,
+    /// `{path}`, percent-encoded.
+    Path,
+    /// `{rest}`: what the `*` of the path pattern stands for.
+    Rest,
+    /// `{query}`: the query with `?`, or nothing.
+    Query,
+    /// `{&query}`: the query with `&`, or nothing.
+    FurtherQuery,
+    /// `{query.NAME}`: an argument of the query, as it was sent.
+    Argument(String),
+    /// `{1}` or `{name}`: what a group of the path's regular expression matched.
+    Group(String),
+    /// `{client}`: the client's address; nothing over a unix socket.
+    Client,
+    /// `{user}`: the user whose password was right.
+    User,
+    /// `{request_id}`: 32 hexadecimal digits, the same for all fields of a request and its response.
+    RequestId,
+    /// `{request.header.NAME}`: a field of the request, as the client sent it.
+    Field(String),
+}
+
+/// A regular expression over bytes. Searching takes time in proportion to the text, whatever the expression. A dot is any
+/// byte, be it a line feed or no UTF-8: nothing that clients put into a path keeps `^/admin/.*$` from fitting.
+#[derive(Clone, Debug)]
+pub struct Regex(regex::bytes::Regex);
+
+/// Most memory that a compiled regular expression may take, in bytes: some ten thousand of what people write.
+const REGEX_BYTES_MAX: usize = 1 << 20;
+
+impl Regex {
+    /// Compiles an expression.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn new(text: &str) -> Result<Self, regex::Error> {
+        let mut builder = regex::bytes::RegexBuilder::new(text);
+        builder.unicode(false).dot_matches_new_line(true).size_limit(REGEX_BYTES_MAX).build().map(Self)
+    }
+
+    /// The compiled expression.
+    pub fn get(&self) -> &regex::bytes::Regex {
+        &self.0
+    }
+}
+
+impl PartialEq for Regex {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_str() == other.0.as_str()
+    }
+}
+
+impl Eq for Regex {}
+
+impl Hash for Regex {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.as_str().hash(state);
+    }
+}
+
+impl fmt::Display for Regex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_str())
+    }
+}
+
+impl Network {
+    /// The network that begins with the address's first bits; `None` if there are not so many.
+    pub fn new(address: IpAddr, prefix_bits: u8) -> Option<Self> {
+        let (address, prefix_bits) = match address {
+            IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
+                Some(v4) if prefix_bits >= MAPPED_BITS => (IpAddr::V4(v4), prefix_bits - MAPPED_BITS),
+                _ => (address, prefix_bits),
+            },
+            IpAddr::V4(_) => (address, prefix_bits),
+        };
+        let (bits, width) = address_bits(address);
+        if prefix_bits > width {
+            return None;
+        }
+        let host_bits = u32::from(width - prefix_bits);
+        let first = bits.checked_shr(host_bits).unwrap_or(0).checked_shl(host_bits).unwrap_or(0);
+        let first = match address {
+            // Local invariant: no bit above the 32nd was set before, and none is now.
+            IpAddr::V4(_) => IpAddr::from((first as u32).to_be_bytes()),
+            IpAddr::V6(_) => IpAddr::from(first.to_be_bytes()),
+        };
+        Some(Self { first, prefix_bits })
+    }
+
+    /// First and last address, as numbers of [`number_of`].
+    pub fn range(&self) -> (u128, u128) {
+        let (_, width) = address_bits(self.first);
+        let first = number_of(self.first);
+        let host_bits = u32::from(width - self.prefix_bits);
+        (first, first | (u128::MAX.checked_shr(128 - host_bits).unwrap_or(0)))
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.first, self.prefix_bits)
+    }
+}
+
+/// Bits before the IPv4 address in an IPv6 address that it is mapped into.
+const MAPPED_BITS: u8 = 96;
+
+/// An address as a number: of IPv6 itself, of IPv4 the one it is mapped into (RFC 4291, section 2.5.5.2), so that each
+/// client has one however its connection came.
+pub fn number_of(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => u128::from_be_bytes(v4.to_ipv6_mapped().octets()),
+        IpAddr::V6(v6) => u128::from_be_bytes(v6.octets()),
+    }
+}
+
+/// An IPv4 address mapped into IPv6 as itself.
+pub fn unmapped(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
+        IpAddr::V4(_) => address,
+    }
+}
+
+fn address_bits(address: IpAddr) -> (u128, u8) {
+    match address {
+        IpAddr::V4(v4) => (u32::from_be_bytes(v4.octets()).into(), 32),
+        IpAddr::V6(v6) => (u128::from_be_bytes(Ipv6Addr::octets(&v6)), 128),
+    }
+}
+
+impl Template {
+    /// A text without placeholders.
+    pub fn literal(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { pieces: if text.is_empty() { Vec::new() } else { vec![TemplatePiece::Literal(text)] } }
+    }
+
+    /// The text, if there are no placeholders in it.
+    pub fn as_literal(&self) -> Option<&str> {
+        match self.pieces.as_slice() {
+            [] => Some(""),
+            [TemplatePiece::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+}
+
+impl Conditions {
+    /// Whether nothing of the request counts but its path.
+    pub fn is_of_path_only(&self) -> bool {
+        self.methods.is_none() && self.query.is_none() && self.field.is_none()
+    }
+}
+
+impl Rules {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_path_is_beyond_a_dot() {
+        let regex = Regex::new("^/admin/.*$").unwrap();
+        for path in
+            [&b"/admin/"[..], b"/admin/a", b"/admin/\n", b"/admin/a\r\nb", b"/admin/\xff", "/admin/ä".as_bytes()]
+        {
+            assert!(regex.get().is_match(path), "{path:?}");
+        }
+        assert!(!regex.get().is_match(b"/admin"));
+    }
+
+    #[test]
+    fn networks() {
+        let check = |address: &str, bits: u8, expect: Option<(&str, &str, &str)>| {
+            let network = Network::new(address.parse().unwrap(), bits);
+            let found = network.map(|network| (network.to_string(), network.range()));
+            let number = |text: &str| number_of(text.parse().unwrap());
+            let expect = expect.map(|(text, first, last)| (text.to_owned(), (number(first), number(last))));
+            assert_eq!(found, expect, "{address}/{bits}");
+        };
+        check("10.1.2.3", 8, Some(("10.0.0.0/8", "10.0.0.0", "10.255.255.255")));
+        check("10.1.2.3", 32, Some(("10.1.2.3/32", "10.1.2.3", "10.1.2.3")));
+        check("10.1.2.3", 0, Some(("0.0.0.0/0", "0.0.0.0", "255.255.255.255")));
+        check("10.1.2.3", 33, None);
+        check("2001:db8::1", 32, Some(("2001:db8::/32", "2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff")));
+        check("::1", 128, Some(("::1/128", "::1", "::1")));
+        check("::1", 0, Some(("::/0", "::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")));
+        check("::1", 129, None);
+        check("::ffff:10.1.2.3", 104, Some(("10.0.0.0/8", "10.0.0.0", "10.255.255.255")));
+        // Wider than what is mapped: all of IPv4 is in it.
+        check("::ffff:0.0.0.0", 80, Some(("::/80", "::", "::ffff:ffff:ffff")));
+    }
+}

@@ -1,0 +1,491 @@
+//! Values of rules: clients, rates, keys, conditions, texts with placeholders.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::parse::{Wrong, not_empty, split_placeholders};
+use super::web::{is_token, parse_field_value};
+use crate::config::model::PathPattern;
+use crate::config::rules::*;
+use crate::config::suggest::did_you_mean;
+
+pub(super) fn parse_client(text: &str) -> Result<ClientPattern, Wrong> {
+    match text {
+        "all" => Ok(ClientPattern::All),
+        "unix" => Ok(ClientPattern::Unix),
+        _ => parse_network(text).map(ClientPattern::Network),
+    }
+}
+
+fn parse_network(text: &str) -> Result<Network, Wrong> {
+    const HELP: &str = "write such as `\"192.0.2.1\"`, `\"192.0.2.0/24\"` or `\"2001:db8::/32\"`";
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    let wrong = || Wrong::help(format!("`{text}` is not an address or network"), HELP);
+    let address: IpAddr = address.parse().map_err(|_| wrong())?;
+    let width = if address.is_ipv4() { 32 } else { 128 };
+    let bits = match bits {
+        Some(bits) => bits.parse().ok().filter(|bits| *bits <= width).ok_or_else(|| {
+            Wrong::new(format!("`{text}` has no valid length of its prefix, which is from 0 to {width}"))
+        })?,
+        None => width,
+    };
+    let network = Network::new(address, bits).ok_or_else(wrong)?;
+    if network.first != unmapped(address) {
+        return Err(Wrong::help(
+            format!("`{text}` has bits behind its prefix"),
+            format!("write `\"{network}\"` for the network, or `\"{address}\"` for the address"),
+        ));
+    }
+    Ok(network)
+}
+
+/// Units of rates, in seconds.
+const RATE_UNITS: &[(&str, u64)] = &[("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)];
+
+/// Most requests of a rate. Together with the shortest period this is one a microsecond, the unit that is counted in.
+const RATE_COUNT_MAX: u32 = 1_000_000;
+
+pub(super) fn parse_rate(text: &str) -> Result<Rate, Wrong> {
+    let wrong = || {
+        Wrong::help(
+            format!("`{text}` is not a rate"),
+            format!(
+                "write a number from 1 to {RATE_COUNT_MAX} and a unit: `\"10/s\"`, `\"300/m\"`, `\"1000/h\"`, `\"5/d\"`"
+            ),
+        )
+    };
+    let (count, unit) = text.split_once('/').ok_or_else(wrong)?;
+    let seconds = RATE_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?.1;
+    let count = count.parse().ok().filter(|count| (1..=RATE_COUNT_MAX).contains(count)).ok_or_else(wrong)?;
+    Ok(Rate { count, period: Duration::from_secs(seconds) })
+}
+
+pub(super) fn parse_limit_key(text: &str) -> Result<LimitKey, Wrong> {
+    match (text, text.strip_prefix("field:"), text.strip_prefix("cookie:")) {
+        ("address", ..) => Ok(LimitKey::Client),
+        ("host", ..) => Ok(LimitKey::Host),
+        (_, Some(name), _) if is_token(name) => Ok(LimitKey::Field(name.to_owned())),
+        (.., Some(name)) if is_token(name) => Ok(LimitKey::Cookie(name.to_owned())),
+        _ => Err(Wrong::help(
+            format!("`{text}` is not what requests can be counted by"),
+            "write `address`, `host`, `\"field:NAME\"` or `\"cookie:NAME\"`",
+        )),
+    }
+}
+
+/// Takes a leading `!` off, and reads the rest.
+fn parse_test<'t, T>(text: &'t str, parse: impl FnOnce(&'t str) -> Result<T, Wrong>) -> Result<Test<T>, Wrong> {
+    match text.strip_prefix('!') {
+        Some(rest) => parse(rest).map(|of| Test { is_negated: true, of }),
+        None => parse(text).map(|of| Test { is_negated: false, of }),
+    }
+}
+
+pub(super) fn parse_methods(text: &str) -> Result<Test<Vec<String>>, Wrong> {
+    parse_test(text, |text| {
+        let methods: Vec<_> = text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect();
+        match methods.iter().find(|method| !is_token(method)) {
+            None if !methods.is_empty() => Ok(methods),
+            _ => Err(Wrong::help(format!("`{text}` names no methods"), "write such as `\"GET HEAD\"` or `\"!POST\"`")),
+        }
+    })
+}
+
+pub(super) fn parse_query_test(text: &str) -> Result<Test<QueryTest>, Wrong> {
+    parse_test(text, |text| {
+        if let Some(regex) = text.strip_prefix('~') {
+            return parse_regex(regex).map(QueryTest::Matches);
+        }
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text, None),
+        };
+        if name.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic() && !b"&#?".contains(&byte)) {
+            return Err(Wrong::help(
+                format!("`{text}` is no argument of a query"),
+                "write `\"NAME\"`, `\"NAME=VALUE\"` as they are sent, or `\"~EXPRESSION\"`",
+            ));
+        }
+        Ok(match value {
+            Some(value) => QueryTest::Equals(name.to_owned(), value.to_owned()),
+            None => QueryTest::Has(name.to_owned()),
+        })
+    })
+}
+
+pub(super) fn parse_field_test(text: &str) -> Result<Test<FieldTest>, Wrong> {
+    parse_test(text, |text| {
+        let (name, value) = match text.split_once(':') {
+            Some((name, value)) => (name, Some(value.trim())),
+            None => (text, None),
+        };
+        if !is_token(name) {
+            return Err(Wrong::help(
+                format!("`{name}` is not the name of a field"),
+                "write `\"NAME\"`, `\"NAME: VALUE\"` or `\"NAME: ~EXPRESSION\"`",
+            ));
+        }
+        let value = value.map(|value| match value.strip_prefix('~') {
+            Some(regex) => parse_regex(regex).map(TextTest::Matches),
+            None => parse_field_value(value).map(TextTest::Equals),
+        });
+        Ok(FieldTest { name: name.to_owned(), value: value.transpose()? })
+    })
+}
+
+pub(super) fn parse_regex(text: &str) -> Result<Regex, Wrong> {
+    Regex::new(not_empty(text)?).map_err(|error| {
+        let full = error.to_string();
+        // The last line says it; those before show where, in lines of their own.
+        let last = full.lines().last().unwrap_or_default();
+        let reason = last.strip_prefix("error: ").unwrap_or(last);
+        Wrong::help(
+            format!("`{text}` is not a regular expression: {reason}"),
+            "the syntax is that of https://docs.rs/regex; in quotes a backslash is written twice, in `#\"…\"#` once",
+        )
+    })
+}
+
+/// Reads where a redirect or rewrite leads.
+pub(super) fn parse_target(text: &str, starts: &[&str]) -> Result<Template, Wrong> {
+    let target = parse_field_value(text)?;
+    if !starts.iter().any(|start| target.starts_with(start)) || target.contains([' ', '#', '\\']) || !target.is_ascii()
+    {
+        return Err(Wrong::help(
+            format!("`{text}` is not a path{}", if starts.len() > 2 { " or URL" } else { "" }),
+            "write such as `\"/new/{rest}\"`, with percent-encoding where it is needed",
+        ));
+    }
+    let mut pieces = Vec::new();
+    for (is_placeholder, piece) in split_placeholders(&target)? {
+        match (is_placeholder, piece) {
+            (false, "") => {}
+            (false, _) => pieces.push(TemplatePiece::Literal(piece.to_owned())),
+            (true, _) => pieces.push(parse_target_placeholder(piece)?),
+        }
+    }
+    check_authority(text, &pieces)?;
+    Ok(Template { pieces })
+}
+
+/// What a redirect's target may begin with.
+pub(super) const REDIRECT_STARTS: &[&str] = &["/", "{path}", "http://", "https://"];
+
+/// What a rewrite's target may begin with.
+pub(super) const REWRITE_STARTS: &[&str] = &["/", "{path}"];
+
+fn parse_target_placeholder(name: &str) -> Result<TemplatePiece, Wrong> {
+    Ok(match name {
+        "host" => TemplatePiece::Host,
+        "path" => TemplatePiece::Path,
+        "rest" => TemplatePiece::Rest,
+        "query" => TemplatePiece::Query,
+        "&query" => TemplatePiece::FurtherQuery,
+        _ => match name.strip_prefix("query.") {
+            Some(argument) if !argument.is_empty() => TemplatePiece::Argument(argument.to_owned()),
+            // That there is such a group in the path's expression is checked when both are known.
+            _ if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') => {
+                TemplatePiece::Group(name.to_owned())
+            }
+            _ => {
+                return Err(Wrong::help(
+                    format!("`{{{name}}}` is not known here"),
+                    did_you_mean(name, TARGET_PLACEHOLDERS),
+                ));
+            }
+        },
+    })
+}
+
+/// Placeholders of a target, besides those for groups of a regular expression.
+const TARGET_PLACEHOLDERS: &[&str] = &["host", "path", "rest", "query", "&query", "query.NAME"];
+
+/// What is wrong with the placeholders of a target for this path.
+pub(in crate::config) fn check_target(path: &PathPattern, target: &Template) -> Option<Wrong> {
+    let groups: Vec<String> = match path {
+        PathPattern::Regex(regex) => {
+            let names = regex.get().capture_names().flatten().map(str::to_owned);
+            (1..regex.get().captures_len()).map(|index| index.to_string()).chain(names).collect()
+        }
+        _ => Vec::new(),
+    };
+    target.pieces.iter().find_map(|piece| match piece {
+        TemplatePiece::Group(name) if groups.contains(name) => None,
+        TemplatePiece::Group(name) if name.bytes().all(|byte| byte.is_ascii_digit()) => Some(Wrong::help(
+            format!("there is no group {name} in the path's regular expression"),
+            "groups are written in parentheses and counted from 1",
+        )),
+        TemplatePiece::Group(name) => {
+            let known: Vec<&str> =
+                TARGET_PLACEHOLDERS.iter().copied().chain(groups.iter().map(String::as_str)).collect();
+            Some(Wrong::help(format!("`{{{name}}}` is not known here"), did_you_mean(name, &known)))
+        }
+        TemplatePiece::Rest if matches!(path, PathPattern::Exact(_) | PathPattern::Regex(_)) => Some(Wrong::help(
+            "`{rest}` is what the `*` of the path stands for, and it has none",
+            "write `{path}`, or `{1}` for the first group of a regular expression",
+        )),
+        _ => None,
+    })
+}
+
+/// The host of a URL must not be for the client to complete: `https://example.com{1}` would lead to
+/// `example.com.evil.example` if the group can begin with a dot.
+fn check_authority(text: &str, pieces: &[TemplatePiece]) -> Result<(), Wrong> {
+    let [TemplatePiece::Literal(first), rest @ ..] = pieces else { return Ok(()) };
+    let Some((_, authority)) = first.split_once("://").filter(|_| !first.starts_with('/')) else { return Ok(()) };
+    if authority.contains(['/', '?']) {
+        return Ok(());
+    }
+    if authority.is_empty() && rest.is_empty() {
+        return Err(Wrong::new(format!("`{text}` has no host")));
+    }
+    for piece in rest {
+        match piece {
+            TemplatePiece::Host => {}
+            TemplatePiece::Literal(literal) if !literal.contains(['/', '?']) => {}
+            TemplatePiece::Literal(_) | TemplatePiece::Path | TemplatePiece::Query => return Ok(()),
+            _ => {
+                return Err(Wrong::help(
+                    format!("`{text}` lets clients choose the host"),
+                    "write a slash between the host and what is filled in",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads the value of a field, with placeholders; `{{` and `}}` are braces.
+pub(super) fn parse_field_template(text: &str) -> Result<Template, Wrong> {
+    let text = parse_field_value(text)?;
+    let mut pieces = Vec::new();
+    let mut literal = String::new();
+    let mut rest = text.as_str();
+    while let Some(at) = rest.find(['{', '}']) {
+        literal.push_str(&rest[..at]);
+        let brace = &rest[at..=at];
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix(brace) {
+            literal.push_str(brace);
+            rest = after;
+            continue;
+        }
+        let name = rest.split_once('}').filter(|_| brace == "{").map(|(name, after)| {
+            rest = after;
+            name
+        });
+        let piece = parse_field_placeholder(name.unwrap_or_default())?;
+        if !literal.is_empty() {
+            pieces.push(TemplatePiece::Literal(std::mem::take(&mut literal)));
+        }
+        pieces.push(piece);
+    }
+    literal.push_str(rest);
+    if !literal.is_empty() {
+        pieces.push(TemplatePiece::Literal(literal));
+    }
+    Ok(Template { pieces })
+}
+
+fn parse_field_placeholder(name: &str) -> Result<TemplatePiece, Wrong> {
+    Ok(match name {
+        "host" => TemplatePiece::Host,
+        "path" => TemplatePiece::Path,
+        "query" => TemplatePiece::Query,
+        "client" => TemplatePiece::Client,
+        "user" => TemplatePiece::User,
+        "request_id" => TemplatePiece::RequestId,
+        _ => match name.strip_prefix("request.header.") {
+            Some(field) if is_token(field) => TemplatePiece::Field(field.to_owned()),
+            _ => {
+                let names: Vec<_> = FIELD_PLACEHOLDERS.iter().map(|name| format!("`{{{name}}}`")).collect();
+                return Err(Wrong::help(
+                    format!("`{{{name}}}` is not known here"),
+                    format!("known are {}; for a brace write two: `{{{{`", names.join(", ")),
+                ));
+            }
+        },
+    })
+}
+
+const FIELD_PLACEHOLDERS: &[&str] = &["host", "path", "query", "client", "user", "request_id", "request.header.NAME"];
+
+/// Reads the name of a request's field that may be changed.
+pub(super) fn parse_request_field_name(text: &str) -> Result<String, Wrong> {
+    if !is_token(text) {
+        return Err(Wrong::new(format!("`{text}` is not the name of a field (RFC 9110, section 5.1)")));
+    }
+    if OWN_REQUEST_FIELDS.contains(&text.to_ascii_lowercase().as_str()) {
+        return Err(Wrong::new(format!("`{text}` says how the request is sent, and can't be changed")));
+    }
+    Ok(text.to_owned())
+}
+
+/// Fields of a request that frame it, or are of the connection.
+const OWN_REQUEST_FIELDS: &[&str] = &[
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message<T>(result: Result<T, Wrong>) -> String {
+        result.err().map(|wrong| wrong.message).unwrap_or_default()
+    }
+
+    #[test]
+    fn clients() {
+        let check = |text: &str, expect: &str| match parse_client(text) {
+            Ok(ClientPattern::Network(network)) => assert_eq!(network.to_string(), expect),
+            Ok(other) => assert_eq!(format!("{other:?}"), expect),
+            Err(wrong) => assert!(wrong.message.contains(expect), "{text}: {}", wrong.message),
+        };
+        check("all", "All");
+        check("unix", "Unix");
+        check("192.0.2.1", "192.0.2.1/32");
+        check("192.0.2.0/24", "192.0.2.0/24");
+        check("::1", "::1/128");
+        check("::ffff:192.0.2.1", "192.0.2.1/32");
+        check("0.0.0.0/0", "0.0.0.0/0");
+        check("192.0.2.1/24", "has bits behind its prefix");
+        check("2001:db8::1/32", "has bits behind its prefix");
+        check("192.0.2.0/33", "no valid length");
+        check("192.0.2.0/", "no valid length");
+        check("192.0.2.0/-1", "no valid length");
+        check("192.0.2", "is not an address");
+        check("example.com", "is not an address");
+        check("", "is not an address");
+        check("[::1]", "is not an address");
+    }
+
+    #[test]
+    fn rates() {
+        let check = |text: &str, expect: Option<(u32, u64)>| {
+            let found = parse_rate(text).ok().map(|rate| (rate.count, rate.period.as_secs()));
+            assert_eq!(found, expect, "{text}");
+        };
+        check("10/s", Some((10, 1)));
+        check("300/m", Some((300, 60)));
+        check("1000000/h", Some((1_000_000, 3_600)));
+        check("1/d", Some((1, 86_400)));
+        for text in ["", "10", "/s", "0/s", "-1/s", "10/w", "10 /s", "1000001/s", "1.5/s"] {
+            check(text, None);
+        }
+    }
+
+    #[test]
+    fn targets() {
+        let check = |text: &str, starts: &[&str], expect: &str| {
+            let found = message(parse_target(text, starts));
+            assert!(if expect.is_empty() { found.is_empty() } else { found.contains(expect) }, "{text}: {found}");
+        };
+        for text in ["/a", "{path}", "/a/{rest}{query}", "/a?b={query.b}{&query}", "/{1}/{year}", "/a?x={path}"] {
+            check(text, REWRITE_STARTS, "");
+            check(text, REDIRECT_STARTS, "");
+        }
+        for text in [
+            "https://{host}{path}{query}",
+            "https://{host}:8443{path}",
+            "https://example.com",
+            "https://example.com/{1}",
+            "https://example.com?{1}",
+            "http://www.{host}/{rest}",
+        ] {
+            check(text, REDIRECT_STARTS, "");
+            check(text, REWRITE_STARTS, "is not a path");
+        }
+        for (text, expect) in [
+            ("", "is not a path"),
+            ("a", "is not a path"),
+            ("{host}/", "is not a path"),
+            ("/a b", "is not a path"),
+            ("/ä", "is not a path"),
+            ("/a#b", "is not a path"),
+            ("/a\\b", "is not a path"),
+            ("/a\r\nSet-Cookie: x", "control"),
+            ("/{", "brace"),
+            ("/{a-b}", "not known"),
+            ("/{}", "not known"),
+            ("https://", "no host"),
+            ("https://example.com{1}", "choose the host"),
+            ("https://example.com{rest}", "choose the host"),
+            ("https://{host}{rest}", "choose the host"),
+            ("https://{1}.example.com/", "choose the host"),
+            ("https://{host}.{query.a}/", "choose the host"),
+        ] {
+            check(text, REDIRECT_STARTS, expect);
+        }
+    }
+
+    #[test]
+    fn groups_of_the_path() {
+        let check = |path: PathPattern, target: &str, expect: &str| {
+            let target = parse_target(target, REDIRECT_STARTS).unwrap();
+            let found = check_target(&path, &target).map(|wrong| wrong.message).unwrap_or_default();
+            assert!(if expect.is_empty() { found.is_empty() } else { found.contains(expect) }, "{found}");
+        };
+        let regex = |text| PathPattern::Regex(Regex::new(text).unwrap());
+        check(regex("^/(?<year>[0-9]+)/(.*)"), "/{year}/{1}/{2}", "");
+        check(regex("^/(.*)"), "/{2}", "no group 2");
+        check(regex("^/(.*)"), "/{year}", "`{year}` is not known");
+        check(regex("^/(.*)"), "/{rest}", "it has none");
+        check(PathPattern::Any, "/{1}", "no group 1");
+        check(PathPattern::Any, "/{quary}", "`{quary}` is not known");
+        check(PathPattern::Exact("/a".into()), "/{rest}", "it has none");
+        check(PathPattern::Prefix("/a/".into()), "/{rest}", "");
+    }
+
+    #[test]
+    fn field_values() {
+        let literal = |text: &str| TemplatePiece::Literal(text.into());
+        let check =
+            |text: &str, expect: &[TemplatePiece]| assert_eq!(parse_field_template(text).unwrap().pieces, expect);
+        check("", &[]);
+        check("nosniff", &[literal("nosniff")]);
+        check("a {client}, {user}", &[literal("a "), TemplatePiece::Client, literal(", "), TemplatePiece::User]);
+        check("{request.header.X-Id}", &[TemplatePiece::Field("X-Id".into())]);
+        check("{{\"a\": {{}}}} {host}", &[literal("{\"a\": {}} "), TemplatePiece::Host]);
+        for text in ["{\"a\": 1}", "{", "}", "{}", "{{}", "{unknown}", "{client", "a\r\nb", "a\0"] {
+            assert!(parse_field_template(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn conditions() {
+        let check = |found: String, expect: &str| {
+            assert!(if expect.is_empty() { found.is_empty() } else { found.contains(expect) }, "{found}");
+        };
+        for text in ["GET", "GET HEAD", "!POST PUT"] {
+            check(message(parse_methods(text)), "");
+        }
+        check(message(parse_methods("")), "names no methods");
+        check(message(parse_methods("!")), "names no methods");
+        check(message(parse_methods("GET,HEAD")), "names no methods");
+        for text in ["id", "id=5", "id=", "!id", "~^p=[0-9]+$", "!~a"] {
+            check(message(parse_query_test(text)), "");
+        }
+        check(message(parse_query_test("")), "no argument");
+        check(message(parse_query_test("a&b")), "no argument");
+        check(message(parse_query_test("~(")), "unclosed group");
+        for text in ["Cookie", "!Cookie", "X-Forwarded-Proto: http", "Cookie: ~logged_in", "!User-Agent: ~(?i)bot"] {
+            check(message(parse_field_test(text)), "");
+        }
+        check(message(parse_field_test("a b")), "not the name");
+        check(message(parse_field_test("Cookie: ~[")), "unclosed");
+        check(message(parse_regex("(?=a)")), "look-around");
+        check(message(parse_regex("(a{1000}){1000}")), "size limit");
+    }
+}

@@ -1,0 +1,115 @@
+//! The way of a request through a site that has rules.
+
+use std::rc::Rc;
+
+use super::rules::{Entry, Passage, Question, Rules};
+use super::site::{Asked, Finished, Site, declined_by_all};
+use super::{Account, Answer, ResponseFuture};
+use crate::handler::{Outcome, OutcomeFuture, OwnedRequest, Response, Routed};
+
+/// What a request waits for.
+enum Waiting {
+    /// Whether its password is right.
+    Password(Question),
+    /// A handler's outcome; and the route to go on with should it decline.
+    Handler(OutcomeFuture, usize),
+    /// The page for an error, or anything else that completes a response.
+    Response(ResponseFuture),
+}
+
+/// How far a request has come.
+enum Step {
+    Done(Response),
+    Wait(Waiting),
+}
+
+impl Site {
+    /// Asks the rules and, if they let it pass, the handlers.
+    pub(super) fn answer_by_rules(self: &Rc<Self>, rules: &Rules, routed: &Routed<'_>) -> Answer {
+        let (mut passage, entry) = rules.enter(routed);
+        let account = Account { log: self.log, visit: Some(Rc::clone(&passage.visit)) };
+        match self.on_entry(entry, &mut passage, routed) {
+            Step::Done(response) => Answer::Ready(response, account),
+            Step::Wait(waiting) => {
+                let request = Rc::new(OwnedRequest::new(routed));
+                let response = Rc::clone(self).go_through(Rc::clone(&request), passage, waiting);
+                Answer::Wait(Box::pin(response), request, account)
+            }
+        }
+    }
+
+    async fn go_through(
+        self: Rc<Self>,
+        request: Rc<OwnedRequest>,
+        mut passage: Passage,
+        mut waiting: Waiting,
+    ) -> Response {
+        loop {
+            let step = match waiting {
+                Waiting::Password(question) => {
+                    let answer = question.verify(&passage.visit).await;
+                    let routed = request.routed(false);
+                    let entry = self.rules.as_ref().map(|rules| rules.on_answer(answer, &mut passage, &routed));
+                    self.on_entry(entry.unwrap_or(Entry::Pass), &mut passage, &routed)
+                }
+                Waiting::Handler(outcome, next) => match outcome.await {
+                    Outcome::Ready(response) => self.complete(response, &passage, &request.routed(false)),
+                    Outcome::Wait(outcome) => Step::Wait(Waiting::Handler(outcome, next)),
+                    Outcome::Decline => self.ask_handlers(next, &mut passage, &request.routed(false)),
+                },
+                Waiting::Response(response) => {
+                    let response = response.await;
+                    Step::Done(self.change(response, &passage, &request.routed(false)))
+                }
+            };
+            match step {
+                Step::Done(response) => return response,
+                Step::Wait(next) => waiting = next,
+            }
+        }
+    }
+
+    fn on_entry(self: &Rc<Self>, entry: Entry, passage: &mut Passage, routed: &Routed<'_>) -> Step {
+        match entry {
+            Entry::Pass => self.ask_handlers(0, passage, routed),
+            Entry::Answer(response) => self.complete(Response::Built(response), passage, routed),
+            Entry::Ask(question) => Step::Wait(Waiting::Password(question)),
+        }
+    }
+
+    /// Asks the handlers from this one on; if none has the request, the rules for such.
+    fn ask_handlers(self: &Rc<Self>, from: usize, passage: &mut Passage, routed: &Routed<'_>) -> Step {
+        let rules =
+            self.rules.as_ref().filter(|rules| !passage.is_last() && rules.has_for_missing(&passage.seen(routed)));
+        let asked = {
+            let seen = passage.seen(routed);
+            self.ask(&Routed { has_next: rules.is_some(), ..seen }, from)
+        };
+        match asked {
+            Asked::Answered(response) => self.complete(response, passage, routed),
+            Asked::Wait(outcome, next) => Step::Wait(Waiting::Handler(outcome, next)),
+            Asked::Declined => match rules.and_then(|rules| rules.enter_again(passage, routed)) {
+                Some(entry) => self.on_entry(entry, passage, routed),
+                None => {
+                    let response = declined_by_all(&passage.seen(routed));
+                    self.complete(response, passage, routed)
+                }
+            },
+        }
+    }
+
+    /// Gives a response what it lacks.
+    fn complete(self: &Rc<Self>, response: Response, passage: &Passage, routed: &Routed<'_>) -> Step {
+        match self.finish(response, routed) {
+            Finished::Ready(response) => Step::Done(self.change(response, passage, routed)),
+            Finished::Wait(response) => Step::Wait(Waiting::Response(response)),
+        }
+    }
+
+    fn change(&self, response: Response, passage: &Passage, routed: &Routed<'_>) -> Response {
+        match &self.rules {
+            Some(rules) => rules.change_response(response, passage, routed),
+            None => response,
+        }
+    }
+}

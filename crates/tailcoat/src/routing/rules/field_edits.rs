@@ -1,0 +1,185 @@
+//! Fields set, added and taken away, on requests and on responses.
+
+use wire::http::{Fields, KnownField, Request, RequestHead, Span, path};
+
+use super::Visit;
+use crate::config::{FieldAction, FieldEdit, Template, TemplatePiece};
+use crate::handler::{FieldChange, Routed};
+use crate::log::Client;
+
+/// What edits for one of these paths come to.
+pub fn changes(edits: &[FieldEdit], paths: &[&[u8]], routed: &Routed<'_>, visit: &Visit) -> Vec<FieldChange> {
+    let fitting = edits.iter().filter(|edit| paths.iter().any(|path| edit.path.matches(path)));
+    fitting
+        .filter_map(|edit| {
+            let mut value = Vec::new();
+            write_value(&edit.value, routed, visit, &mut value);
+            // Nothing that is filled in can have them, for it was parsed or encoded; this holds whatever comes to be
+            // filled in later: no value ends its line (RFC 9110, section 5.5).
+            let is_safe = !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
+            is_safe.then(|| FieldChange { action: edit.action, name: edit.name.clone(), value })
+        })
+        .collect()
+}
+
+fn write_value(template: &Template, routed: &Routed<'_>, visit: &Visit, out: &mut Vec<u8>) {
+    for piece in &template.pieces {
+        match piece {
+            TemplatePiece::Literal(text) => out.extend_from_slice(text.as_bytes()),
+            TemplatePiece::Host => out.extend_from_slice(routed.host),
+            TemplatePiece::Path => path::encode(routed.path, out),
+            TemplatePiece::Query => {
+                if let Some(query) = routed.query {
+                    out.push(b'?');
+                    out.extend_from_slice(query);
+                }
+            }
+            TemplatePiece::Client => {
+                if let Client::Ip(address) = visit.client() {
+                    out.extend_from_slice(address.ip().to_string().as_bytes());
+                }
+            }
+            TemplatePiece::User => out.extend_from_slice(visit.signed_in_user()),
+            TemplatePiece::RequestId => out.extend_from_slice(visit.request_id().as_bytes()),
+            TemplatePiece::Field(name) => {
+                out.extend_from_slice(routed.request.field_by_name(name.as_bytes()).unwrap_or_default());
+            }
+            // No value has them.
+            TemplatePiece::Rest
+            | TemplatePiece::FurtherQuery
+            | TemplatePiece::Argument(_)
+            | TemplatePiece::Group(_) => {}
+        }
+    }
+}
+
+/// Changes fields that have yet to be encoded.
+pub fn change(fields: &mut Fields, changes: &[FieldChange]) {
+    for FieldChange { action, name, value } in changes {
+        match action {
+            FieldAction::Set => {
+                fields.set(name, value);
+            }
+            FieldAction::Default if fields.has(name) => {}
+            FieldAction::Add | FieldAction::Default => {
+                if !value.is_empty() {
+                    fields.push(name, value);
+                }
+            }
+        }
+    }
+}
+
+/// A request's head with other fields, and the bytes it points into.
+pub fn change_request(request: &Request<'_>, changes: &[FieldChange]) -> (RequestHead, Vec<u8>) {
+    let mut lines: Vec<(&[u8], &[u8])> =
+        request.head.fields.iter().map(|field| (field.name.of(request.bytes), field.value.of(request.bytes))).collect();
+    for FieldChange { action, name, value } in changes {
+        let name = name.as_bytes();
+        let is_there = |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name);
+        match action {
+            FieldAction::Set => lines.retain(|line| !is_there(line)),
+            FieldAction::Default if lines.iter().any(is_there) => continue,
+            FieldAction::Add | FieldAction::Default => {}
+        }
+        if !value.is_empty() {
+            lines.push((name, value));
+        }
+    }
+    let mut bytes = Vec::with_capacity(512);
+    let mut append = |text: &[u8]| {
+        let start = bytes.len();
+        bytes.extend_from_slice(text);
+        Span::new(start, bytes.len())
+    };
+    let mut head = RequestHead::default();
+    head.method = request.method();
+    head.method_name = append(request.method_name());
+    head.target = append(request.target());
+    head.version = request.head.version;
+    for (name, value) in lines {
+        let (name_span, value_span) = (append(name), append(value));
+        head.push_field(name_span, value_span, KnownField::from_name(name));
+    }
+    (head, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::rules::tests::{TestRequest, rules};
+
+    const HEAD: &str = "GET /a%20b?c HTTP/1.1\r\nHost: H\r\nX-A: 1\r\nx-a: 2\r\nAuthorization: Basic x\r\n\r\n";
+
+    /// The fields that handlers see, with these edits.
+    fn request_fields(text: &str) -> String {
+        let rules = rules(text);
+        let request = TestRequest::new(HEAD);
+        let routed = request.routed();
+        let visit = Visit::for_tests(Client::Ip("192.0.2.1:1".parse().unwrap()), "anna");
+        let changes = changes(&rules.request_fields, &[routed.path], &routed, &visit);
+        let (head, bytes) = change_request(&routed.request, &changes);
+        let edited = Request { head: &head, bytes: &bytes };
+        assert_eq!((edited.method_name(), edited.target()), (&b"GET"[..], &b"/a%20b?c"[..]));
+        for field in &head.fields {
+            let name = field.name.of(&bytes);
+            assert_eq!(field.known, KnownField::from_name(name));
+            assert!(edited.field_by_name(name).is_some());
+        }
+        let lines = head.fields.iter().map(|field| [field.name.of(&bytes), field.value.of(&bytes)].join(&b": "[..]));
+        lines.map(|line| String::from_utf8(line).unwrap()).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn of_requests() {
+        let check = |text: &str, expect: &str| assert_eq!(request_fields(text), expect, "{text}");
+        check("", "Host: H; X-A: 1; x-a: 2; Authorization: Basic x");
+        check(r#"request-header "X-A" """#, "Host: H; Authorization: Basic x");
+        check(r#"request-header "X-A" "3""#, "Host: H; Authorization: Basic x; X-A: 3");
+        check(r#"request-header "X-A" "3" action="add""#, "Host: H; X-A: 1; x-a: 2; Authorization: Basic x; X-A: 3");
+        check(r#"request-header "X-A" "3" action="default""#, "Host: H; X-A: 1; x-a: 2; Authorization: Basic x");
+        check(r#"request-header "/other/*" "X-A" "3""#, "Host: H; X-A: 1; x-a: 2; Authorization: Basic x");
+        check(
+            "request-header \"Authorization\" \"\"\nrequest-header \"X-A\" \"\"\n\
+             request-header \"B\" \"{client} {host} {path} {query} {user} {request.header.x-a}|{request.header.none}\"",
+            "Host: H; B: 192.0.2.1 h /a%20b ?c anna 1|",
+        );
+    }
+
+    #[test]
+    fn of_responses() {
+        let check = |text: &str, expect: &[(&str, &str)]| {
+            let rules = rules(text);
+            let request = TestRequest::new(HEAD);
+            let routed = request.routed();
+            let visit = Visit::for_tests(Client::Unix, "");
+            let mut fields = Fields::new();
+            fields.push("A", "1");
+            fields.push("a", "2");
+            change(&mut fields, &changes(&rules.response_fields, &[routed.path], &routed, &visit));
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            let found: Vec<_> = fields.iter().map(|(name, value)| (text(name), text(value))).collect();
+            let expect: Vec<_> = expect.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+            assert_eq!(found, expect);
+        };
+        check(r#"response-header "A" "3""#, &[("A", "3")]);
+        check(r#"response-header "A" """#, &[]);
+        check(r#"response-header "A" "3" action="add""#, &[("A", "1"), ("a", "2"), ("A", "3")]);
+        check(r#"response-header "A" "3" action="default""#, &[("A", "1"), ("a", "2")]);
+        check(r#"response-header "B" "3" action="default""#, &[("A", "1"), ("a", "2"), ("B", "3")]);
+        check(r#"response-header "B" "{client}" action="add""#, &[("A", "1"), ("a", "2")]);
+    }
+
+    #[test]
+    fn a_request_has_one_id() {
+        let rules = rules("request-header \"A\" \"{request_id}\"\nresponse-header \"A\" \"{request_id}\"");
+        let request = TestRequest::new(HEAD);
+        let routed = request.routed();
+        let visit = Visit::for_tests(Client::Unix, "");
+        let id = |edits: &[FieldEdit], visit: &Visit| changes(edits, &[routed.path], &routed, visit)[0].value.clone();
+        let first = id(&rules.request_fields, &visit);
+        assert_eq!(first, id(&rules.response_fields, &visit));
+        assert!(first.len() == 32 && first.iter().all(u8::is_ascii_hexdigit));
+        assert_ne!(first, id(&rules.request_fields, &Visit::for_tests(Client::Unix, "")));
+    }
+}

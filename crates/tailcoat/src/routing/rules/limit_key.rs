@@ -1,0 +1,78 @@
+//! What limits count apart, as numbers that clients can't choose.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+
+use wire::http::{KnownField, Request};
+
+use crate::config::{LimitKey, unmapped};
+use crate::handler::Routed;
+use crate::log::Client;
+
+/// Makes numbers of keys: a hash with a random key of its own, so that nobody can make two of them meet.
+#[derive(Clone, Debug, Default)]
+pub struct KeyHasher(RandomState);
+
+impl KeyHasher {
+    /// The number of a request's key.
+    pub fn of_request(&self, key: &LimitKey, routed: &Routed<'_>, client: Client) -> u64 {
+        let (kind, value) = match key {
+            LimitKey::Client => return self.of_client(client),
+            LimitKey::Host => (1_u8, Some(routed.host)),
+            LimitKey::Field(name) => (2, routed.request.field_by_name(name.as_bytes())),
+            LimitKey::Cookie(name) => (3, cookie(&routed.request, name.as_bytes())),
+        };
+        match value {
+            Some(value) => self.0.hash_one((kind, value)),
+            None => self.of_client(client),
+        }
+    }
+
+    /// The number of a client. Of an IPv6 address the first 64 bits count: a network of that size is the least that a
+    /// customer gets (RFC 6177), and the rest is the customer's to choose.
+    pub fn of_client(&self, client: Client) -> u64 {
+        match client {
+            Client::Unix => self.0.hash_one(0_u8),
+            Client::Ip(address) => match unmapped(address.ip()) {
+                IpAddr::V4(v4) => self.0.hash_one((4_u8, v4.octets())),
+                IpAddr::V6(v6) => self.0.hash_one((6_u8, &v6.octets()[..8])),
+            },
+        }
+    }
+}
+
+/// The value of a cookie (RFC 6265, section 5.4).
+fn cookie<'a>(request: &Request<'a>, name: &[u8]) -> Option<&'a [u8]> {
+    let mut pairs = request.field_lines(KnownField::Cookie).flat_map(|line| line.split(|byte| *byte == b';'));
+    pairs.find_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"="))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::rules::tests::TestRequest;
+
+    #[test]
+    fn what_counts_as_one() {
+        let hasher = KeyHasher::default();
+        let of = |address: &str| hasher.of_client(Client::Ip(address.parse().unwrap()));
+        assert_eq!(of("192.0.2.1:1"), of("192.0.2.1:2"));
+        assert_eq!(of("192.0.2.1:1"), of("[::ffff:192.0.2.1]:1"));
+        assert_ne!(of("192.0.2.1:1"), of("192.0.2.2:1"));
+        assert_eq!(of("[2001:db8::1]:1"), of("[2001:db8::ffff:ffff:ffff:ffff]:1"));
+        assert_ne!(of("[2001:db8::1]:1"), of("[2001:db8:0:1::1]:1"));
+        let key = |key: &LimitKey, fields: &str| {
+            let request = TestRequest::new(&format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
+            hasher.of_request(key, &request.routed(), Client::Unix)
+        };
+        let (field, cookie) = (LimitKey::Field("x-key".into()), LimitKey::Cookie("id".into()));
+        assert_eq!(key(&field, "X-Key: a\r\n"), key(&field, "x-key: a\r\nOther: b\r\n"));
+        assert_ne!(key(&field, "X-Key: a\r\n"), key(&field, "X-Key: b\r\n"));
+        assert_eq!(key(&field, ""), hasher.of_client(Client::Unix), "without it, the client counts");
+        assert_eq!(key(&cookie, "Cookie: id=a\r\n"), key(&cookie, "Cookie: xid=c; id=a;b=d\r\n"));
+        assert_ne!(key(&cookie, "Cookie: id=a\r\n"), key(&cookie, "Cookie: id=b\r\n"));
+        assert_eq!(key(&cookie, "Cookie: xid=a\r\n"), hasher.of_client(Client::Unix));
+        assert_eq!(key(&LimitKey::Host, ""), key(&LimitKey::Host, "X-Key: a\r\n"));
+    }
+}

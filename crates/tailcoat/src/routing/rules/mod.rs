@@ -1,0 +1,319 @@
+//! What is done with requests before handlers have them, and with responses after. A request passes, in this order:
+//!
+//! | | | |
+//! |---|---|---|
+//! | 1 | who may come, by address | [`Rules::guard`] |
+//! | 2 | how often, and how many at a time | [`Rules::guard`] |
+//! | 3 | redirects and rewrites | [`Rules::enter`] |
+//! | 4 | who may come, by password | [`Rules::ask_password`], [`Question::verify`] |
+//! | 5 | fields of the request | [`Rules::admit`] |
+//! | 6 | the handlers | `routing/site.rs` |
+//! | 7 | redirects and rewrites of what no handler has | [`Rules::enter_again`] |
+//! | 8 | fields of the response | [`Rules::change_response`] |
+//!
+//! What guards a path (1, 2, 4) holds for the path that was asked for and for each that a rewrite made of it. Which rewrite
+//! fits is known before anything is refused, but what comes of it is not: a redirect is answered only to who may come.
+
+mod address_set;
+mod count_table;
+mod field_edits;
+mod limit_key;
+mod passwords;
+mod rate_table;
+mod rewrites;
+mod shared;
+mod target;
+#[cfg(test)]
+mod tests;
+mod trusted_proxies;
+mod visit;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use wire::http::{KnownField, Request, RequestHead, Status};
+
+pub use self::address_set::AddressSet;
+pub use self::count_table::{CountTable, Permit};
+use self::field_edits::{change, change_request, changes};
+pub use self::limit_key::KeyHasher;
+pub use self::passwords::PasswordChecks;
+use self::passwords::{Credentials, PasswordStore, Verdict, challenge, credentials};
+use self::rewrites::{Rewrites, Rewritten, Target, apply};
+pub use self::shared::{AllRules, SharedRules};
+pub use self::trusted_proxies::TrustedProxies;
+pub use self::visit::{RequestIds, Visit};
+use crate::config::{FieldAction, FieldEdit, PasswordRule};
+use crate::handler::{BuiltResponse, ChangedResponse, FieldChange, Response, Routed};
+
+/// A site's rules, as a worker has them. Regular expressions are its own, for searching takes memory that workers would
+/// wait for each other to use.
+pub struct Rules {
+    shared: Arc<SharedRules>,
+    rewrites: Rewrites,
+    missing: Rewrites,
+    passwords: Vec<PasswordRule>,
+    request_fields: Vec<FieldEdit>,
+    response_fields: Vec<FieldEdit>,
+    ids: Rc<RequestIds>,
+}
+
+/// A request on its way through the rules.
+pub struct Passage {
+    /// What was found out about it.
+    pub visit: Rc<Visit>,
+    /// The targets that it was rewritten to, the last of which handlers are asked for.
+    targets: Vec<Target>,
+    /// Whose passwords it has been asked for: indices of rules.
+    asked: Vec<usize>,
+    /// No handler had it, and it was rewritten for that.
+    is_last: bool,
+    /// Another head than the client sent.
+    head: Option<(RequestHead, Vec<u8>)>,
+}
+
+/// What rules say to a request.
+pub enum Entry {
+    /// Handlers may have it.
+    Pass,
+    /// It is answered.
+    Answer(Box<BuiltResponse>),
+    /// Whether a password is right has to be waited for.
+    Ask(Question),
+}
+
+/// Whether a password is right.
+pub struct Question {
+    store: Arc<PasswordStore>,
+    checks: Arc<PasswordChecks>,
+    credentials: Credentials,
+    rule: usize,
+    now_ms: u64,
+}
+
+/// How long a client is told to wait when too many passwords are to be verified, in seconds.
+const RETRY_PASSWORD_AFTER_SECONDS: &str = "2";
+
+impl Rules {
+    /// A worker's own.
+    pub fn new(shared: &Arc<SharedRules>, ids: &Rc<RequestIds>) -> Self {
+        let rules = shared.rules();
+        let (missing, rewrites) = rules.rewrites.iter().cloned().partition(|rule| rule.conditions.is_missing);
+        Self {
+            rewrites: Rewrites::new(rewrites),
+            missing: Rewrites::new(missing),
+            passwords: rules.passwords.clone(),
+            request_fields: rules.request_fields.clone(),
+            response_fields: rules.response_fields.clone(),
+            shared: Arc::clone(shared),
+            ids: Rc::clone(ids),
+        }
+    }
+
+    /// Begins a request's passage: 1 to 4, as far as nothing has to be waited for.
+    pub fn enter(&self, routed: &Routed<'_>) -> (Passage, Entry) {
+        let mut passage = Passage {
+            visit: Rc::new(Visit::new(routed.client, &self.ids)),
+            targets: Vec::new(),
+            asked: Vec::new(),
+            is_last: false,
+            head: None,
+        };
+        let entry = self.enter_rewritten(&mut passage, routed);
+        (passage, entry)
+    }
+
+    fn enter_rewritten(&self, passage: &mut Passage, routed: &Routed<'_>) -> Entry {
+        let rewritten = self.rewrites.find(routed).map(|rule| apply(rule, routed));
+        if let Err(refusal) = self.guard(routed, routed.path, &[], &passage.visit) {
+            return Entry::Answer(refusal);
+        }
+        match rewritten {
+            None => {}
+            Some(Rewritten::Answer(response)) => return Entry::Answer(response),
+            Some(Rewritten::Target(target)) => {
+                if let Err(refusal) = self.guard(routed, &target.path, &[routed.path], &passage.visit) {
+                    return Entry::Answer(refusal);
+                }
+                passage.targets.push(target);
+            }
+        }
+        self.go_on(passage, routed)
+    }
+
+    /// Goes on with a request whose password was found right, or that was rewritten: 4 and 5.
+    pub fn go_on(&self, passage: &mut Passage, routed: &Routed<'_>) -> Entry {
+        while let Some(rule) = self.next_password(passage, routed) {
+            match self.ask_password(rule, passage, routed) {
+                Entry::Pass => {}
+                entry => return entry,
+            }
+        }
+        self.admit(passage, routed);
+        Entry::Pass
+    }
+
+    /// Whether a rule has an answer for this path should no handler have it.
+    pub fn has_for_missing(&self, routed: &Routed<'_>) -> bool {
+        self.missing.find(routed).is_some()
+    }
+
+    /// What is done with a request that no handler has: 7, and again 1 to 5 for what comes of it; `None` if nothing. It is
+    /// done once.
+    pub fn enter_again(&self, passage: &mut Passage, routed: &Routed<'_>) -> Option<Entry> {
+        let target = {
+            let seen = passage.seen(routed);
+            match apply(self.missing.find(&seen)?, &seen) {
+                Rewritten::Answer(response) => return Some(Entry::Answer(response)),
+                Rewritten::Target(target) => target,
+            }
+        };
+        if let Err(refusal) = self.guard(routed, &target.path, &passage.paths(routed), &passage.visit) {
+            return Some(Entry::Answer(refusal));
+        }
+        passage.targets.push(target);
+        passage.is_last = true;
+        Some(self.go_on(passage, routed))
+    }
+
+    /// Changes the fields of a response: 8.
+    pub fn change_response(&self, response: Response, passage: &Passage, routed: &Routed<'_>) -> Response {
+        if self.response_fields.is_empty() {
+            return response;
+        }
+        let changes = changes(&self.response_fields, &passage.paths(routed), routed, &passage.visit);
+        if changes.is_empty() {
+            return response;
+        }
+        match response {
+            Response::Built(mut response) => {
+                change(&mut response.fields, &changes);
+                Response::Built(response)
+            }
+            Response::Cached { object, coding, form } => {
+                Response::Changed(Box::new(ChangedResponse { object, coding, form, changes }))
+            }
+            changed @ Response::Changed(_) => changed,
+        }
+    }
+
+    /// Whether a path is open to a client, and not asked for too often: 1 and 2. `before` are paths for which that was
+    /// asked already, and whose limits are not taken again.
+    fn guard(
+        &self,
+        routed: &Routed<'_>,
+        path: &[u8],
+        before: &[&[u8]],
+        visit: &Visit,
+    ) -> Result<(), Box<BuiltResponse>> {
+        if !self.shared.lets_in(visit.client(), path) {
+            return Err(BuiltResponse::new(Status::FORBIDDEN));
+        }
+        self.shared.take_limits(routed, path, before, visit)
+    }
+
+    /// The next rule whose password is needed for one of the request's paths.
+    fn next_password(&self, passage: &Passage, routed: &Routed<'_>) -> Option<usize> {
+        if self.passwords.is_empty() {
+            return None;
+        }
+        let first = |path: &&[u8]| self.passwords.iter().position(|rule| rule.path.matches(path));
+        let mut needed = passage.paths(routed).into_iter().filter_map(|path| first(&path));
+        needed.find(|rule| self.passwords[*rule].file.is_some() && !passage.asked.contains(rule))
+    }
+
+    fn ask_password(&self, rule: usize, passage: &mut Passage, routed: &Routed<'_>) -> Entry {
+        let realm = &self.passwords[rule].realm;
+        let Some(credentials) = credentials(&routed.request) else { return Entry::Answer(challenge(realm)) };
+        passage.visit.name_user(&credentials.user);
+        // Local invariant: each rule with a file has a store.
+        let Some(store) = self.shared.password_store(rule) else { return Entry::Answer(challenge(realm)) };
+        let now_ms = routed.now.monotonic_ms;
+        match store.recall(&credentials, now_ms) {
+            Some(verdict) => self.on_verdict(verdict, rule, passage),
+            None => Entry::Ask(Question {
+                store: Arc::clone(store),
+                checks: Arc::clone(self.shared.password_checks()),
+                credentials,
+                rule,
+                now_ms,
+            }),
+        }
+    }
+
+    /// Goes on with a request when it is known whether its password is right.
+    pub fn on_answer(&self, (verdict, rule): (Verdict, usize), passage: &mut Passage, routed: &Routed<'_>) -> Entry {
+        match self.on_verdict(verdict, rule, passage) {
+            Entry::Pass => self.go_on(passage, routed),
+            entry => entry,
+        }
+    }
+
+    fn on_verdict(&self, verdict: Verdict, rule: usize, passage: &mut Passage) -> Entry {
+        Entry::Answer(match verdict {
+            Verdict::Right => {
+                passage.visit.sign_in();
+                passage.asked.push(rule);
+                return Entry::Pass;
+            }
+            Verdict::Wrong => challenge(&self.passwords[rule].realm),
+            Verdict::Busy => {
+                let mut response = BuiltResponse::new(Status::TOO_MANY_REQUESTS);
+                response.fields.push("Retry-After", RETRY_PASSWORD_AFTER_SECONDS);
+                response
+            }
+            Verdict::Failed => BuiltResponse::new(Status::INTERNAL_SERVER_ERROR),
+        })
+    }
+
+    /// Makes the head that handlers see: 5.
+    fn admit(&self, passage: &mut Passage, routed: &Routed<'_>) {
+        let hides_credentials = passage.asked.iter().any(|rule| !self.passwords[*rule].passes_credentials);
+        if self.request_fields.is_empty() && !hides_credentials {
+            return;
+        }
+        let mut changes = changes(&self.request_fields, &passage.paths(routed), routed, &passage.visit);
+        if hides_credentials && routed.request.head.has(KnownField::Authorization) {
+            // Before the others, which may set it to something else.
+            let hide = FieldChange { action: FieldAction::Set, name: "Authorization".into(), value: Vec::new() };
+            changes.insert(0, hide);
+        }
+        if !changes.is_empty() {
+            passage.head = Some(change_request(&routed.request, &changes));
+        }
+    }
+}
+
+impl Passage {
+    /// Whether it is not rewritten any more.
+    pub fn is_last(&self) -> bool {
+        self.is_last
+    }
+
+    /// The request as handlers are to see it.
+    pub fn seen<'a>(&'a self, routed: &Routed<'a>) -> Routed<'a> {
+        let mut seen = *routed;
+        if let Some((head, bytes)) = &self.head {
+            seen.request = Request { head, bytes };
+        }
+        if let Some(target) = self.targets.last() {
+            seen.path = &target.path;
+            seen.query = target.query.as_deref();
+        }
+        seen
+    }
+
+    /// The path that was asked for, and those that it was rewritten to.
+    fn paths<'a>(&'a self, routed: &Routed<'a>) -> Vec<&'a [u8]> {
+        let targets = self.targets.iter().map(|target| target.path.as_slice());
+        std::iter::once(routed.path).chain(targets).collect()
+    }
+}
+
+impl Question {
+    /// Waits for the answer, and for which rule it is.
+    pub async fn verify(self, visit: &Visit) -> (Verdict, usize) {
+        let Self { store, checks, credentials, rule, now_ms } = self;
+        (store.verify(checks, credentials, visit, now_ms).await, rule)
+    }
+}

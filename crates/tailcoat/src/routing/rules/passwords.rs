@@ -1,0 +1,459 @@
+//! Basic authentication (RFC 7617): who is asked for a password, and whether it is right.
+//!
+//! Verifying a password is made to take long. It is done on the blocking pool, few at a time, and what was right is
+//! remembered for some minutes, so that it is done once and not for each request, and so that who signed in before a flood
+//! of wrong passwords notices nothing of it.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use argon2::PasswordVerifier;
+use base64ct::{Base64Unpadded, Encoding};
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+use wire::http::{KnownField, Request, Status};
+
+use super::{CountTable, KeyHasher, Permit, Visit};
+use crate::config::{Limits, PasswordFile, PasswordHash};
+use crate::handler::BuiltResponse;
+use crate::log::ServerLog;
+
+/// How long a file is believed to be unchanged.
+const RECHECK_AFTER_MS: u64 = 1_000;
+
+/// How long a password that was right is remembered. A file that changes ends it at once.
+const REMEMBERED_MS: u64 = 10 * 60 * 1_000;
+
+/// Passwords of a file that are remembered: 64 bytes each.
+const REMEMBERED_MAX: usize = 10_000;
+
+/// Longest password that is verified. Longer ones would only keep the server busy (SHA crypt takes time by length).
+const PASSWORD_BYTES_MAX: usize = 1_024;
+
+/// Part of the waiting passwords that one client may have.
+const WAITING_PART_OF_CLIENT: usize = 8;
+
+/// A file of passwords, as all workers share it.
+pub struct PasswordStore {
+    path: PathBuf,
+    /// Of what is remembered, so that nobody can tell it from memory that leaks, or from time.
+    key: [u8; 32],
+    state: Mutex<State>,
+    /// Held by whoever looks whether the file has changed.
+    recheck: tokio::sync::Mutex<()>,
+    server_log: ServerLog,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None` if it could not be read: then nobody is let in.
+    file: Option<Arc<PasswordFile>>,
+    identity: Option<Identity>,
+    checked_ms: Option<u64>,
+    /// Until when a keyed hash of user and password is remembered.
+    remembered: HashMap<[u8; 32], u64>,
+}
+
+/// What changes when a file does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// How many passwords are verified, by all workers together.
+pub struct PasswordChecks {
+    running: Semaphore,
+    waiting: AtomicUsize,
+    waiting_max: usize,
+    waiting_of_client_max: u32,
+    clients: Arc<CountTable>,
+    hasher: KeyHasher,
+}
+
+/// User and password, as a request has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    pub(super) user: Vec<u8>,
+    password: Vec<u8>,
+}
+
+/// What is known of credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The password is right.
+    Right,
+    /// There is no such user, or another password is right.
+    Wrong,
+    /// Too many passwords wait to be verified.
+    Busy,
+    /// The file can't be read.
+    Failed,
+}
+
+impl PasswordStore {
+    /// The store for a file, which is not read yet.
+    pub fn new(path: &Path, server_log: &ServerLog) -> io::Result<Arc<Self>> {
+        let mut key = [0; 32];
+        rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
+        let (state, recheck) = (Mutex::default(), tokio::sync::Mutex::default());
+        Ok(Arc::new(Self { path: path.to_owned(), key, state, recheck, server_log: server_log.clone() }))
+    }
+
+    /// What can be said of credentials without waiting.
+    pub fn recall(&self, credentials: &Credentials, now_ms: u64) -> Option<Verdict> {
+        let state = self.state();
+        if state.is_due(now_ms) {
+            return None;
+        }
+        if state.file.is_none() {
+            return Some(Verdict::Failed);
+        }
+        let until_ms = state.remembered.get(&self.digest(credentials))?;
+        (now_ms < *until_ms).then_some(Verdict::Right)
+    }
+
+    /// Finds out whether credentials are right.
+    pub async fn verify(
+        self: Arc<Self>,
+        checks: Arc<PasswordChecks>,
+        credentials: Credentials,
+        visit: &Visit,
+        now_ms: u64,
+    ) -> Verdict {
+        // One at a time looks at the file, and whoever is remembered then waits for nothing else.
+        {
+            let _only = self.recheck.lock().await;
+            if self.state().is_due(now_ms) {
+                let store = Arc::clone(&self);
+                // A panic there leaves the file as it was, to be looked at by the next.
+                let _ = tokio::task::spawn_blocking(move || store.recheck_now(now_ms)).await;
+            }
+        }
+        if let Some(verdict) = self.recall(&credentials, now_ms) {
+            return verdict;
+        }
+        let Some(_place) = checks.wait_place(visit) else { return Verdict::Busy };
+        // Local invariant: nobody closes the semaphore.
+        let Ok(_running) = checks.running.acquire().await else { return Verdict::Busy };
+        let verified = tokio::task::spawn_blocking(move || self.verify_now(&credentials, now_ms)).await;
+        // A panic there is one of a library's, on hashes that were parsed before.
+        verified.unwrap_or(Verdict::Failed)
+    }
+
+    /// Looks whether this is the user's password. Takes long.
+    fn verify_now(&self, credentials: &Credentials, now_ms: u64) -> Verdict {
+        // Others may have found out what this one waited for.
+        if let Some(verdict) = self.recall(credentials, now_ms) {
+            return verdict;
+        }
+        let Some(file) = self.state().file.clone() else { return Verdict::Failed };
+        let known = file.hashes.get(&credentials.user);
+        // Who doesn't exist takes as long as who does, so that nobody finds out by the time who does.
+        let Some(hash) = known.or_else(|| file.hashes.values().next()) else { return Verdict::Wrong };
+        if !is_password(&credentials.password, hash) || known.is_none() {
+            return Verdict::Wrong;
+        }
+        self.remember(&file, credentials, now_ms);
+        Verdict::Right
+    }
+
+    fn remember(&self, file: &Arc<PasswordFile>, credentials: &Credentials, now_ms: u64) {
+        let mut state = self.state();
+        // It may have been read again meanwhile, and say otherwise now.
+        if !state.file.as_ref().is_some_and(|current| Arc::ptr_eq(current, file)) {
+            return;
+        }
+        if state.remembered.len() >= REMEMBERED_MAX {
+            state.remembered.retain(|_, until_ms| *until_ms > now_ms);
+        }
+        if state.remembered.len() >= REMEMBERED_MAX {
+            state.remembered.clear();
+        }
+        state.remembered.insert(self.digest(credentials), now_ms + REMEMBERED_MS);
+    }
+
+    /// Reads the file if it has changed.
+    fn recheck_now(&self, now_ms: u64) {
+        let identity = Identity::of(&self.path);
+        let known = self.state().identity;
+        if let (Ok(identity), Some(known)) = (&identity, known)
+            && *identity == known
+        {
+            self.state().checked_ms = Some(now_ms);
+            return;
+        }
+        // The identity from before reading: what changes while it is read is read again.
+        let read = identity.and_then(|identity| Ok((identity, PasswordFile::read(&self.path)?)));
+        let mut state = self.state();
+        state.remembered.clear();
+        state.checked_ms = Some(now_ms);
+        match read {
+            Ok((identity, file)) => {
+                if let Some((line, problem)) = file.problems.first() {
+                    let message = format!("{}, line {line}: {problem}", self.path.display());
+                    self.server_log.warn(message, "whoever stands there can't sign in");
+                }
+                state.identity = Some(identity);
+                state.file = Some(Arc::new(file));
+            }
+            Err(error) => {
+                self.server_log.error(
+                    format_args!("cannot read the passwords in {}: {error}", self.path.display()),
+                    "nobody can sign in where `basic-auth` names this file",
+                );
+                state.identity = None;
+                state.file = None;
+            }
+        }
+    }
+
+    fn digest(&self, credentials: &Credentials) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(self.key);
+        // The length keeps `a` and `bc` from being `ab` and `c`.
+        hash.update((credentials.user.len() as u64).to_le_bytes());
+        hash.update(&credentials.user);
+        hash.update(&credentials.password);
+        hash.finalize().into()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that is done under the lock can leave the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether the file may have changed.
+    fn is_due(&self, now_ms: u64) -> bool {
+        self.checked_ms.is_none_or(|checked_ms| now_ms.saturating_sub(checked_ms) >= RECHECK_AFTER_MS)
+    }
+}
+
+impl Identity {
+    fn of(path: &Path) -> io::Result<Self> {
+        let metadata = std::fs::metadata(path)?;
+        Ok(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
+}
+
+impl PasswordChecks {
+    /// As many as these limits have it.
+    pub fn new(limits: &Limits, hasher: &KeyHasher) -> Arc<Self> {
+        let waiting_max = limits.password_checks_waiting_max;
+        Arc::new(Self {
+            running: Semaphore::new(limits.password_checks_max),
+            waiting: AtomicUsize::new(0),
+            waiting_max,
+            waiting_of_client_max: (waiting_max / WAITING_PART_OF_CLIENT).max(1) as u32,
+            clients: Arc::default(),
+            hasher: hasher.clone(),
+        })
+    }
+
+    /// A place among those that wait, if there is one for this client.
+    fn wait_place(self: &Arc<Self>, visit: &Visit) -> Option<WaitPlace> {
+        let key = self.hasher.of_client(visit.client());
+        let of_client = self.clients.take(key, self.waiting_of_client_max)?;
+        let is_free = |waiting: usize| (waiting < self.waiting_max).then_some(waiting + 1);
+        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_free).ok()?;
+        Some(WaitPlace { checks: Arc::clone(self), _of_client: of_client })
+    }
+}
+
+/// A place among those that wait, or whose password is being verified.
+struct WaitPlace {
+    checks: Arc<PasswordChecks>,
+    _of_client: Permit,
+}
+
+impl Drop for WaitPlace {
+    fn drop(&mut self) {
+        self.checks.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether this is the password of a hash. The libraries compare in constant time.
+fn is_password(password: &[u8], hash: &PasswordHash) -> bool {
+    if password.len() > PASSWORD_BYTES_MAX {
+        return false;
+    }
+    match hash {
+        PasswordHash::Bcrypt(hash) => bcrypt::verify(password, hash).unwrap_or(false),
+        PasswordHash::ShaCrypt(hash) => sha_crypt::ShaCrypt::default().verify_password(password, hash.as_str()).is_ok(),
+        PasswordHash::Argon2(hash) => argon2::password_hash::phc::PasswordHash::new(hash)
+            .is_ok_and(|hash| argon2::Argon2::default().verify_password(password, &hash).is_ok()),
+    }
+}
+
+/// The credentials of a request; `None` if there are none, or none that make sense.
+pub fn credentials(request: &Request<'_>) -> Option<Credentials> {
+    if request.head.is_repeated(KnownField::Authorization) {
+        return None;
+    }
+    let value = request.field(KnownField::Authorization)?;
+    let (scheme, rest) = value.split_at_checked(b"Basic ".len())?;
+    if !scheme.eq_ignore_ascii_case(b"Basic ") {
+        return None;
+    }
+    let text = std::str::from_utf8(rest.trim_ascii()).ok()?;
+    let decoded = Base64Unpadded::decode_vec(text.trim_end_matches('=')).ok()?;
+    let colon = memchr::memchr(b':', &decoded)?;
+    // RFC 7617, section 2: no control characters, and no colon in the user's name.
+    if decoded.iter().any(u8::is_ascii_control) {
+        return None;
+    }
+    Some(Credentials { user: decoded[..colon].to_vec(), password: decoded[colon + 1..].to_vec() })
+}
+
+/// The answer to a request that lacks a right password.
+pub fn challenge(realm: &str) -> Box<BuiltResponse> {
+    let quoted = realm.replace('\\', "\\\\").replace('"', "\\\"");
+    let mut response = BuiltResponse::new(Status::UNAUTHORIZED);
+    response.fields.push("WWW-Authenticate", format!("Basic realm=\"{quoted}\", charset=\"UTF-8\""));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::LogLevel;
+    use crate::log::Client;
+    use crate::routing::rules::tests::TestRequest;
+
+    /// Of `secret`, each as quick as its kind allows.
+    const HASHES: [(&str, &str); 5] = [
+        ("bcrypt", "$2y$04$GXaETfDlsBW4DvwQRwWIV.UBj7SvKQjVLNPnLWju4glZXf38pZMVC"),
+        ("sha256", "$5$rounds=1000$saltstring$AH5PD0i.riCRu4BNDy9v7OPV7u3dfLBApcXI6khquVA"),
+        (
+            "sha512",
+            "$6$saltstring$AIsRs/Ee56G/tC8MEHhvReZTfx8u3rXXMl6eYrjCG9ibix19DxoMBLogdTET5Ukw9Sf7eZTITsuk0Ry5qulYz.",
+        ),
+        ("argon2id", "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHRzb21lc2FsdA$pclxcsa4X0bZ5lu7Vy5h3p7EU7VbuW7pGRWETxHuU0c"),
+        ("argon2i", "$argon2i$v=19$m=64,t=1,p=1$c29tZXNhbHRzb21lc2FsdA$bIz/V4n7hzlok4Xqgotx+ZpWTmvoY4+FQ+dM9zILHSw"),
+    ];
+
+    fn given(value: &str) -> Option<(String, String)> {
+        let request = TestRequest::new(&format!("GET / HTTP/1.1\r\nHost: h\r\n{value}\r\n\r\n"));
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        credentials(&request.routed().request).map(|found| (text(found.user), text(found.password)))
+    }
+
+    #[test]
+    fn credentials_of_requests() {
+        let check = |value: &str, expect: Option<(&str, &str)>| {
+            let expect = expect.map(|(user, password)| (user.to_owned(), password.to_owned()));
+            assert_eq!(given(value), expect, "{value}");
+        };
+        let aladdin = Some(("Aladdin", "open sesame"));
+        check("Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==", aladdin);
+        check("authorization: bAsIc   QWxhZGRpbjpvcGVuIHNlc2FtZQ== ", aladdin);
+        check("Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ", aladdin);
+        check("Authorization: Basic dGVzdDoxMjPCow==", Some(("test", "123£")));
+        check("Authorization: Basic YTpiOmM=", Some(("a", "b:c")));
+        check("Authorization: Basic Og==", Some(("", "")));
+        for value in [
+            "X: y",
+            "Authorization: Basic",
+            "Authorization: Basic ",
+            "Authorization: Basic QWxhZGRpbg==",
+            "Authorization: Basic !!!!",
+            "Authorization: Basic YQpiOmM=",
+            "Authorization: Bearer QWxhZGRpbjpvcGVuIHNlc2FtZQ==",
+            "Authorization: BasicQWxhZGRpbjpvcGVuIHNlc2FtZQ==",
+            "Authorization: Basic YTpi\r\nAuthorization: Basic YTpj",
+        ] {
+            check(value, None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_value_is_read(value in "(Basic )?[ -~]{0,40}", user in "[ -9;-~]{0,20}", password in "[ -~]{0,20}") {
+            let _ = given(&format!("Authorization: {value}"));
+            let encoded = base64ct::Base64::encode_string(format!("{user}:{password}").as_bytes());
+            prop_assert_eq!(given(&format!("Authorization: Basic {encoded}")), Some((user, password)));
+        }
+    }
+
+    #[test]
+    fn kinds_of_hashes() {
+        let lines: Vec<String> = HASHES.iter().map(|(user, hash)| format!("{user}:{hash}")).collect();
+        let file = PasswordFile::parse(lines.join("\n").as_bytes());
+        assert_eq!(file.problems, []);
+        for (user, _) in HASHES {
+            let hash = &file.hashes[user.as_bytes()];
+            assert!(is_password(b"secret", hash), "{user}");
+            for wrong in ["", "Secret", "secre", "secret ", "secret\u{e4}"] {
+                assert!(!is_password(wrong.as_bytes(), hash), "{user} {wrong}");
+            }
+        }
+        assert!(!is_password(&[b'a'; PASSWORD_BYTES_MAX + 1], &file.hashes[&b"bcrypt"[..]]));
+    }
+
+    #[test]
+    fn files_are_read_again_when_they_change() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("passwords");
+        let store = PasswordStore::new(&path, &ServerLog::stderr(LogLevel::Error)).unwrap();
+        let credentials = Credentials { user: b"anna".to_vec(), password: b"secret".to_vec() };
+        let check = |now_ms: u64, recalled: Option<Verdict>, verified: Verdict| {
+            assert_eq!(store.recall(&credentials, now_ms), recalled, "{now_ms}");
+            store.recheck_now(now_ms);
+            assert_eq!(store.verify_now(&credentials, now_ms), verified, "{now_ms}");
+        };
+        check(10_000, None, Verdict::Failed);
+        check(10_500, Some(Verdict::Failed), Verdict::Failed);
+        std::fs::write(&path, format!("anna:{}\n", HASHES[0].1)).unwrap();
+        check(12_000, None, Verdict::Right);
+        check(12_500, Some(Verdict::Right), Verdict::Right);
+        check(14_000, None, Verdict::Right);
+        std::fs::write(&path, format!("bert:{}\n", HASHES[0].1)).unwrap();
+        check(16_000, None, Verdict::Wrong);
+        std::fs::write(&path, format!("anna:{}\n# longer\n", HASHES[0].1)).unwrap();
+        check(18_000, None, Verdict::Right);
+        // Remembered for a time only, even if the file was just looked at.
+        store.state().checked_ms = Some(18_000 + REMEMBERED_MS);
+        assert_eq!(store.recall(&credentials, 18_000 + REMEMBERED_MS), None);
+    }
+
+    #[test]
+    fn few_may_wait() {
+        let limits = Limits { password_checks_waiting_max: 16, ..Limits::default() };
+        let checks = PasswordChecks::new(&limits, &KeyHasher::default());
+        let visit = |number: u8| Visit::new(Client::Ip(([192, 0, 2, number], 1).into()), &Rc::default());
+        let mut places: Vec<_> = (0..2).map(|_| checks.wait_place(&visit(1)).unwrap()).collect();
+        assert!(checks.wait_place(&visit(1)).is_none(), "one client has its part");
+        places.extend((2..16).map(|number| checks.wait_place(&visit(number)).unwrap()));
+        assert!(checks.wait_place(&visit(99)).is_none(), "all are taken");
+        places.pop();
+        assert!(checks.wait_place(&visit(99)).is_some());
+        drop(places);
+        assert_eq!(checks.waiting.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn realms_are_quoted() {
+        let response = challenge("a \"b\\c\"");
+        let expect = "Basic realm=\"a \\\"b\\\\c\\\"\", charset=\"UTF-8\"";
+        assert_eq!(response.fields.get("WWW-Authenticate"), Some(expect.as_bytes()));
+    }
+}

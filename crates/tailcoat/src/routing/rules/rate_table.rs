@@ -1,0 +1,152 @@
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::config::Rate;
+
+/// Locks that the keys are spread over, so that workers seldom meet.
+const SHARDS: usize = 64;
+
+/// Places among which a key has its own.
+const WAYS: usize = 8;
+
+/// How often something may happen, by key: the generic cell rate algorithm, which is a token bucket in one number.
+///
+/// It has a fixed number of places. A key that finds none free takes the one whose requests will be all there again
+/// first. A client who wants the own place forgotten needs so many keys with more requests behind them than the own one
+/// that it could have used those for what it wanted.
+#[derive(Debug)]
+pub struct RateTable {
+    shards: Box<[Mutex<Shard>]>,
+    /// Time in which one request comes back.
+    interval_ns: u64,
+    /// Time in which all come back.
+    burst_ns: u64,
+}
+
+/// The places behind one lock: sets of those that a key may have.
+type Shard = Box<[[Place; WAYS]]>;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    key: u64,
+    /// When all its requests will be there again; in the past, nothing is known of it that matters.
+    whole_at_ns: u64,
+}
+
+impl RateTable {
+    /// A table for at least so many keys. `burst` is at least 1.
+    pub fn new(rate: Rate, burst: u32, keys_max: usize) -> Self {
+        let interval_ns = (rate.period.as_nanos() as u64 / u64::from(rate.count)).max(1);
+        let sets = keys_max.div_ceil(SHARDS * WAYS).max(1);
+        let shard = || Mutex::new(vec![[Place::default(); WAYS]; sets].into_boxed_slice());
+        Self {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            interval_ns,
+            burst_ns: interval_ns.saturating_mul(burst.into()),
+        }
+    }
+
+    /// Counts a request of a key, which is a hash that clients can't choose.
+    ///
+    /// # Errors
+    /// It is one too many: the time after which one more may come. It is not counted.
+    pub fn take(&self, key: u64, now_ms: u64) -> Result<(), Duration> {
+        let now_ns = now_ms.saturating_mul(1_000_000);
+        let shard = &self.shards[key as usize % SHARDS];
+        // Whoever held the lock and panicked left whole numbers.
+        let mut sets = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = (key as usize / SHARDS) % sets.len();
+        let set = &mut sets[index];
+        let place = match set.iter().position(|place| place.key == key) {
+            Some(known) => &mut set[known],
+            None => {
+                let first = (0..WAYS).min_by_key(|&index| set[index].whole_at_ns).unwrap_or(0);
+                set[first] = Place { key, whole_at_ns: 0 };
+                &mut set[first]
+            }
+        };
+        let whole_at_ns = place.whole_at_ns.max(now_ns).saturating_add(self.interval_ns);
+        let missing_ns = (whole_at_ns - now_ns).saturating_sub(self.burst_ns);
+        if missing_ns > 0 {
+            return Err(Duration::from_nanos(missing_ns));
+        }
+        place.whole_at_ns = whole_at_ns;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn table(count: u32, seconds: u64, burst: u32, keys_max: usize) -> RateTable {
+        RateTable::new(Rate { count, period: Duration::from_secs(seconds) }, burst, keys_max)
+    }
+
+    #[test]
+    fn requests_by_time() {
+        let table = table(2, 1, 3, 100);
+        // Milliseconds, key, and milliseconds to wait; 0 is granted.
+        for (now_ms, key, expect_ms) in [
+            (10_000, 1, 0),
+            (10_000, 1, 0),
+            (10_000, 1, 0),
+            (10_000, 1, 500),
+            (10_100, 1, 400),
+            (10_100, 2, 0),
+            (10_500, 1, 0),
+            (10_500, 1, 500),
+            // All are there again.
+            (20_000, 1, 0),
+            (20_000, 1, 0),
+            (20_000, 1, 0),
+            (20_000, 1, 500),
+            // Clocks of workers may differ by a turn.
+            (19_999, 1, 501),
+        ] {
+            let found = table.take(key, now_ms).err().unwrap_or_default();
+            assert_eq!(found, Duration::from_millis(expect_ms), "{now_ms} {key}");
+        }
+    }
+
+    #[test]
+    fn extremes_do_not_overflow() {
+        for (count, seconds, burst) in [(1, 86_400, 1_000_000), (1_000_000, 1, 1), (1_000_000, 1, 1_000_000)] {
+            let table = table(count, seconds, burst, 8);
+            for now_ms in [0, 1, u64::MAX / 2_000_000, u64::MAX] {
+                let granted = (0..burst.min(10)).all(|_| table.take(1, now_ms).is_ok());
+                assert!(granted, "{count} {seconds} {burst} {now_ms}");
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_is_forgotten_by_a_flood_of_others() {
+        let table = table(1, 60, 5, 64);
+        assert!((0..5).all(|_| table.take(7, 0).is_ok()));
+        // Ten thousand keys with one request each.
+        assert!((100..10_100).all(|key: u64| table.take(key.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0).is_ok()));
+        assert!(table.take(7, 0).is_err());
+    }
+
+    proptest! {
+        /// In any time, no more are granted than the burst and what the time gives.
+        #[test]
+        fn no_more_than_the_rate(
+            count in 1_u32..100,
+            burst in 1_u32..20,
+            steps_ms in proptest::collection::vec(0_u64..500, 1..200),
+        ) {
+            let table = table(count, 1, burst, 8);
+            let (mut now_ms, mut granted) = (1_000, 0_u64);
+            for step_ms in steps_ms {
+                now_ms += step_ms;
+                granted += u64::from(table.take(3, now_ms).is_ok());
+                let most = u64::from(burst) + (now_ms - 1_000) * u64::from(count) / 1_000 + 1;
+                prop_assert!(granted <= most);
+            }
+        }
+    }
+}

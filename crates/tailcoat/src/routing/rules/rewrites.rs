@@ -1,0 +1,242 @@
+//! Redirects and rewrites: which fits a request, and what comes of it.
+
+use std::collections::HashMap;
+
+use wire::http::{Request, Status, path};
+
+use super::target::{Match, arguments, write_target};
+use crate::config::{Conditions, FieldTest, PathPattern, QueryTest, Rewrite, Template, TemplatePiece, Test, TextTest};
+use crate::handler::{BuiltResponse, Routed};
+
+/// Redirects and rewrites, in order.
+#[derive(Debug, Default)]
+pub struct Rewrites {
+    rules: Vec<Rewrite>,
+    /// Indices of those of just one path, for a site may have thousands.
+    exact: HashMap<Vec<u8>, Vec<usize>>,
+    /// Indices of all others.
+    others: Vec<usize>,
+}
+
+/// What a redirect or rewrite makes of a request.
+#[derive(Debug)]
+pub enum Rewritten {
+    /// Another path and query.
+    Target(Target),
+    /// An answer.
+    Answer(Box<BuiltResponse>),
+}
+
+/// The target that a request is served as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// In the form of [`Routed::path`].
+    pub path: Vec<u8>,
+    /// In the form of [`Routed::query`].
+    pub query: Option<Vec<u8>>,
+}
+
+impl Rewrites {
+    /// These rules.
+    pub fn new(rules: Vec<Rewrite>) -> Self {
+        let mut rewrites = Self::default();
+        for (index, rule) in rules.iter().enumerate() {
+            match &rule.path {
+                PathPattern::Exact(path) => rewrites.exact.entry(path.clone().into_bytes()).or_default().push(index),
+                _ => rewrites.others.push(index),
+            }
+        }
+        rewrites.rules = rules;
+        rewrites
+    }
+
+    /// The first rule that fits.
+    pub fn find(&self, routed: &Routed<'_>) -> Option<&Rewrite> {
+        // `*` of OPTIONS and the target of CONNECT name nothing that could be elsewhere.
+        if self.rules.is_empty() || !routed.path.starts_with(b"/") {
+            return None;
+        }
+        let fits = |index: &usize| {
+            let rule = &self.rules[*index];
+            rule.path.matches(routed.path) && fits(&rule.conditions, routed)
+        };
+        let exact = self.exact.get(routed.path).and_then(|indices| indices.iter().copied().find(fits));
+        // Of the others only those before it matter.
+        let others = self.others.iter().copied().take_while(|index| exact.is_none_or(|exact| *index < exact));
+        others.into_iter().find(fits).or(exact).map(|index| &self.rules[index])
+    }
+}
+
+/// Applies a rule that fits.
+pub fn apply(rule: &Rewrite, routed: &Routed<'_>) -> Rewritten {
+    let bad_request = || Rewritten::Answer(BuiltResponse::new(Status::BAD_REQUEST));
+    let Some(matched) = Match::new(&rule.path, routed.path) else { return bad_request() };
+    let mut url = Vec::with_capacity(128);
+    write_target(&rule.target, &matched, routed, &mut url);
+    let Some(status) = rule.status else {
+        return parse_target(&url, &rule.target, routed).map_or_else(bad_request, Rewritten::Target);
+    };
+    if routed.host.is_empty() && rule.target.pieces.contains(&TemplatePiece::Host) {
+        // HTTP/1.0 without Host: nobody knows where to.
+        return bad_request();
+    }
+    let mut response = BuiltResponse::new(status);
+    response.fields.push("Location", url);
+    Rewritten::Answer(response)
+}
+
+/// Takes a target apart; `None` if its path leads above the root, or has percent signs that mean nothing.
+fn parse_target(url: &[u8], template: &Template, routed: &Routed<'_>) -> Option<Target> {
+    let (raw, query) = match memchr::memchr(b'?', url) {
+        Some(at) => (&url[..at], Some(url[at + 1..].to_vec())),
+        None if has_query(template) => (url, None),
+        None => (url, routed.query.map(<[u8]>::to_vec)),
+    };
+    let mut buffer = Vec::new();
+    let path = path::normalise(raw, &mut buffer).ok()?.to_vec();
+    Some(Target { path, query })
+}
+
+/// Whether a target says what its query is, be it none.
+fn has_query(template: &Template) -> bool {
+    template.pieces.iter().any(|piece| match piece {
+        TemplatePiece::Literal(text) => text.contains('?'),
+        TemplatePiece::Query => true,
+        _ => false,
+    })
+}
+
+/// Whether all that is asked for besides the path holds.
+fn fits(conditions: &Conditions, routed: &Routed<'_>) -> bool {
+    let Conditions { methods, query, field, is_missing: _ } = conditions;
+    let method = routed.request.method_name();
+    holds(methods, |methods| methods.iter().any(|name| name.as_bytes() == method))
+        && holds(query, |test| query_fits(test, routed.query))
+        && holds(field, |test| field_fits(test, &routed.request))
+}
+
+fn holds<T>(test: &Option<Test<T>>, fits: impl FnOnce(&T) -> bool) -> bool {
+    test.as_ref().is_none_or(|test| fits(&test.of) != test.is_negated)
+}
+
+fn query_fits(test: &QueryTest, query: Option<&[u8]>) -> bool {
+    match test {
+        QueryTest::Has(name) => arguments(query).any(|(other, _)| other == name.as_bytes()),
+        QueryTest::Equals(name, value) => {
+            arguments(query).any(|(other, its)| other == name.as_bytes() && its == value.as_bytes())
+        }
+        QueryTest::Matches(regex) => regex.get().is_match(query.unwrap_or_default()),
+    }
+}
+
+fn field_fits(test: &FieldTest, request: &Request<'_>) -> bool {
+    let lines = request.head.fields.iter().filter(|line| {
+        let name = line.name.of(request.bytes);
+        name.eq_ignore_ascii_case(test.name.as_bytes())
+    });
+    lines.map(|line| line.value.of(request.bytes)).any(|value| match &test.value {
+        None => true,
+        Some(TextTest::Equals(text)) => value == text.as_bytes(),
+        Some(TextTest::Matches(regex)) => regex.get().is_match(value),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::rules::tests::{TestRequest, rules};
+
+    /// What the rules of a site make of a request: `PATH?QUERY`, or status and location.
+    fn rewritten(text: &str, head: &str) -> String {
+        let rewrites = Rewrites::new(rules(text).rewrites);
+        let request = TestRequest::new(&format!("{head}\r\n\r\n"));
+        let routed = request.routed();
+        match rewrites.find(&routed).map(|rule| apply(rule, &routed)) {
+            None => "-".into(),
+            Some(Rewritten::Target(target)) => {
+                let path = String::from_utf8_lossy(&target.path).into_owned();
+                let query = target.query.map(|query| format!("?{}", String::from_utf8_lossy(&query)));
+                path + &query.unwrap_or_default()
+            }
+            Some(Rewritten::Answer(response)) => {
+                let location = response.fields.get("Location").unwrap_or_default();
+                format!("{} {}", response.status, String::from_utf8_lossy(location)).trim_end().to_owned()
+            }
+        }
+    }
+
+    #[test]
+    fn rewrites() {
+        let check = |text: &str, target: &str, expect: &str| {
+            assert_eq!(rewritten(text, &format!("GET {target} HTTP/1.1\r\nHost: h")), expect, "{text} {target}");
+        };
+        // Clean URLs, moved trees, old queries.
+        check(r#"redirect "*.html" "/{rest}" status=301"#, "/a/b.html", "301 /a/b");
+        check(r#"rewrite "/blog/*" "/weblog/{rest}""#, "/blog/a?b", "/weblog/a?b");
+        check(r#"rewrite "*" "/index.php?q={path}{&query}""#, "/a/b?c=d", "/index.php?q=/a/b&c=d");
+        check(r#"rewrite "*" "/index.php?q={path}{&query}""#, "/a", "/index.php?q=/a");
+        check(r#"rewrite "*" "/index.php?""#, "/a?b", "/index.php?");
+        check(r#"rewrite "*" "/index.php""#, "/a?b", "/index.php?b");
+        check(r#"redirect "/article.php" "/article/{query.id}" query="id""#, "/article.php?id=5", "302 /article/5");
+        check(r#"redirect "/article.php" "/article/{query.id}" query="id""#, "/article.php", "-");
+        check(r##"rewrite #"~^/u/([a-z]+)/(.*)$"# "/users/{2}/{1}""##, "/u/anna/a%20b", "/users/a b/anna");
+        // Decoded once, and in normal form.
+        check(r#"rewrite "/a/*" "/b%20c/{rest}""#, "/a/%2541", "/b c/%41");
+        check(r##"rewrite #"~^/x(.*)y(.*)$"# "/a/b/{1}{2}/c""##, "/x.y.", "/a/c");
+        check(r##"rewrite #"~^/x(.*)y(.*)$"# "/{1}{2}/c""##, "/x.y.", "400");
+        check(r#"rewrite "/a/*" "/b/{query.x}""#, "/a/?x=../../../etc", "400");
+        check(r#"rewrite "/a/*" "/b/{query.x}""#, "/a/?x=%2e%2e/c", "/c?x=%2e%2e/c");
+        check(r#"rewrite "/a/*" "/b/{query.x}""#, "/a/?x=%zz", "400");
+    }
+
+    #[test]
+    fn the_first_that_fits() {
+        let text = r#"
+            redirect "/a/b" "/1" query="x"
+            redirect "/a/*" "/2" method="POST"
+            redirect "/a/b" "/3"
+            redirect "*" "/4" field="X-Kind: old"
+            redirect "/c" "/5""#;
+        let check = |head: &str, expect: &str| assert_eq!(rewritten(text, head), expect, "{head}");
+        check("GET /a/b?x HTTP/1.1\r\nHost: h", "302 /1");
+        check("POST /a/b HTTP/1.1\r\nHost: h", "302 /2");
+        check("GET /a/b HTTP/1.1\r\nHost: h", "302 /3");
+        check("GET /c HTTP/1.1\r\nHost: h\r\nX-Kind: old", "302 /4");
+        check("GET /c HTTP/1.1\r\nHost: h", "302 /5");
+        check("GET /d HTTP/1.1\r\nHost: h", "-");
+        check("OPTIONS * HTTP/1.1\r\nHost: h\r\nX-Kind: old", "-");
+    }
+
+    #[test]
+    fn conditions() {
+        let check = |condition: &str, head: &str, expect: bool| {
+            let found = rewritten(&format!("redirect \"*\" \"/x\" {condition}"), head);
+            assert_eq!(found, if expect { "302 /x" } else { "-" }, "{condition} {head}");
+        };
+        check(r#"method="GET HEAD""#, "HEAD / HTTP/1.1\r\nHost: h", true);
+        check(r#"method="GET HEAD""#, "POST / HTTP/1.1\r\nHost: h", false);
+        check(r#"method="!GET HEAD""#, "POST / HTTP/1.1\r\nHost: h", true);
+        check(r#"method="!GET HEAD""#, "GET / HTTP/1.1\r\nHost: h", false);
+        check(r#"method="PURGE""#, "PURGE / HTTP/1.1\r\nHost: h", true);
+        check(r#"query="a=1""#, "GET /?b&a=1 HTTP/1.1\r\nHost: h", true);
+        check(r#"query="a=1""#, "GET /?a=12 HTTP/1.1\r\nHost: h", false);
+        check(r#"query="!a""#, "GET / HTTP/1.1\r\nHost: h", true);
+        check(r#"query="~^a=[0-9]+$""#, "GET /?a=12 HTTP/1.1\r\nHost: h", true);
+        check(r#"query="~^a=[0-9]+$""#, "GET /?a=x HTTP/1.1\r\nHost: h", false);
+        check(r#"field="Cookie""#, "GET / HTTP/1.1\r\nHost: h\r\ncookie: a", true);
+        check(r#"field="!Cookie""#, "GET / HTTP/1.1\r\nHost: h\r\ncookie: a", false);
+        check(r#"field="X-Forwarded-Proto: http""#, "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-Proto: http", true);
+        check(r#"field="X-Forwarded-Proto: http""#, "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-Proto: https", false);
+        check(r#"field="A: 2""#, "GET / HTTP/1.1\r\nHost: h\r\nA: 1\r\nA: 2", true);
+        check(r#"field="User-Agent: ~(?i)bot""#, "GET / HTTP/1.1\r\nHost: h\r\nUser-Agent: RoBot/1", true);
+        check(r#"method="GET" query="a" field="B""#, "GET /?a HTTP/1.1\r\nHost: h\r\nB: 1", true);
+        check(r#"method="GET" query="a" field="B""#, "GET /?a HTTP/1.1\r\nHost: h", false);
+    }
+
+    #[test]
+    fn without_a_host() {
+        let text = r#"redirect "*" "https://{host}{path}""#;
+        assert_eq!(rewritten(text, "GET /a HTTP/1.0"), "400");
+        assert_eq!(rewritten(text, "GET /a HTTP/1.0\r\nHost: H.example"), "302 https://h.example/a");
+    }
+}

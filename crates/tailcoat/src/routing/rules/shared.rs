@@ -1,0 +1,208 @@
+//! What all workers share of a site's rules: sets of addresses, tables of limits, password files.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wire::http::Status;
+
+use super::passwords::PasswordStore;
+use super::rate_table::RateTable;
+use super::{AddressSet, CountTable, KeyHasher, PasswordChecks, TrustedProxies, Visit};
+use crate::config::{ClientRule, Config, LimitKey, PathPattern, RateLimit, RequestLimit, Rules};
+use crate::handler::{BuiltResponse, Routed};
+use crate::log::{Client, ServerLog};
+
+/// The rules of a site, those of all sites included.
+pub struct SharedRules {
+    rules: Rules,
+    clients: Vec<(ClientRule, AddressSet)>,
+    rate_limits: Vec<(RateLimit, Arc<RateTable>)>,
+    request_limits: Vec<(RequestLimit, Arc<CountTable>)>,
+    /// Of each rule for passwords that has a file.
+    stores: Vec<Option<Arc<PasswordStore>>>,
+    checks: Arc<PasswordChecks>,
+    hasher: KeyHasher,
+    server_log: ServerLog,
+}
+
+/// The rules of all sites, and the proxies that are trusted.
+pub struct AllRules {
+    /// Of each site, in the order of the configuration; `None` if it has none, nor have all sites.
+    pub sites: Vec<Option<Arc<SharedRules>>>,
+    /// If there are any.
+    pub trusted_proxies: Option<TrustedProxies>,
+}
+
+impl AllRules {
+    /// Those of a configuration.
+    ///
+    /// # Errors
+    /// The kernel has no random numbers.
+    pub fn new(config: &Config, server_log: &ServerLog) -> io::Result<Self> {
+        let mut common = Common::new(config, server_log);
+        let sites = config.sites.iter().map(|site| common.rules_of_site(site)).collect::<io::Result<_>>()?;
+        let server = &config.server;
+        let trusted_proxies = TrustedProxies::new(&server.trusted_proxies, server.forwarded_field);
+        Ok(Self { sites, trusted_proxies })
+    }
+}
+
+/// What sites have in common: limits for all sites count for all of them together, and each file is read once.
+struct Common<'c> {
+    config: &'c Config,
+    rate_limits: Vec<(RateLimit, Arc<RateTable>)>,
+    request_limits: Vec<(RequestLimit, Arc<CountTable>)>,
+    stores: HashMap<PathBuf, Arc<PasswordStore>>,
+    checks: Arc<PasswordChecks>,
+    hasher: KeyHasher,
+    server_log: ServerLog,
+}
+
+impl<'c> Common<'c> {
+    fn new(config: &'c Config, server_log: &ServerLog) -> Self {
+        let hasher = KeyHasher::default();
+        Self {
+            config,
+            rate_limits: with_tables(&config.rules.rate_limits, rate_table),
+            request_limits: with_tables(&config.rules.request_limits, |_| Arc::default()),
+            stores: HashMap::new(),
+            checks: PasswordChecks::new(&config.limits, &hasher),
+            hasher,
+            server_log: server_log.clone(),
+        }
+    }
+
+    fn rules_of_site(&mut self, site: &crate::config::Site) -> io::Result<Option<Arc<SharedRules>>> {
+        if site.rules.is_empty() && self.config.rules.is_empty() {
+            return Ok(None);
+        }
+        let rules = joined(&site.rules, &self.config.rules);
+        let mut stores = Vec::new();
+        for rule in &rules.passwords {
+            stores.push(rule.file.as_ref().map(|file| self.store(file)).transpose()?);
+        }
+        let sets = rules.clients.iter().map(|rule| (rule.clone(), AddressSet::new(&rule.clients)));
+        Ok(Some(Arc::new(SharedRules {
+            clients: sets.collect(),
+            rate_limits: chained(&with_tables(&site.rules.rate_limits, rate_table), &self.rate_limits),
+            request_limits: chained(&with_tables(&site.rules.request_limits, |_| Arc::default()), &self.request_limits),
+            stores,
+            checks: Arc::clone(&self.checks),
+            hasher: self.hasher.clone(),
+            server_log: self.server_log.clone(),
+            rules,
+        })))
+    }
+
+    fn store(&mut self, file: &PathBuf) -> io::Result<Arc<PasswordStore>> {
+        if let Some(known) = self.stores.get(file) {
+            return Ok(Arc::clone(known));
+        }
+        let store = PasswordStore::new(file, &self.server_log)?;
+        self.stores.insert(file.clone(), Arc::clone(&store));
+        Ok(store)
+    }
+}
+
+fn rate_table(limit: &RateLimit) -> Arc<RateTable> {
+    Arc::new(RateTable::new(limit.rate, limit.burst, limit.keys_max))
+}
+
+fn with_tables<L: Clone, T>(limits: &[L], table: impl Fn(&L) -> T) -> Vec<(L, T)> {
+    limits.iter().map(|limit| (limit.clone(), table(limit))).collect()
+}
+
+/// The rules that a site goes by: where the first that fits counts, its own come first; fields are changed by its own last.
+fn joined(site: &Rules, all: &Rules) -> Rules {
+    Rules {
+        clients: chained(&site.clients, &all.clients),
+        rate_limits: chained(&site.rate_limits, &all.rate_limits),
+        request_limits: chained(&site.request_limits, &all.request_limits),
+        rewrites: chained(&site.rewrites, &all.rewrites),
+        passwords: chained(&site.passwords, &all.passwords),
+        request_fields: chained(&all.request_fields, &site.request_fields),
+        response_fields: chained(&all.response_fields, &site.response_fields),
+    }
+}
+
+fn chained<T: Clone>(first: &[T], then: &[T]) -> Vec<T> {
+    first.iter().chain(then).cloned().collect()
+}
+
+impl SharedRules {
+    /// What they say.
+    pub(super) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Where the passwords of a rule are.
+    pub(super) fn password_store(&self, rule: usize) -> Option<&Arc<PasswordStore>> {
+        self.stores[rule].as_ref()
+    }
+
+    /// How many passwords are verified.
+    pub(super) fn password_checks(&self) -> &Arc<PasswordChecks> {
+        &self.checks
+    }
+
+    /// Whether a client may come to a path: the first rule that fits says so.
+    pub(super) fn lets_in(&self, client: Client, path: &[u8]) -> bool {
+        let first = self.clients.iter().find(|(rule, set)| set.has(client) && rule.path.matches(path));
+        first.is_none_or(|(rule, _)| rule.is_allowed)
+    }
+
+    /// Counts a request for a path in all limits that are for it, but not those that are for one `before`.
+    pub(super) fn take_limits(
+        &self,
+        routed: &Routed<'_>,
+        path: &[u8],
+        before: &[&[u8]],
+        visit: &Visit,
+    ) -> Result<(), Box<BuiltResponse>> {
+        let is_for = |pattern: &PathPattern| pattern.matches(path) && !before.iter().any(|path| pattern.matches(path));
+        let key = |key: &LimitKey| self.hasher.of_request(key, routed, visit.client());
+        for (limit, table) in self.rate_limits.iter().filter(|(limit, _)| is_for(&limit.path)) {
+            if let Err(wait) = table.take(key(&limit.key), routed.now.monotonic_ms) {
+                self.refuse("rate-limit", limit.status, limit.is_dry_run, wait, visit)?;
+            }
+        }
+        for (limit, table) in self.request_limits.iter().filter(|(limit, _)| is_for(&limit.path)) {
+            match table.take(key(&limit.key), limit.requests_max) {
+                Some(permit) => visit.hold(permit),
+                None => self.refuse("request-limit", limit.status, limit.is_dry_run, RETRY_AFTER, visit)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse(
+        &self,
+        name: &str,
+        status: Status,
+        is_dry_run: bool,
+        wait: Duration,
+        visit: &Visit,
+    ) -> Result<(), Box<BuiltResponse>> {
+        if is_dry_run {
+            let client = match visit.client() {
+                Client::Ip(address) => address.ip().to_string(),
+                Client::Unix => "unix".into(),
+            };
+            self.server_log.warn(
+                format_args!("`{name}` would have refused a request of {client} with {status}"),
+                "to do so, take `dry-run` away",
+            );
+            return Ok(());
+        }
+        let mut response = BuiltResponse::new(status);
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        response.fields.push("Retry-After", seconds.to_string());
+        Err(response)
+    }
+}
+
+/// When to come again to where too many requests are in progress: nobody knows when one ends.
+const RETRY_AFTER: Duration = Duration::from_secs(1);

@@ -1,0 +1,65 @@
+//! What the tests of rules share.
+
+use std::path::Path;
+
+use wire::h1::{Event, InputLimits, ServerConnection};
+use wire::http::{Request, RequestHead, path};
+
+use crate::config;
+use crate::handler::{ClientLinkCell, Now, Routed};
+use crate::log::Client;
+
+/// A request, parsed as a connection would.
+pub(super) struct TestRequest {
+    bytes: Vec<u8>,
+    head: RequestHead,
+    path: Vec<u8>,
+    query: Option<Vec<u8>>,
+    host: Vec<u8>,
+    link: ClientLinkCell,
+}
+
+impl TestRequest {
+    /// The request that begins with this head.
+    pub(super) fn new(head: &str) -> Self {
+        let bytes = head.as_bytes().to_vec();
+        let mut head = RequestHead::default();
+        let mut limits = InputLimits::default();
+        limits.head.head_bytes_max = 16 << 10;
+        limits.head.fields_max = 100;
+        limits.head.target_bytes_max = 8 << 10;
+        let mut connection = ServerConnection::default();
+        let event = connection.handle_input(&bytes, &mut head, &limits);
+        let Ok(Event::Request(incoming)) = event else { panic!("{event:?}: {:?}", String::from_utf8_lossy(&bytes)) };
+        let mut buffer = Vec::new();
+        let path = match incoming.target.path {
+            b"*" => b"*".to_vec(),
+            raw => path::normalise(raw, &mut buffer).unwrap().to_vec(),
+        };
+        let query = incoming.target.query.map(<[u8]>::to_vec);
+        let mut buffer = Vec::new();
+        let host = incoming.host.map(|host| host.lower_case(&mut buffer).to_vec()).unwrap_or_default();
+        Self { bytes, head, path, query, host, link: ClientLinkCell::default() }
+    }
+
+    pub(super) fn routed(&self) -> Routed<'_> {
+        Routed {
+            request: Request { head: &self.head, bytes: &self.bytes },
+            path: &self.path,
+            query: self.query.as_deref(),
+            host: &self.host,
+            client: Client::Unix,
+            link: &self.link,
+            has_next: false,
+            now: Now { monotonic_ms: 1_000_000, unix_seconds: 0, unix_us: 0 },
+        }
+    }
+}
+
+/// The rules that this text is.
+pub(super) fn rules(text: &str) -> config::Rules {
+    let text = format!("site {{\n root \"/\"\n{text}\n}}\n");
+    let checked = config::check_bytes("test.kdl", text.as_bytes().to_vec(), Path::new("/"));
+    let Some(config) = checked.config else { panic!("{}", checked.diagnostics.to_text(false)) };
+    config.sites[0].rules.clone()
+}

@@ -1,0 +1,236 @@
+//! Who may come, by address and by password, on the built server.
+
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::support::{PATIENCE, Server, tailcoat};
+
+/// A directory with a file, passwords and a log; and the server of it with these rules.
+fn server(settings: &str, rules: &str) -> (TempDir, Server) {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("site")).unwrap();
+    std::fs::create_dir(directory.path().join("site/admin")).unwrap();
+    std::fs::write(directory.path().join("site/admin/index.html"), "secrets").unwrap();
+    std::fs::write(directory.path().join("site/index.html"), "home").unwrap();
+    write_passwords(&directory, &[("anna", "secret")]);
+    let rules = rules.replace("DIR", directory.path().to_str().unwrap());
+    let server = Server::run(&format!(
+        "{settings}\nsite {{\nlisten \"127.0.0.1:0\"\nroot \"{0}/site\"\naccess-log \"{0}/access.log\"\n{rules}\n}}\n",
+        directory.path().display(),
+    ));
+    (directory, server)
+}
+
+fn write_passwords(directory: &TempDir, users: &[(&str, &str)]) {
+    let lines: Vec<String> = users.iter().map(|(user, password)| hash_password(user, password, "4")).collect();
+    // Beside it and into its place, so that nobody sees a half of it.
+    let (temporary, path) = (directory.path().join("passwords.new"), directory.path().join("passwords"));
+    std::fs::write(&temporary, lines.concat()).unwrap();
+    std::fs::rename(temporary, path).unwrap();
+}
+
+/// What `tailcoat hash-password` prints.
+fn hash_password(user: &str, password: &str, cost: &str) -> String {
+    use std::io::Write;
+    let mut child = tailcoat()
+        .args(["hash-password", "--user", user, "--cost", cost])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(format!("{password}\n").as_bytes()).unwrap();
+    String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+}
+
+fn exchange(server: &Server, target: &str, fields: &str) -> String {
+    server.exchange(format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n").as_bytes())
+}
+
+fn status(server: &Server, target: &str, fields: &str) -> String {
+    exchange(server, target, fields).get(9..12).unwrap_or_default().to_owned()
+}
+
+/// The field of these credentials.
+fn authorization(credentials: &str) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut encoded = String::new();
+    for three in credentials.as_bytes().chunks(3) {
+        let number = three.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        let digits = (0..4).map(|at| char::from(DIGITS[(number >> (18 - 6 * at)) as usize & 63]));
+        encoded.extend(digits.take(three.len() + 1).chain("==".chars()).take(4));
+    }
+    format!("Authorization: Basic {encoded}\r\n")
+}
+
+#[test]
+fn passwords() {
+    let (directory, server) = server(
+        "",
+        "basic-auth \"/admin/public/*\" off\n\
+         basic-auth \"/admin/*\" \"DIR/passwords\" realm=\"A \\\"B\\\"\"\n\
+         rewrite \"/back-door\" \"/admin/\"\n\
+         rewrite \"/admin/front-door\" \"/\"\n\
+         rewrite \"*\" \"/admin/index.html\" missing=on\n\
+         response-header \"X-User\" \"{user}\"\n\
+         respond \"/admin/public/a\" 200 \"public\"",
+    );
+    let check = |target: &str, fields: &str, expect: &str| {
+        assert_eq!(status(&server, target, fields), expect, "{target} {fields}");
+    };
+    check("/", "", "200");
+    check("/admin/", "", "401");
+    for _ in 0..3 {
+        check("/admin/", &authorization("anna:secret"), "200");
+    }
+    check("/admin/", &authorization("anna:wrong"), "401");
+    check("/admin/", &authorization("anna:"), "401");
+    check("/admin/", &authorization("bert:secret"), "401");
+    check("/admin/", "Authorization: Basic !!\r\n", "401");
+    check("/admin/nothing", &authorization("anna:secret"), "200");
+    // No way around it: encoded, in parts, by rewrites, by what is missing.
+    for target in
+        ["/%61dmin/", "//admin//", "/x/../admin/", "/./admin/index.html", "/back-door", "/admin/front-door", "/no"]
+    {
+        check(target, "", "401");
+        check(target, &authorization("anna:secret"), "200");
+    }
+    check("/admin/public/a", "", "200");
+    let answer = exchange(&server, "/admin/", "");
+    assert!(answer.contains("WWW-Authenticate: Basic realm=\"A \\\"B\\\"\", charset=\"UTF-8\"\r\n"), "{answer}");
+    assert!(!answer.contains("secrets") && !answer.contains("X-User"), "{answer}");
+    assert!(exchange(&server, "/admin/", &authorization("anna:secret")).contains("X-User: anna\r\n"));
+    // Content is read before the answer, and the connection goes on.
+    let answer = server.exchange(
+        b"POST /admin/ HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n12345GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+    );
+    assert!(answer.starts_with("HTTP/1.1 401") && answer.ends_with("home"), "{answer}");
+    drop(server);
+    drop(directory);
+}
+
+#[test]
+fn users_are_logged() {
+    let (directory, server) = server("", "basic-auth \"/admin/*\" \"DIR/passwords\"");
+    assert_eq!(status(&server, "/admin/", &authorization("anna:secret")), "200");
+    assert_eq!(status(&server, "/admin/", &authorization("bert:guess")), "401");
+    assert_eq!(status(&server, "/", &authorization("carla:x")), "200");
+    let log = directory.path().join("access.log");
+    let start = Instant::now();
+    let text = loop {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        if text.lines().count() == 3 {
+            break text;
+        }
+        assert!(start.elapsed() < PATIENCE, "{text}");
+        thread::sleep(Duration::from_millis(20));
+    };
+    let users: Vec<_> = text.lines().map(|line| line.split(' ').nth(2).unwrap()).collect();
+    assert_eq!(users, ["anna", "bert", "-"], "{text}");
+}
+
+#[test]
+fn a_changed_file_counts_within_a_second_or_two() {
+    let (directory, server) = server("", "basic-auth \"*\" \"DIR/passwords\"");
+    let await_status = |credentials: &str, expect: &str| {
+        let start = Instant::now();
+        while status(&server, "/", &authorization(credentials)) != expect {
+            assert!(start.elapsed() < PATIENCE, "{credentials}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    };
+    await_status("anna:secret", "200");
+    write_passwords(&directory, &[("anna", "other"), ("bert", "new")]);
+    await_status("anna:secret", "401");
+    await_status("anna:other", "200");
+    await_status("bert:new", "200");
+    std::fs::remove_file(directory.path().join("passwords")).unwrap();
+    await_status("anna:other", "500");
+    write_passwords(&directory, &[("anna", "secret")]);
+    await_status("anna:secret", "200");
+}
+
+/// Wrong passwords take the server's time, but not that of others: who is signed in, and who needs no password, goes on.
+#[test]
+fn a_flood_of_wrong_passwords() {
+    let (directory, server) = server(
+        "limits { password-checks-max 1; password-checks-waiting-max 8 }",
+        "basic-auth \"/admin/*\" \"DIR/passwords\"",
+    );
+    // Costly enough that those who flood meet.
+    let line = hash_password("anna", "secret", "10");
+    std::fs::write(directory.path().join("passwords"), line).unwrap();
+    assert_eq!(status(&server, "/admin/", &authorization("anna:secret")), "200");
+    let statuses = thread::scope(|scope| {
+        let floods: Vec<_> = (0..8)
+            .map(|number| {
+                let server = &server;
+                scope.spawn(move || {
+                    let wrong = authorization(&format!("anna:wrong{number}"));
+                    (0..4).map(|_| status(server, "/admin/", &wrong)).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        for _ in 0..20 {
+            assert_eq!(status(&server, "/admin/", &authorization("anna:secret")), "200");
+            assert_eq!(status(&server, "/", ""), "200");
+        }
+        floods.into_iter().flat_map(|flood| flood.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(statuses.iter().all(|status| status == "401" || status == "429"), "{statuses:?}");
+    // One client has one place among those that wait.
+    assert!(statuses.iter().any(|status| status == "429"), "{statuses:?}");
+}
+
+#[test]
+fn addresses() {
+    let (_directory, server) = server(
+        "server { trusted-proxies \"127.0.0.1\" \"10.0.0.0/8\" }",
+        "allow \"192.0.2.0/24\" path=\"/admin/*\"\n\
+         deny all path=\"/admin/*\"\n\
+         deny \"198.51.100.7\" \"2001:db8::/32\"\n\
+         rewrite \"/back-door\" \"/admin/\"\n\
+         response-header \"X-Client\" \"{client}\"",
+    );
+    let check = |target: &str, chain: &str, expect: &str| {
+        let fields = if chain.is_empty() { String::new() } else { format!("X-Forwarded-For: {chain}\r\n") };
+        assert_eq!(status(&server, target, &fields), expect, "{target} {chain}");
+    };
+    check("/", "", "200");
+    check("/admin/", "", "403");
+    check("/admin/", "192.0.2.9", "200");
+    check("/admin/", "192.0.2.9, 10.1.1.1", "200");
+    check("/admin/", "192.0.2.9, 203.0.113.1", "403");
+    check("/admin/", "203.0.113.1, 192.0.2.9", "200");
+    check("/admin/", "::ffff:192.0.2.9", "200");
+    check("/back-door", "203.0.113.1", "403");
+    check("/back-door", "192.0.2.9", "200");
+    check("/%61dmin/", "203.0.113.1", "403");
+    check("/", "198.51.100.7", "403");
+    check("/", "198.51.100.8", "200");
+    check("/", "2001:db8::1", "403");
+    check("/", "[2001:db9::1]:99", "200");
+    let answer = exchange(&server, "/", "X-Forwarded-For: 203.0.113.1\r\n");
+    assert!(answer.contains("X-Client: 203.0.113.1\r\n"), "{answer}");
+}
+
+#[test]
+fn the_client_behind_a_proxy_is_logged() {
+    let (directory, server) = server("server { trusted-proxies \"127.0.0.1\" field=\"Forwarded\" }", "");
+    assert_eq!(status(&server, "/", "Forwarded: for=\"[2001:db8::7]:1\"\r\n"), "200");
+    assert_eq!(status(&server, "/", "X-Forwarded-For: 192.0.2.1\r\n"), "200");
+    let log = directory.path().join("access.log");
+    let start = Instant::now();
+    let text = loop {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        if text.lines().count() == 2 {
+            break text;
+        }
+        assert!(start.elapsed() < PATIENCE, "{text}");
+        thread::sleep(Duration::from_millis(20));
+    };
+    let clients: Vec<_> = text.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(clients, ["2001:db8::7", "127.0.0.1"], "{text}");
+}

@@ -1,0 +1,176 @@
+//! Redirects, rewrites, and fields that are changed, on the built server.
+
+use crate::support::Server;
+
+/// A site with some files and these rules.
+fn server(rules: &str) -> (tempfile::TempDir, Server) {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("index.html", "home");
+    write("about.html", "about");
+    write("blog/index.html", "blog");
+    write("app/index.html", "app");
+    write("empty/file.txt", "file");
+    let root = directory.path().display();
+    let server = Server::run(&format!("site {{\nlisten \"127.0.0.1:0\"\nroot \"{root}\"\n{rules}\n}}\n"));
+    (directory, server)
+}
+
+/// Status, a field, and content of the answer.
+struct Answer {
+    text: String,
+}
+
+impl Answer {
+    fn of(server: &Server, head: &str) -> Self {
+        Self { text: server.exchange(format!("{head}\r\nHost: h.example\r\n\r\n").as_bytes()) }
+    }
+
+    fn status(&self) -> &str {
+        self.text.get(9..12).unwrap_or_default()
+    }
+
+    fn fields(&self, name: &str) -> Vec<&str> {
+        let head = self.text.split("\r\n\r\n").next().unwrap_or_default();
+        let lines = head.lines().skip(1).filter_map(|line| line.split_once(": "));
+        lines.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect()
+    }
+
+    fn content(&self) -> &str {
+        self.text.split_once("\r\n\r\n").map_or("", |(_, content)| content)
+    }
+}
+
+#[test]
+fn rewrites_and_redirects() {
+    let (_directory, server) = server(
+        "redirect \"/old/*\" \"/new/{rest}{query}\" status=301\n\
+         rewrite \"/weblog/*\" \"/blog/{rest}\"\n\
+         redirect #\"~^/(\\d+)$\"# \"https://{host}/n/{1}\" method=\"GET\"\n\
+         rewrite \"/out/*\" \"/{query.to}\"\n\
+         redirect \"/gone\" \"/about\" missing=on\n\
+         rewrite \"*\" \"{path}.html\" missing=on\n\
+         respond \"/fixed\" 200 \"fixed\"",
+    );
+    let check = |head: &str, status: &str, location: &[&str], content: &str| {
+        let answer = Answer::of(&server, head);
+        assert_eq!((answer.status(), answer.fields("Location")), (status, location.to_vec()), "{head}");
+        assert!(answer.content().contains(content), "{head}: {}", answer.text);
+    };
+    check("GET /old/a%20b?c HTTP/1.1", "301", &["/new/a%20b?c"], "");
+    check("GET /weblog/ HTTP/1.1", "200", &[], "blog");
+    check("GET /weblog/index.html HTTP/1.1", "200", &[], "blog");
+    check("GET /12 HTTP/1.1", "302", &["https://h.example/n/12"], "");
+    check("POST /12 HTTP/1.1\r\nContent-Length: 0", "405", &[], "Method Not Allowed");
+    check("GET /out/?to=../../etc/passwd HTTP/1.1", "400", &[], "Bad Request");
+    check("GET /out/?to=about.html HTTP/1.1", "200", &[], "about");
+    // What no handler has.
+    check("GET /about HTTP/1.1", "200", &[], "about");
+    check("GET /about.html HTTP/1.1", "200", &[], "about");
+    check("GET /gone HTTP/1.1", "302", &["/about"], "");
+    check("GET /nothing HTTP/1.1", "404", &[], "Not Found");
+    check("GET /fixed HTTP/1.1", "200", &[], "fixed");
+    check("OPTIONS * HTTP/1.1", "204", &[], "");
+    // Once more, now that files are in the cache.
+    check("GET /about HTTP/1.1", "200", &[], "about");
+    check("GET /nothing HTTP/1.1", "404", &[], "Not Found");
+}
+
+#[test]
+fn a_single_entry_for_what_is_no_file() {
+    let (_directory, server) = server(
+        "response-header \"X-Path\" \"{path}{query}\"\n\
+         rewrite \"*\" \"/app/index.html?q={path}{&query}\" missing=on",
+    );
+    let check = |target: &str, content: &str| {
+        for method in ["GET", "GET", "HEAD"] {
+            let answer = Answer::of(&server, &format!("{method} {target} HTTP/1.1"));
+            let expect = if method == "HEAD" { "" } else { content };
+            assert_eq!((answer.status(), answer.content()), ("200", expect), "{method} {target}");
+            assert_eq!(answer.fields("X-Path"), [target], "what the client asked for");
+        }
+    };
+    check("/", "home");
+    check("/about.html", "about");
+    check("/2026/11/a-post/?p=1", "app");
+    // A directory without an index is no file either.
+    check("/empty/", "app");
+    check("/empty/file.txt", "file");
+}
+
+#[test]
+fn fields_of_responses() {
+    let (_directory, server) = server(
+        "response-header \"X-All\" \"yes\"\n\
+         response-header \"Last-Modified\" \"\"\n\
+         response-header \"Cache-Control\" \"no-store\" action=\"default\"\n\
+         response-header \"/blog/*\" \"X-Blog\" \"{host} {request.header.X-In}\"\n\
+         response-header \"X-Two\" \"1\"\n\
+         response-header \"X-Two\" \"2\" action=\"add\"\n\
+         header \"*.html\" \"Cache-Control\" \"max-age=5\"\n\
+         redirect \"/moved\" \"/\"\n\
+         deny all path=\"/denied\"\n\
+         respond \"/fixed\" 200 \"fixed\"",
+    );
+    let check = |head: &str, status: &str, cache_control: &[&str]| {
+        // The second time, files come from the cache.
+        for _ in 0..2 {
+            let answer = Answer::of(&server, head);
+            assert_eq!(answer.status(), status, "{head}: {}", answer.text);
+            assert_eq!(answer.fields("X-All"), ["yes"], "{head}");
+            assert_eq!(answer.fields("X-Two"), ["1", "2"], "{head}");
+            assert_eq!(answer.fields("Last-Modified"), [""; 0], "{head}");
+            assert_eq!(answer.fields("Cache-Control"), cache_control, "{head}");
+            assert_eq!(answer.fields("Date").len(), 1, "{head}");
+        }
+    };
+    check("GET /about.html HTTP/1.1", "200", &["max-age=5"]);
+    check("HEAD /about.html HTTP/1.1", "200", &["max-age=5"]);
+    check("GET /about.html HTTP/1.1\r\nIf-None-Match: *", "304", &["max-age=5"]);
+    check("GET /about.html HTTP/1.1\r\nRange: bytes=1-2", "206", &["max-age=5"]);
+    check("GET /empty/file.txt HTTP/1.1", "200", &["no-store"]);
+    check("GET /fixed HTTP/1.1", "200", &["no-store"]);
+    check("GET /nothing HTTP/1.1", "404", &["no-store"]);
+    check("GET /moved HTTP/1.1", "302", &["no-store"]);
+    check("GET /denied HTTP/1.1", "403", &["no-store"]);
+    let answer = Answer::of(&server, "GET /blog/ HTTP/1.1\r\nX-In: a");
+    assert_eq!((answer.fields("X-Blog"), answer.content()), (vec!["h.example a"], "blog"));
+    assert_eq!(Answer::of(&server, "GET / HTTP/1.1").fields("X-Blog"), [""; 0]);
+}
+
+#[test]
+fn pipelined_files_with_changed_fields_stay_whole() {
+    let (_directory, server) = server("response-header \"X-Number\" \"{request.header.X-Number}\"");
+    let mut input = String::new();
+    for number in 0..200 {
+        input.push_str(&format!("GET /about.html HTTP/1.1\r\nHost: h\r\nX-Number: {number}\r\n\r\n"));
+    }
+    let text = server.exchange(input.as_bytes());
+    let answers: Vec<&str> = text.split("HTTP/1.1 200 OK\r\n").skip(1).collect();
+    assert_eq!(answers.len(), 200);
+    for (number, answer) in answers.iter().enumerate() {
+        assert!(
+            answer.contains(&format!("\r\nX-Number: {number}\r\n")) && answer.ends_with("\r\n\r\nabout"),
+            "{answer}"
+        );
+    }
+}
+
+#[test]
+fn fields_of_requests_are_what_handlers_see() {
+    let (_directory, server) = server(
+        "request-header \"Range\" \"\"\n\
+         request-header \"/blog/*\" \"If-None-Match\" \"*\"\n\
+         response-header \"X-Id\" \"{request_id}\"",
+    );
+    let answer = Answer::of(&server, "GET /about.html HTTP/1.1\r\nRange: bytes=0-0");
+    assert_eq!((answer.status(), answer.content()), ("200", "about"));
+    assert_eq!(Answer::of(&server, "GET /blog/ HTTP/1.1").status(), "304");
+    let id = |answer: &Answer| answer.fields("X-Id").join(",");
+    let (first, second) = (id(&answer), id(&Answer::of(&server, "GET / HTTP/1.1")));
+    assert!(first.len() == 32 && first != second, "{first} {second}");
+}
