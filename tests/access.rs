@@ -98,6 +98,9 @@ fn passwords() {
         check(target, &authorization("anna:secret"), "200");
     }
     check("/admin/public/a", "", "200");
+    // The directory itself, and what it redirects to.
+    check("/admin", "", "401");
+    check("/admin", &authorization("anna:secret"), "301");
     let answer = exchange(&server, "/admin/", "");
     assert!(answer.contains("WWW-Authenticate: Basic realm=\"A \\\"B\\\"\", charset=\"UTF-8\"\r\n"), "{answer}");
     assert!(!answer.contains("secrets") && !answer.contains("X-User"), "{answer}");

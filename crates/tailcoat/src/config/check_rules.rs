@@ -47,6 +47,7 @@ impl RulesDraft {
                 self.check_passwords(setting, &mut reader);
                 self.passwords.push(place());
             }
+            "response-header" => self.check_server_field(setting, &mut reader),
             _ => {}
         }
     }
@@ -107,6 +108,16 @@ impl RulesDraft {
         if let Some(wrong) = check_target(&rewrite.path, &rewrite.target) {
             let span = setting.values.all("target").next().map_or(setting.span.clone(), |(_, span)| span.clone());
             reader.error(Finding::new(span, wrong.message, "this").help(wrong.help));
+        }
+    }
+
+    /// The connection adds it last, unless told not to.
+    fn check_server_field(&self, setting: &Setting<'_>, reader: &mut Reader<'_>) {
+        let Some(edit) = self.rules.response_fields.last() else { return };
+        if edit.name.eq_ignore_ascii_case("server") {
+            let finding = Finding::new(setting.span.clone(), "`Server` is set by the server itself", "here")
+                .help("to leave it out, write `server-field off` in `server`".to_owned());
+            reader.error(finding);
         }
     }
 

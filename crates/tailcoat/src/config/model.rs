@@ -453,6 +453,15 @@ impl PathPattern {
     }
 }
 
+impl PathPattern {
+    /// Whether what guards these paths also guards this one: besides its own, `/a/*` guards `/a`, for to most programs
+    /// the two are the same.
+    pub fn guards(&self, path: &[u8]) -> bool {
+        let is_directory = |prefix: &String| prefix.strip_suffix('/').is_some_and(|name| name.as_bytes() == path);
+        self.matches(path) || matches!(self, Self::Prefix(prefix) if is_directory(prefix))
+    }
+}
+
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -282,3 +282,30 @@ fn change_head(bytes: &mut Vec<u8>, start: usize, change: &FieldChange) {
 
 /// The value of the Server field.
 pub const SERVER: &str = "tailcoat";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_heads() {
+        const BEFORE: &str = "HTTP/1.1 200 OK\r\nX-A: of the response before\r\n\r\nX-A: content\r\n";
+        const HEAD: &str = "HTTP/1.1 200 OK\r\nDate: now\r\nX-A: 1\r\nX-AB: 2\r\nx-a: 3\r\nETag: \"X-A: 4\"\r\n";
+        let check = |action: FieldAction, name: &str, value: &str, expect: &str| {
+            let mut bytes = format!("{BEFORE}{HEAD}").into_bytes();
+            let change = FieldChange { action, name: name.into(), value: value.into() };
+            change_head(&mut bytes, BEFORE.len(), &change);
+            assert_eq!(String::from_utf8(bytes).unwrap(), format!("{BEFORE}{expect}"), "{action:?} {name} {value}");
+        };
+        let without = "HTTP/1.1 200 OK\r\nDate: now\r\nX-AB: 2\r\nETag: \"X-A: 4\"\r\n";
+        check(FieldAction::Set, "X-A", "", without);
+        check(FieldAction::Set, "x-A", "5", &format!("{without}x-A: 5\r\n"));
+        check(FieldAction::Set, "X", "", HEAD);
+        check(FieldAction::Set, "HTTP", "", HEAD);
+        check(FieldAction::Add, "X-A", "5", &format!("{HEAD}X-A: 5\r\n"));
+        check(FieldAction::Add, "X-A", "", HEAD);
+        check(FieldAction::Default, "x-ab", "5", HEAD);
+        check(FieldAction::Default, "X-B", "5", &format!("{HEAD}X-B: 5\r\n"));
+        check(FieldAction::Set, "ETag", "", "HTTP/1.1 200 OK\r\nDate: now\r\nX-A: 1\r\nX-AB: 2\r\nx-a: 3\r\n");
+    }
+}

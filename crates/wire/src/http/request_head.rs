@@ -67,6 +67,9 @@ pub struct RequestHead {
     pub version: Version,
     /// All field lines, in order.
     pub fields: Vec<FieldSpan>,
+    /// Whether credentials came with the request that are in no field any more, because whoever checked them keeps them
+    /// from others. What is answered is as little for everybody as with Authorization (RFC 9111, section 3.5).
+    pub had_credentials: bool,
     /// Index + 1 of the first field line of each known field; 0 for none.
     first: [u16; KnownField::COUNT],
     /// A bit for each known field that came in more than one line.
@@ -81,6 +84,7 @@ impl Default for RequestHead {
             target: Span::default(),
             version: Version::Http11,
             fields: Vec::new(),
+            had_credentials: false,
             first: [0; KnownField::COUNT],
             repeated: 0,
         }
@@ -91,6 +95,7 @@ impl RequestHead {
     /// Forgets the last request.
     pub fn clear(&mut self) {
         self.fields.clear();
+        self.had_credentials = false;
         self.first = [0; KnownField::COUNT];
         self.repeated = 0;
     }
@@ -104,6 +109,11 @@ impl RequestHead {
         } else {
             self.repeated |= 1 << known as u32;
         }
+    }
+
+    /// Whether the request came with credentials for its server.
+    pub fn has_credentials(&self) -> bool {
+        self.had_credentials || self.has(KnownField::Authorization)
     }
 
     /// Whether the known field came in more than one line.

@@ -20,7 +20,7 @@ pub(super) const DOC: &str = "\
     8. `response-header`: on all responses, of handlers as well as of the rules above.\n\
     \n\
     What guards a path (1, 2 and 4) holds both for the path that was asked for and for the one that a rewrite made of \
-    it, so that no rewrite leads around it. Of `allow` and `deny`, `redirect` and `rewrite`, and `basic-auth`, those of a \
+    it, so that no rewrite leads around it; and there `\"/a/*\"` is also `\"/a\"`. Of `allow` and `deny`, `redirect` and `rewrite`, and `basic-auth`, those of a \
     site come before those of all sites, and the first that fits counts; all limits that fit count; fields are changed \
     first as all sites say, then as the site says.";
 

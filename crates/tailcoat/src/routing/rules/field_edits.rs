@@ -2,7 +2,7 @@
 
 use wire::http::{Fields, KnownField, Request, RequestHead, Span, path};
 
-use super::Visit;
+use super::{Target, Visit};
 use crate::config::{FieldAction, FieldEdit, Template, TemplatePiece};
 use crate::handler::{FieldChange, Routed};
 use crate::log::Client;
@@ -70,8 +70,12 @@ pub fn change(fields: &mut Fields, changes: &[FieldChange]) {
     }
 }
 
-/// A request's head with other fields, and the bytes it points into.
-pub fn change_request(request: &Request<'_>, changes: &[FieldChange]) -> (RequestHead, Vec<u8>) {
+/// A request's head with another target, if it was rewritten, and with other fields; and the bytes it points into.
+pub fn change_request(
+    request: &Request<'_>,
+    target: Option<&Target>,
+    changes: &[FieldChange],
+) -> (RequestHead, Vec<u8>) {
     let mut lines: Vec<(&[u8], &[u8])> =
         request.head.fields.iter().map(|field| (field.name.of(request.bytes), field.value.of(request.bytes))).collect();
     for FieldChange { action, name, value } in changes {
@@ -95,8 +99,12 @@ pub fn change_request(request: &Request<'_>, changes: &[FieldChange]) -> (Reques
     let mut head = RequestHead::default();
     head.method = request.method();
     head.method_name = append(request.method_name());
-    head.target = append(request.target());
+    head.target = match target {
+        Some(target) => append(&target.encoded()),
+        None => append(request.target()),
+    };
     head.version = request.head.version;
+    head.had_credentials = request.head.has_credentials();
     for (name, value) in lines {
         let (name_span, value_span) = (append(name), append(value));
         head.push_field(name_span, value_span, KnownField::from_name(name));
@@ -118,7 +126,7 @@ mod tests {
         let routed = request.routed();
         let visit = Visit::for_tests(Client::Ip("192.0.2.1:1".parse().unwrap()), "anna");
         let changes = changes(&rules.request_fields, &[routed.path], &routed, &visit);
-        let (head, bytes) = change_request(&routed.request, &changes);
+        let (head, bytes) = change_request(&routed.request, None, &changes);
         let edited = Request { head: &head, bytes: &bytes };
         assert_eq!((edited.method_name(), edited.target()), (&b"GET"[..], &b"/a%20b?c"[..]));
         for field in &head.fields {
@@ -144,6 +152,32 @@ mod tests {
              request-header \"B\" \"{client} {host} {path} {query} {user} {request.header.x-a}|{request.header.none}\"",
             "Host: H; B: 192.0.2.1 h /a%20b ?c anna 1|",
         );
+    }
+
+    #[test]
+    fn a_rewritten_target_is_one_that_parses_to_itself() {
+        let request = TestRequest::new(HEAD);
+        for (path, query, expect) in [
+            (&b"/"[..], None, &b"/"[..]),
+            (b"/a b/\xff?#%", None, b"/a%20b/%FF%3F%23%25"),
+            (b"/a", Some(&b"b=c%20d&e"[..]), b"/a?b=c%20d&e"),
+            (b"/a", Some(b""), b"/a?"),
+        ] {
+            let target = Target { path: path.to_vec(), query: query.map(<[u8]>::to_vec) };
+            let (head, bytes) = change_request(&request.routed().request, Some(&target), &[]);
+            assert_eq!(head.target.of(&bytes), expect);
+            let parsed = wire::http::Target::parse(expect, head.method).unwrap();
+            assert_eq!(path::normalise(parsed.path, &mut Vec::new()), Ok(path));
+            assert_eq!(parsed.query, query);
+        }
+    }
+
+    #[test]
+    fn hidden_credentials_are_not_forgotten() {
+        let request = TestRequest::new(HEAD);
+        let hide = FieldChange { action: FieldAction::Set, name: "Authorization".into(), value: Vec::new() };
+        let (head, _) = change_request(&request.routed().request, None, &[hide]);
+        assert!(!head.has(KnownField::Authorization) && head.has_credentials());
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub struct Passage {
     asked: Vec<usize>,
     /// No handler had it, and it was rewritten for that.
     is_last: bool,
-    /// Another head than the client sent.
+    /// Another head than the client sent, with the last of the targets.
     head: Option<(RequestHead, Vec<u8>)>,
 }
 
@@ -217,7 +217,7 @@ impl Rules {
         if self.passwords.is_empty() {
             return None;
         }
-        let first = |path: &&[u8]| self.passwords.iter().position(|rule| rule.path.matches(path));
+        let first = |path: &&[u8]| self.passwords.iter().position(|rule| rule.path.guards(path));
         let mut needed = passage.paths(routed).into_iter().filter_map(|path| first(&path));
         needed.find(|rule| self.passwords[*rule].file.is_some() && !passage.asked.contains(rule))
     }
@@ -266,10 +266,10 @@ impl Rules {
         })
     }
 
-    /// Makes the head that handlers see: 5.
+    /// Makes the head that handlers see, and servers that requests are forwarded to: 5.
     fn admit(&self, passage: &mut Passage, routed: &Routed<'_>) {
         let hides_credentials = passage.asked.iter().any(|rule| !self.passwords[*rule].passes_credentials);
-        if self.request_fields.is_empty() && !hides_credentials {
+        if self.request_fields.is_empty() && !hides_credentials && passage.targets.is_empty() {
             return;
         }
         let mut changes = changes(&self.request_fields, &passage.paths(routed), routed, &passage.visit);
@@ -278,8 +278,9 @@ impl Rules {
             let hide = FieldChange { action: FieldAction::Set, name: "Authorization".into(), value: Vec::new() };
             changes.insert(0, hide);
         }
-        if !changes.is_empty() {
-            passage.head = Some(change_request(&routed.request, &changes));
+        let target = passage.targets.last();
+        if target.is_some() || !changes.is_empty() {
+            passage.head = Some(change_request(&routed.request, target, &changes));
         }
     }
 }

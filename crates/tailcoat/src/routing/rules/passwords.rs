@@ -44,7 +44,7 @@ pub struct PasswordStore {
     key: [u8; 32],
     state: Mutex<State>,
     /// Held by whoever looks whether the file has changed.
-    recheck: tokio::sync::Mutex<()>,
+    recheck: Arc<tokio::sync::Mutex<()>>,
     server_log: ServerLog,
 }
 
@@ -70,7 +70,7 @@ struct Identity {
 
 /// How many passwords are verified, by all workers together.
 pub struct PasswordChecks {
-    running: Semaphore,
+    running: Arc<Semaphore>,
     waiting: AtomicUsize,
     waiting_max: usize,
     waiting_of_client_max: u32,
@@ -103,7 +103,7 @@ impl PasswordStore {
     pub fn new(path: &Path, server_log: &ServerLog) -> io::Result<Arc<Self>> {
         let mut key = [0; 32];
         rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
-        let (state, recheck) = (Mutex::default(), tokio::sync::Mutex::default());
+        let (state, recheck) = (Mutex::default(), Arc::default());
         Ok(Arc::new(Self { path: path.to_owned(), key, state, recheck, server_log: server_log.clone() }))
     }
 
@@ -128,24 +128,35 @@ impl PasswordStore {
         visit: &Visit,
         now_ms: u64,
     ) -> Verdict {
-        // One at a time looks at the file, and whoever is remembered then waits for nothing else.
-        {
-            let _only = self.recheck.lock().await;
-            if self.state().is_due(now_ms) {
-                let store = Arc::clone(&self);
-                // A panic there leaves the file as it was, to be looked at by the next.
-                let _ = tokio::task::spawn_blocking(move || store.recheck_now(now_ms)).await;
-            }
-        }
+        self.recheck(now_ms).await;
         if let Some(verdict) = self.recall(&credentials, now_ms) {
             return verdict;
         }
-        let Some(_place) = checks.wait_place(visit) else { return Verdict::Busy };
+        let Some(place) = checks.wait_place(visit) else { return Verdict::Busy };
         // Local invariant: nobody closes the semaphore.
-        let Ok(_running) = checks.running.acquire().await else { return Verdict::Busy };
-        let verified = tokio::task::spawn_blocking(move || self.verify_now(&credentials, now_ms)).await;
+        let Ok(running) = Arc::clone(&checks.running).acquire_owned().await else { return Verdict::Busy };
+        let verified = tokio::task::spawn_blocking(move || {
+            // They go with the work, which goes on when the client has gone: who hangs up makes no room for the next.
+            let _held = (place, running);
+            self.verify_now(&credentials, now_ms)
+        });
+        let verified = verified.await;
         // A panic there is one of a library's, on hashes that were parsed before.
         verified.unwrap_or(Verdict::Failed)
+    }
+
+    /// Has the file read if it has changed. One looks at a time, and who is remembered then waits for nothing else.
+    async fn recheck(self: &Arc<Self>, now_ms: u64) {
+        let only = Arc::clone(&self.recheck).lock_owned().await;
+        if self.state().is_due(now_ms) {
+            let store = Arc::clone(self);
+            let looked = tokio::task::spawn_blocking(move || {
+                let _held = only;
+                store.recheck_now(now_ms);
+            });
+            // A panic there leaves the file as it was, to be looked at by the next.
+            let _ = looked.await;
+        }
     }
 
     /// Looks whether this is the user's password. Takes long.
@@ -256,7 +267,7 @@ impl PasswordChecks {
     pub fn new(limits: &Limits, hasher: &KeyHasher) -> Arc<Self> {
         let waiting_max = limits.password_checks_waiting_max;
         Arc::new(Self {
-            running: Semaphore::new(limits.password_checks_max),
+            running: Arc::new(Semaphore::new(limits.password_checks_max)),
             waiting: AtomicUsize::new(0),
             waiting_max,
             waiting_of_client_max: (waiting_max / WAITING_PART_OF_CLIENT).max(1) as u32,

@@ -36,6 +36,19 @@ pub struct Target {
     pub query: Option<Vec<u8>>,
 }
 
+impl Target {
+    /// As a request has it.
+    pub fn encoded(&self) -> Vec<u8> {
+        let mut encoded = Vec::with_capacity(self.path.len() + 32);
+        path::encode(&self.path, &mut encoded);
+        if let Some(query) = &self.query {
+            encoded.push(b'?');
+            encoded.extend_from_slice(query);
+        }
+        encoded
+    }
+}
+
 impl Rewrites {
     /// These rules.
     pub fn new(rules: Vec<Rewrite>) -> Self {

@@ -150,7 +150,7 @@ impl SharedRules {
 
     /// Whether a client may come to a path: the first rule that fits says so.
     pub(super) fn lets_in(&self, client: Client, path: &[u8]) -> bool {
-        let first = self.clients.iter().find(|(rule, set)| set.has(client) && rule.path.matches(path));
+        let first = self.clients.iter().find(|(rule, set)| set.has(client) && rule.path.guards(path));
         first.is_none_or(|(rule, _)| rule.is_allowed)
     }
 
@@ -162,7 +162,7 @@ impl SharedRules {
         before: &[&[u8]],
         visit: &Visit,
     ) -> Result<(), Box<BuiltResponse>> {
-        let is_for = |pattern: &PathPattern| pattern.matches(path) && !before.iter().any(|path| pattern.matches(path));
+        let is_for = |pattern: &PathPattern| pattern.guards(path) && !before.iter().any(|path| pattern.guards(path));
         let key = |key: &LimitKey| self.hasher.of_request(key, routed, visit.client());
         for (limit, table) in self.rate_limits.iter().filter(|(limit, _)| is_for(&limit.path)) {
             if let Err(wait) = table.take(key(&limit.key), routed.now.monotonic_ms) {

@@ -3,7 +3,7 @@
 use super::ResponseDirectives;
 use super::freshness::{Freshness, Reception, is_heuristically_cacheable};
 use super::{RequestDirectives, Vary};
-use crate::http::{Fields, KnownField, Method, Request, Status};
+use crate::http::{Fields, Method, Request, Status};
 
 /// What is supposed of responses that don't say it themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,7 +119,7 @@ fn refusal(
         Some(Refusal::NoStore)
     } else if directives.private {
         Some(Refusal::Private)
-    } else if request.head.has(KnownField::Authorization) && !directives.permits_authorized() {
+    } else if request.head.has_credentials() && !directives.permits_authorized() {
         Some(Refusal::Authorization)
     } else if Vary::of(fields) == Vary::Everything {
         Some(Refusal::Vary)
