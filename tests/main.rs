@@ -8,6 +8,7 @@ mod exchange;
 mod lifecycle;
 mod limits;
 mod listing;
+mod proxy_protocol;
 mod readme;
 mod request_limits;
 mod rules;

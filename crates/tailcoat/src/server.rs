@@ -114,6 +114,7 @@ impl Server {
                 connections_max,
                 listeners,
                 listener_sites: plans.iter().map(|plan| plan.sites.clone()).collect(),
+                proxied_listeners: plans.iter().map(|plan| plan.is_proxied).collect(),
                 sites: Arc::clone(&sites),
                 rules: Arc::clone(&rules),
                 client_limit: client_limit.clone(),

@@ -15,6 +15,7 @@ pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
     check_names(draft, diagnostics);
     check_defaults(draft, diagnostics);
     check_unix_modes(draft, diagnostics);
+    check_proxied(draft, diagnostics);
     check_upstreams(draft, diagnostics);
     whole_sites(draft).for_each(|site| check_listen(site, diagnostics));
     draft.rules.check(None, diagnostics);
@@ -108,6 +109,33 @@ fn check_unix_modes(draft: &Draft, diagnostics: &mut Diagnostics) {
                 None => {
                     known.insert(path, (*mode, site));
                 }
+            }
+        }
+    }
+}
+
+/// Connections to an address begin in one way, and for proxies to be believed, some must be trusted.
+fn check_proxied(draft: &Draft, diagnostics: &mut Diagnostics) {
+    let mut known: HashMap<&Listen, (bool, &SiteDraft)> = HashMap::new();
+    for site in whole_sites(draft) {
+        if !site.site.proxied_listen.is_empty() && draft.server.trusted_proxies.is_empty() {
+            let message = "`proxy-protocol` without `trusted-proxies`";
+            let finding = Finding::new(site.listen_span.clone(), message, "here")
+                .help("say whose word is taken, such as `server { trusted-proxies \"10.0.0.0/8\" }`".to_owned());
+            note(site, Severity::Error, finding, diagnostics);
+            return;
+        }
+        for listen in &site.site.listen {
+            let is_proxied = site.site.proxied_listen.contains(listen);
+            let (first, other) = known.entry(listen).or_insert((is_proxied, site));
+            if *first != is_proxied {
+                let message = format!("{listen} is given both with and without `proxy-protocol`");
+                let finding = Finding::new(site.listen_span.clone(), message, "here").related(
+                    other.source.clone(),
+                    other.listen_span.clone(),
+                    "and otherwise here",
+                );
+                note(site, Severity::Error, finding, diagnostics);
             }
         }
     }

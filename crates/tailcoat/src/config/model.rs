@@ -140,6 +140,8 @@ pub struct Site {
     pub names: Vec<HostPattern>,
     /// Addresses it listens on; none is the default address.
     pub listen: Vec<Listen>,
+    /// Those of `listen` on which connections of trusted proxies begin with the PROXY protocol.
+    pub proxied_listen: Vec<Listen>,
     /// Takes requests for hosts that no site of the listener names.
     pub default: bool,
     /// Path patterns and their handlers, tried in order; one that declines leaves the request to the next that matches.

@@ -302,6 +302,12 @@ fn conflicts_between_sites_are_found() {
     check(&(site("a", "default") + &site("b", "default")), &["2: two default sites on 0.0.0.0:80"]);
     check(&(site("a", "default") + &site("", "")), &["2: two default sites on 0.0.0.0:80"]);
     check(&(site("a", "default") + &site("b", "default; listen 81")), &[]);
+    let proxied = "listen \"127.0.0.1:80\" proxy-protocol=on";
+    check(&site("a", proxied), &["1: `proxy-protocol` without `trusted-proxies`"]);
+    check(
+        &(site("a", proxied) + &site("b", "listen \"127.0.0.1:80\"") + "server { trusted-proxies \"10.0.0.1\" }"),
+        &["2: 127.0.0.1:80 is given both with and without `proxy-protocol`"],
+    );
     check(
         &(site("a", "listen \"unix:/s\" mode=\"600\"") + &site("b", "listen \"unix:/s\" mode=\"666\"")),
         &["2: unix:/s has two sets of permissions"],

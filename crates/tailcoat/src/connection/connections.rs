@@ -74,13 +74,16 @@ impl Connections {
     }
 
     /// Takes over a connection that was accepted from a listener, and does for it what can be done at once. Closes it if
-    /// the client has as many as it may.
-    pub fn start(&self, socket: Socket, client: Client, listener: u16) {
+    /// the client has as many as it may. If it `is_proxied`, it begins with a header of the PROXY protocol.
+    pub fn start(&self, socket: Socket, client: Client, listener: u16, is_proxied: bool) {
         let client_place = match self.client_limit.as_ref().map(|limit| limit.take(client)).transpose() {
             Ok(place) => place.flatten(),
             Err(TooManyConnections) => return,
         };
-        let connection = H1Connection::new(socket, client, listener, Rc::clone(&self.context));
+        let mut connection = H1Connection::new(socket, client, listener, Rc::clone(&self.context));
+        if is_proxied {
+            connection.await_proxy_header();
+        }
         let slot = connection.slot();
         let places = &mut *self.places.borrow_mut();
         while places.len() <= slot as usize {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -9,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::listener::AsyncListener;
 use crate::connection::{Connections, Context};
+use crate::routing::rules::AllRules;
 
 /// The part of the connections that is closed at once when room is needed, so that finding the longest idle (a look at
 /// all) is done seldom.
@@ -24,6 +26,8 @@ pub(super) struct Acceptor {
     /// The listener's number in the plan.
     pub(super) number: u16,
     pub(super) connections_max: usize,
+    /// With the proxies whose connections begin with the PROXY protocol, if any do.
+    pub(super) proxied: Option<Arc<AllRules>>,
     /// Told when the first connection comes.
     pub(super) busy: Rc<Notify>,
 }
@@ -39,7 +43,9 @@ impl Acceptor {
                         self.make_room().await;
                     }
                     self.busy.notify_one();
-                    self.connections.start(socket, client, self.number);
+                    let proxies = self.proxied.as_ref().and_then(|rules| rules.trusted_proxies.as_ref());
+                    let is_proxied = proxies.is_some_and(|proxies| proxies.has(client));
+                    self.connections.start(socket, client, self.number, is_proxied);
                 }
                 // The connection was gone before it was accepted, or the network says that it will not come about.
                 Err(error) if is_of_one_connection(&error) => {}

@@ -41,6 +41,8 @@ pub struct ListenerPlan {
     pub listen: Listen,
     /// Indices of its sites.
     pub sites: Vec<usize>,
+    /// Whether connections of trusted proxies begin with the PROXY protocol.
+    pub is_proxied: bool,
 }
 
 /// The listeners that a configuration needs, in the order in which its sites name them.
@@ -51,7 +53,8 @@ pub fn plan(config: &Config) -> Vec<ListenerPlan> {
         for listen in &config.listen {
             let number = *numbers.entry(listen).or_insert(plans.len());
             if number == plans.len() {
-                plans.push(ListenerPlan { listen: listen.clone(), sites: Vec::new() });
+                let is_proxied = config.proxied_listen.contains(listen);
+                plans.push(ListenerPlan { listen: listen.clone(), sites: Vec::new(), is_proxied });
             }
             plans[number].sites.push(site);
         }

@@ -47,6 +47,8 @@ pub struct WorkerPlan {
     pub listeners: Vec<(u16, Listener)>,
     /// For each listener the indices of its sites.
     pub listener_sites: Vec<Vec<usize>>,
+    /// For each listener whether connections of trusted proxies begin with the PROXY protocol.
+    pub proxied_listeners: Vec<bool>,
     /// What all workers share of the sites.
     pub sites: Arc<Vec<SharedSite>>,
     /// The rules of all sites.
@@ -136,6 +138,7 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
                 connections: Rc::clone(&connections),
                 number,
                 connections_max: plan.connections_max,
+                proxied: plan.proxied_listeners[usize::from(number)].then(|| Arc::clone(&plan.rules)),
                 busy: Rc::clone(&busy),
             };
             Ok(tokio::task::spawn_local(acceptor.run(listener.into_async()?)))

@@ -67,22 +67,34 @@ pub(super) static TOP: &[OptionDefinition] = &[
 pub(super) static SITE: &[OptionDefinition] = &[
     OptionDefinition {
         name: "listen",
-        parameters: &[many("address", Kind::Listen), property("mode", Kind::Mode)],
+        parameters: &[
+            many("address", Kind::Listen),
+            property("mode", Kind::Mode),
+            property("proxy-protocol", Kind::Flag),
+        ],
         repeatable: true,
         default: r#"listen 80"#,
         doc: "Where the site listens. A port alone is all addresses of IPv4 and IPv6; `\"127.0.0.1:8080\"` and \
               `\"[::1]:8080\"` are one address; `\"unix:/run/tailcoat.sock\"` is a unix socket, with the permissions \
-              `mode`, by default 660; `\"systemd:web\"` is a socket of this name that systemd has opened.",
+              `mode`, by default 660; `\"systemd:web\"` is a socket of this name that systemd has opened. With \
+              `proxy-protocol=on`, connections from `trusted-proxies` must begin with a header of the PROXY protocol, \
+              version 1 or 2, and the client is who it says; others are as without.",
         example: r#"listen "127.0.0.1:8080" "unix:/run/tailcoat.sock" "systemd:web" mode="666""#,
         known_as: &["Listen", "bind", "port", "server.port", "address"],
         set: Set::Site(|site, values| {
             let mode = values.number("mode");
             for (value, _) in values.all("address") {
                 let Value::Listen(addresses) = value else { unreachable!("an address is {value:?}") };
-                site.listen.extend(addresses.iter().cloned().map(|address| match (address, mode) {
-                    (Listen::Unix(path, _), Some(mode)) => Listen::Unix(path, mode as u32),
-                    (address, _) => address,
-                }));
+                for address in addresses.iter().cloned() {
+                    let listen = match (address, mode) {
+                        (Listen::Unix(path, _), Some(mode)) => Listen::Unix(path, mode as u32),
+                        (address, _) => address,
+                    };
+                    if values.flag("proxy-protocol") == Some(true) {
+                        site.proxied_listen.push(listen.clone());
+                    }
+                    site.listen.push(listen);
+                }
             }
         }),
     },

@@ -10,6 +10,7 @@ use std::task::{Context as Task, Poll, ready};
 
 use wire::h1::{BodyFraming, Event, Framing, Refusal, ServerConnection};
 use wire::http::{Host, Request, Status, Target, path};
+use wire::proxy_protocol::{MalformedProxyHeader, ProxyHeader, parse_proxy_header};
 
 use self::receive::Receiving;
 use self::respond::Sending;
@@ -34,6 +35,8 @@ pub struct H1Connection {
     slot: u32,
     listener: u16,
     requests: u32,
+    /// A proxy is to tell whose connection it is, before anything else.
+    awaits_proxy_header: bool,
     /// No further request is read.
     is_closing: bool,
     /// After the last response, input is still to be expected.
@@ -85,6 +88,7 @@ impl H1Connection {
             slot,
             listener,
             requests: 0,
+            awaits_proxy_header: false,
             is_closing: false,
             lingers: false,
             has_unseen_input: false,
@@ -94,6 +98,11 @@ impl H1Connection {
             sending: None,
             tunneling: None,
         }
+    }
+
+    /// Has it begin with a header of the PROXY protocol, and takes the proxy's word for who the client is.
+    pub fn await_proxy_header(&mut self) {
+        self.awaits_proxy_header = true;
     }
 
     /// Its place in the table of connections.
@@ -144,6 +153,8 @@ impl H1Connection {
     fn on_verdict(&mut self, verdict: Verdict, context: &Context, task: &mut Task<'_>) -> io::Result<Poll<()>> {
         let stage = context.table.borrow().stage(self.slot);
         match (verdict, stage) {
+            // Nobody is there who could make sense of a response.
+            (Verdict::TimedOut, _) if self.awaits_proxy_header => Ok(Poll::Ready(())),
             // Too late for a response of its own.
             (Verdict::TimedOut, Stage::Content) if self.sending.is_some() => Err(io::ErrorKind::TimedOut.into()),
             (Verdict::TimedOut, Stage::Head | Stage::Content) => {
@@ -220,6 +231,21 @@ impl H1Connection {
         let input = &input[..filled];
         let turn = &mut Turn { context, task, output, now: context.clock.now() };
         let mut at = 0;
+        if self.awaits_proxy_header {
+            match parse_proxy_header(input) {
+                Ok(Some((header, length))) => {
+                    self.on_proxy_header(header);
+                    at = length;
+                }
+                Ok(None) => {
+                    self.kept = input.to_vec();
+                    return Ok(());
+                }
+                // A proxy that does not say who the client is must not be answered as if it had, nor with an error: that
+                // would go to a client whose request was never read.
+                Err(MalformedProxyHeader(reason)) => return Err(io::Error::new(io::ErrorKind::InvalidData, reason)),
+            }
+        }
         while !self.is_closing && self.sending.is_none() && self.answering.is_none() {
             match self.wire.handle_input(&input[at..], head, &context.input_limits) {
                 Ok(Event::NeedInput) => break,
@@ -256,6 +282,14 @@ impl H1Connection {
             self.kept = input[at..].to_vec();
         }
         self.flush(turn)
+    }
+
+    fn on_proxy_header(&mut self, header: ProxyHeader) {
+        self.awaits_proxy_header = false;
+        // Otherwise it is the proxy's own connection, or of a client that has no address.
+        if let ProxyHeader::Proxied(endpoints) = header {
+            self.client = Client::Ip(endpoints.source);
+        }
     }
 
     /// Reads on after the last response and drops what comes, until the client ends or has had time enough.

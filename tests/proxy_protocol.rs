@@ -1,0 +1,94 @@
+//! Listeners behind proxies that say, with the PROXY protocol, whose connections they pass on.
+
+use std::io::Write;
+
+use crate::support::{PATIENCE, Server, read_all, read_until};
+
+/// A server on whose listener these proxies are trusted, and the file of its access log.
+fn server(trusted: &str) -> (Server, tempfile::NamedTempFile) {
+    let log = tempfile::NamedTempFile::new().expect("a file for the log");
+    let path = log.path().display();
+    let server = Server::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\" proxy-protocol=on\n respond \"/\" 200 \"hello\"\n deny \"192.0.2.66\"\n}}\n\
+         access-log \"{path}\" format=\"{{client}} {{client_port}} {{status}}\"\n\
+         server {{ workers 1; trusted-proxies \"{trusted}\" }}\nlimits {{ head-timeout \"1s\"; idle-timeout \"1s\" }}\n"
+    ));
+    (server, log)
+}
+
+/// The lines that the log comes to have.
+fn lines(log: &tempfile::NamedTempFile, count: usize) -> Vec<String> {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        let text = std::fs::read_to_string(log.path()).expect("the log can be read");
+        let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        if lines.len() >= count || std::time::Instant::now() > deadline {
+            return lines;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\x02\x01\xc0\0\x02\x02\x01\x02\x01\xbb";
+const V2_LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
+
+#[test]
+fn the_client_is_who_the_proxy_says() {
+    let (server, log) = server("127.0.0.0/8");
+    let check = |header: &[u8], expect: &str| {
+        let answer = server.exchange(&[header, GET, GET].concat());
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 2, "{answer}");
+        assert_eq!(answer.matches(expect).count(), 2, "{answer}");
+    };
+    check(b"PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n", "HTTP/1.1 200 ");
+    check(b"PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\n", "HTTP/1.1 200 ");
+    check(V2, "HTTP/1.1 200 ");
+    // Rules hold for the client, not for the proxy.
+    check(b"PROXY TCP4 192.0.2.66 192.0.2.2 1 2\r\n", "HTTP/1.1 403 ");
+    check(b"PROXY UNKNOWN\r\n", "HTTP/1.1 200 ");
+    check(V2_LOCAL, "HTTP/1.1 200 ");
+    let lines = lines(&log, 12);
+    for (index, expect) in
+        ["192.0.2.1 56324 200", "2001:db8::1 1 200", "192.0.2.1 258 200", "192.0.2.66 1 403"].into_iter().enumerate()
+    {
+        assert_eq!(lines[2 * index..2 * index + 2], [expect, expect]);
+    }
+    assert!(lines[8..].iter().all(|line| line.starts_with("127.0.0.1 ")), "{lines:?}");
+}
+
+#[test]
+fn a_header_may_come_in_pieces() {
+    let (server, _log) = server("127.0.0.1");
+    let mut stream = server.connect();
+    for byte in [b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", GET].concat() {
+        stream.write_all(&[byte]).expect("the server reads");
+        stream.flush().expect("nothing is kept back");
+    }
+    assert!(read_until(&mut stream, "hello").starts_with("HTTP/1.1 200 "));
+}
+
+/// What a proxy that is trusted must not say is answered with nothing at all.
+#[test]
+fn no_request_is_read_without_a_header() {
+    let (server, _log) = server("127.0.0.1");
+    for input in
+        [GET, b"PROXY TCP4 192.0.2.1\r\nGET / HTTP/1.1\r\n", b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n", &V2[..20]]
+    {
+        assert_eq!(server.exchange(input), "", "{}", input.escape_ascii());
+    }
+    // Nor is it waited for without an end.
+    let mut stream = server.connect();
+    stream.write_all(b"PROXY TCP4 ").expect("the server reads");
+    assert_eq!(read_all(&mut stream), "");
+    assert_eq!(read_all(&mut server.connect()), "");
+}
+
+#[test]
+fn others_are_not_believed() {
+    let (server, log) = server("192.0.2.7");
+    assert!(server.exchange(GET).starts_with("HTTP/1.1 200 "));
+    let answer = server.exchange(&[b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", GET].concat());
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert!(lines(&log, 2).iter().all(|line| line.starts_with("127.0.0.1 ")));
+}
