@@ -1,5 +1,7 @@
 //! A lab from start to end, with a server that is nearly everywhere: Python's.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use crate::tailor;
@@ -73,11 +75,97 @@ fn a_lab_from_start_to_end() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("May not be compared"));
 }
 
+/// A lab with a Python server and these nodes besides; returns its record, what it printed, and its exit code.
+fn run_lab(directory: &Path, nodes: &str) -> Option<(Value, String, Option<i32>)> {
+    if std::process::Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("not run: python3 is not installed");
+        return None;
+    }
+    let server = r#"server "python" {
+        command "python3" "-m" "http.server" "@PORT@" "--bind" "127.0.0.1" "--directory" "@ROOT@"
+        backend "python3" "-m" "http.server" "@BACKEND_PORT@" "--bind" "127.0.0.1"
+    }"#;
+    let path = |name: &str| directory.join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("lab.kdl"), format!("lab \"test\" {{\n rounds 1\n site \"file:1024\"\n{nodes}\n{server}\n}}"))
+        .unwrap();
+    let output = tailor(&["compare", &path("lab.kdl"), "--json", &path("run.json"), "--html", &path("page.html")]);
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    let record = std::fs::read_to_string(path("run.json")).unwrap_or_else(|error| panic!("{error}: {text}"));
+    Some((serde_json::from_str(&record).unwrap(), text, output.status.code()))
+}
+
+#[test]
+fn an_endurance_test_with_commands_before_and_beside_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let nodes = format!(
+        r#"endurance
+        before "sh" "-c" "echo before >> {0}"
+        beside "sh" "-c" "echo beside >> {0}; sleep 600"
+        load "clients" "-c 4 -R 50 -d 2s --interval 200ms @URL@/file""#,
+        path("commands")
+    );
+    let Some((record, text, code)) = run_lab(directory.path(), &nodes) else { return };
+    // One server, one round, no control: it passes if nothing failed.
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(record["steps"][0]["servers"].as_array().unwrap().len(), 1);
+    assert_eq!(std::fs::read_to_string(path("commands")).unwrap(), "before\nbeside\n");
+    for row in [
+        "average processor use, user",
+        "average processor use, system",
+        "memory, at the end",
+        "swap, most",
+        "total pages served",
+        "pages a second",
+        "mean processing time",
+        "— failed connect",
+        "— early close",
+        "— write failure",
+        "— time-out",
+    ] {
+        assert!(text.contains(row), "{row}: {text}");
+    }
+    let served = text.lines().find_map(|line| line.trim().strip_prefix("total pages served")).unwrap().trim();
+    assert!((95..=105).contains(&served.parse::<u32>().unwrap()), "{served}");
+    let page = std::fs::read_to_string(path("page.html")).unwrap();
+    for plot in ["Pages served a second", "Processor use, user", "Memory"] {
+        assert!(page.contains(plot), "{plot}");
+    }
+}
+
+#[test]
+fn a_lab_searches_the_highest_value_that_passes() {
+    let directory = tempfile::tempdir().unwrap();
+    let nodes = r#"search from=5 to=200 precision="10%"
+        load "requests" "-c 1 -n @VALUE@ --require served<60 @URL@/file""#;
+    let Some((record, text, code)) = run_lab(directory.path(), nodes) else { return };
+    assert_eq!(code, Some(0), "{text}");
+    for search in record["searches"].as_array().unwrap() {
+        let best = search["best"][0].as_u64().unwrap();
+        assert!((54..60).contains(&best), "{best}: {text}");
+        let tries = search["tries"].as_array().unwrap();
+        assert!(tries.iter().all(|it| it["has_passed"] == (it["value"].as_u64().unwrap() < 60)), "{text}");
+    }
+}
+
 #[test]
 fn labs_that_come_with_the_program() {
     let output = tailor(&["compare", "--list"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    for name in ["keepalive-1k", "static-mix", "clients-sweep", "slow-lines", "page", "soak", "web99-static"] {
+    for name in [
+        "keepalive-1k",
+        "static-mix",
+        "static-dynamic-mix",
+        "clients-sweep",
+        "slow-lines",
+        "page",
+        "soak",
+        "cold-disk",
+        "web99",
+        "web99-search",
+        "web99-static",
+        "marks-http1",
+    ] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name}: {text}");
     }
 }
