@@ -342,6 +342,7 @@ pub fn challenge(realm: &str) -> Box<BuiltResponse> {
 #[cfg(test)]
 mod tests {
     use std::rc::Rc;
+    use std::task::Poll;
 
     use proptest::prelude::*;
 
@@ -458,6 +459,35 @@ mod tests {
         places.pop();
         assert!(checks.wait_place(&visit(99)).is_some());
         drop(places);
+        assert_eq!(checks.waiting.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn who_hangs_up_makes_no_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("passwords");
+        // Some tenths of a second, in which nobody is to take its place.
+        let hash = bcrypt::hash("secret", 12).unwrap();
+        std::fs::write(&path, format!("anna:{hash}\n")).unwrap();
+        let store = PasswordStore::new(&path, &ServerLog::stderr(LogLevel::Error)).unwrap();
+        let limits = Limits { password_checks_max: 1, ..Limits::default() };
+        let checks = PasswordChecks::new(&limits, &KeyHasher::default());
+        let visit = Visit::new(Client::Unix, &Rc::default());
+        let credentials = Credentials { user: b"anna".to_vec(), password: b"wrong".to_vec() };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut verifying = Box::pin(store.verify(Arc::clone(&checks), credentials, &visit, 1_000));
+            while checks.running.available_permits() == 1 {
+                let polled = std::future::poll_fn(|task| Poll::Ready(verifying.as_mut().poll(task))).await;
+                assert!(polled.is_pending());
+                tokio::task::yield_now().await;
+            }
+            drop(verifying);
+            assert_eq!((checks.running.available_permits(), checks.waiting.load(Ordering::Relaxed)), (0, 1));
+            while checks.running.available_permits() == 0 {
+                tokio::task::yield_now().await;
+            }
+        });
         assert_eq!(checks.waiting.load(Ordering::Relaxed), 0);
     }
 
