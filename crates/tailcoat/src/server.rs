@@ -28,7 +28,8 @@ use crate::worker::{self, Inherited, Listener, ListenerPlan, Phase, WorkerPlan};
 /// Descriptors that are kept for other things than connections and cached files: listeners, logs, runtimes.
 const DESCRIPTORS_RESERVED: usize = 64;
 
-/// How long the log is waited for at the end.
+/// How long the log is waited for at the end. Not an option: by then all is served, and a log that takes nothing for so
+/// long takes nothing more.
 const LOG_SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
 /// A server that listens and serves.
@@ -235,8 +236,9 @@ fn start_logs(config: &Config, server_log: &ServerLog) -> Result<(LogHandle, Vec
         .map(|site| site.access_log.as_ref().or(config.access_log.as_ref()).filter(|_| !site.access_log_off))
         .collect();
     let logs: Vec<AccessLog> = chosen.iter().flatten().copied().cloned().collect();
-    let (handle, ids) = crate::log::start(&logs, crate::log::Options::default(), server_log.clone())
-        .map_err(StartError::at("cannot open the access log"))?;
+    let options = crate::log::Options::of(&config.server, &config.limits);
+    let (handle, ids) =
+        crate::log::start(&logs, options, server_log.clone()).map_err(StartError::at("cannot open the access log"))?;
     let mut ids = ids.into_iter();
     Ok((handle, chosen.iter().map(|log| log.and_then(|_| ids.next())).collect()))
 }

@@ -59,6 +59,10 @@ pub struct Server {
     pub forwarded_field: ForwardedField,
     /// Least severity that the server's own log on stderr shows.
     pub log_level: LogLevel,
+    /// A logged request reaches its log after this time at the latest.
+    pub access_log_flush_interval: Duration,
+    /// Requests that could not be logged are reported in the server's own log at most this often.
+    pub access_log_report_interval: Duration,
 }
 
 /// A field in which proxies say for whom they forward a request.
@@ -114,8 +118,17 @@ pub struct Limits {
     pub write_timeout: Duration,
     /// Least mean rate of a body or response, in bytes a second, after the first `write_timeout`; 0 is no limit.
     pub rate_bytes_per_second_min: u64,
+    /// How long a connection is read on after its last response, so that what the client still sends does not reset it
+    /// before the client has read the response.
+    pub linger_timeout: Duration,
     /// Ranges in one request; more are answered with the whole.
     pub ranges_max: usize,
+    /// Bytes of logged requests that may wait for the writer, for each worker.
+    pub access_log_ring_bytes_max: usize,
+    /// Bytes of lines that may wait while a log takes nothing, for each log.
+    pub access_log_pending_bytes_max: usize,
+    /// Bytes of a single logged value (target, field, user); longer ones are cut and marked. At most 65,535.
+    pub access_log_value_bytes_max: usize,
 }
 
 /// The object cache.
@@ -131,6 +144,11 @@ pub struct Cache {
     pub revalidate_after: Duration,
     /// Watch directories (inotify), so that changes are seen at once.
     pub watch: bool,
+    /// Directories watched at a time; the others are looked at from time to time.
+    pub watches_max: usize,
+    /// Roots of different hosts that are kept open at a time; the others are opened anew for each request that finds them
+    /// gone.
+    pub roots_max: usize,
 }
 
 /// A site: which requests it takes, and how it answers them.
@@ -375,6 +393,8 @@ impl Default for Server {
             trusted_proxies: Vec::new(),
             forwarded_field: ForwardedField::XForwardedFor,
             log_level: LogLevel::Info,
+            access_log_flush_interval: Duration::from_millis(200),
+            access_log_report_interval: Duration::from_secs(5),
         }
     }
 }
@@ -396,7 +416,11 @@ impl Default for Limits {
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),
             rate_bytes_per_second_min: 240,
+            linger_timeout: Duration::from_secs(2),
             ranges_max: 16,
+            access_log_ring_bytes_max: 1 << 20,
+            access_log_pending_bytes_max: 1 << 20,
+            access_log_value_bytes_max: 8 << 10,
         }
     }
 }
@@ -409,6 +433,8 @@ impl Default for Cache {
             files_max: 1024,
             revalidate_after: Duration::from_secs(1),
             watch: true,
+            watches_max: 16 << 10,
+            roots_max: 4096,
         }
     }
 }

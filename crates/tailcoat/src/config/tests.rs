@@ -352,7 +352,8 @@ fn names_that_other_servers_use_are_translated() {
     );
     check(Place::Top, "lisen 80", "`listen` stands in `site`");
     check(Place::Cache, "zzz", {
-        "possible in `cache` are `memory-bytes-max`, `object-bytes-max`, `files-max`, `revalidate-after` and `watch`"
+        "possible in `cache` are `memory-bytes-max`, `object-bytes-max`, `files-max`, `revalidate-after`, \
+         `watch`, `watches-max` and `roots-max`"
     });
 }
 

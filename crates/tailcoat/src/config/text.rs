@@ -11,7 +11,8 @@ use super::diagnostic::{Diagnostics, Source, is_harmful};
 use super::read::{Finding, Reader};
 use super::syntax;
 
-/// Largest configuration file, in bytes: some ten thousand sites.
+/// Largest configuration file, in bytes: some ten thousand sites. Like the other limits of
+/// configurations it is no option: only the text that it is for could set it.
 pub const TEXT_BYTES_MAX: usize = 4 << 20;
 
 /// Reads a file's bytes, no more than are allowed and one.

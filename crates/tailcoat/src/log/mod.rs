@@ -36,7 +36,7 @@ pub use server::{ServerLog, Style, escaped};
 pub use syslog::FACILITIES;
 use writer::{Command, Shared};
 
-use crate::config::AccessLog;
+use crate::config::{AccessLog, Limits, Server};
 
 /// Limits of the access logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,15 +53,22 @@ pub struct Options {
     pub report_interval: Duration,
 }
 
+impl Options {
+    /// Those of a configuration.
+    pub fn of(server: &Server, limits: &Limits) -> Self {
+        Self {
+            ring_bytes_max: limits.access_log_ring_bytes_max,
+            value_bytes_max: limits.access_log_value_bytes_max,
+            pending_bytes_max: limits.access_log_pending_bytes_max,
+            flush_interval: server.access_log_flush_interval,
+            report_interval: server.access_log_report_interval,
+        }
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            ring_bytes_max: 1 << 20,
-            value_bytes_max: 8 << 10,
-            pending_bytes_max: 1 << 20,
-            flush_interval: Duration::from_millis(200),
-            report_interval: Duration::from_secs(5),
-        }
+        Self::of(&Server::default(), &Limits::default())
     }
 }
 

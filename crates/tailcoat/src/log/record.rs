@@ -53,7 +53,8 @@ pub struct Record<'a> {
     pub content_bytes: u64,
     /// When the request's head was complete, in microseconds since 1970.
     pub unix_us: u64,
-    /// From then until the response was handed to the kernel, in microseconds.
+    /// From then until the response was handed to the kernel, in microseconds. Whoever does many things in a row reads
+    /// the clock once for them: then it is 0 for what had to wait for nothing.
     pub duration_us: u64,
 }
 

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::format::DateTexts;
 use crate::config::LogLevel;
 
-/// Errors and warnings that one place in the program may log in an interval; more are counted.
+/// Errors and warnings that one place in the program may log in an interval; more are counted. Not
+/// an option: who wants to see less has `log-level`.
 const LINES_PER_INTERVAL_MAX: u32 = 10;
 /// Interval of [`LINES_PER_INTERVAL_MAX`].
 const REPEAT_INTERVAL: Duration = Duration::from_secs(10);

@@ -11,7 +11,8 @@ use super::{Access, FileIdentity, OpenError, Root, RootId};
 /// How names of precompressed files end.
 pub const PRECOMPRESSED_EXTENSIONS: [&str; 3] = [".br", ".zst", ".gz"];
 
-/// Entries of a directory that are looked through for precompressed files. In a larger directory, each is looked up.
+/// Entries of a directory that are looked through for precompressed files. In a larger directory, each is looked up:
+/// not an option, since it only decides which of two ways is taken.
 const ENTRIES_SCANNED_MAX: usize = 100_000;
 
 /// A directory that cached objects came from, and how often something in it changed as far as we know: by inotify, or

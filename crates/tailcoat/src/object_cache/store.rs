@@ -17,6 +17,7 @@ use super::{Access, Directory, Object, ObjectParts, OpenError, Root};
 use crate::config::Cache;
 
 /// How many dead objects workers can be told of one by one; one that has missed more looks through its whole table.
+/// Not an option: it only decides which of two ways is taken.
 const OBITUARIES_MAX: usize = 4096;
 
 /// Which root a path is below, or which upstreams answer for it. Roots that are opened anew, for another configuration or
@@ -92,7 +93,7 @@ impl ObjectStore {
             error => error.into(),
         })?;
         // Without inotify (its instances are limited, too), changes are seen by the timed check alone.
-        let watcher = if limits.watch { Watcher::start().ok().map(Arc::new) } else { None };
+        let watcher = if limits.watch { Watcher::start(limits.watches_max).ok().map(Arc::new) } else { None };
         Ok(Arc::new(Self {
             limits,
             hasher: RandomState::default(),

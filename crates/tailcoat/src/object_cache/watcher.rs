@@ -11,10 +11,6 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use super::Directory;
 use super::root::descriptor_path;
 
-/// Directories watched at a time. Those beyond it are only looked at from time to time. The kernel has a limit of its own
-/// (`fs.inotify.max_user_watches`), which ends in the same way.
-const WATCHES_MAX: usize = 16 << 10;
-
 /// Pause after each batch of events, so that a directory that changes all the time doesn't keep a core busy.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -33,6 +29,9 @@ struct Table {
     watches: Watches,
     /// Usually one a watch; more if a directory is reached by several names.
     directories: HashMap<WatchDescriptor, Vec<Weak<Directory>>>,
+    /// Directories watched at a time. Those beyond it are only looked at from time to time. The kernel has a limit of its
+    /// own (`fs.inotify.max_user_watches`), which ends in the same way.
+    watches_max: usize,
     /// At this number the watches of directories that nobody uses any more are removed.
     prune_at: usize,
 }
@@ -45,9 +44,9 @@ impl std::fmt::Debug for Table {
 
 impl Watcher {
     /// Starts the thread, which ends when the watcher is dropped.
-    pub(super) fn start() -> io::Result<Self> {
+    pub(super) fn start(watches_max: usize) -> io::Result<Self> {
         let inotify = Inotify::init()?;
-        let table = Table { watches: inotify.watches(), directories: HashMap::new(), prune_at: 64 };
+        let table = Table { watches: inotify.watches(), directories: HashMap::new(), watches_max, prune_at: 64 };
         let table = Arc::new(Mutex::new(table));
         let stop = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?);
         let (thread_table, thread_stop) = (Arc::clone(&table), Arc::clone(&stop));
@@ -71,7 +70,7 @@ impl Watcher {
             | WatchMask::EXCL_UNLINK;
         let mut table = lock(&self.table);
         table.prune();
-        if table.directories.len() >= WATCHES_MAX {
+        if table.directories.len() >= table.watches_max {
             return;
         }
         // Fails when the kernel's limit is reached or /proc is not there: then the timed check has to do.
@@ -104,7 +103,7 @@ impl Table {
             }
             !directories.is_empty()
         });
-        self.prune_at = (2 * self.directories.len()).clamp(64, WATCHES_MAX);
+        self.prune_at = (2 * self.directories.len()).clamp(64, self.watches_max.max(64));
     }
 
     fn on_event(&mut self, event: &Event<&std::ffi::OsStr>) {

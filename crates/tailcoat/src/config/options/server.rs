@@ -146,6 +146,30 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         }),
         ..OPTION
     },
+    OptionDefinition {
+        name: "access-log-flush-interval",
+        parameters: &[one("time", Kind::Duration { min: MILLISECOND, max: HOUR })],
+        default: r#"access-log-flush-interval "200ms""#,
+        doc: "A request is in its log after this time at the latest, if the log takes it. The first after a pause is \
+              written at once.",
+        example: r#"access-log-flush-interval "1s""#,
+        known_as: &["flush"],
+        set: Set::Server(|server, values| {
+            server.access_log_flush_interval = values.duration("time").unwrap_or_default()
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "access-log-report-interval",
+        parameters: &[one("time", Kind::Duration { min: MILLISECOND, max: DAY })],
+        default: r#"access-log-report-interval "5s""#,
+        doc: "How many requests could not be logged is told in the server's own log at most this often.",
+        example: r#"access-log-report-interval "1m""#,
+        set: Set::Server(|server, values| {
+            server.access_log_report_interval = values.duration("time").unwrap_or_default()
+        }),
+        ..OPTION
+    },
 ];
 
 pub(super) static LIMITS: &[OptionDefinition] = &[
@@ -309,6 +333,53 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         set: Set::Limits(|limits, values| limits.ranges_max = values.number("count").unwrap_or_default() as usize),
         ..OPTION
     },
+    OptionDefinition {
+        name: "linger-timeout",
+        parameters: &[one("time", TIMEOUT)],
+        default: r#"linger-timeout "2s""#,
+        doc: "How long a connection is read on after its last response, so that what the client still sends does not \
+              reset it before the client has read the response.",
+        example: r#"linger-timeout "5s""#,
+        known_as: &["lingering_timeout", "lingering_time"],
+        set: Set::Limits(|limits, values| limits.linger_timeout = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "access-log-ring-bytes-max",
+        parameters: &[one("size", Kind::Size { min: 64 << 10, max: GIB })],
+        default: r#"access-log-ring-bytes-max "1MiB""#,
+        doc: "Memory for logged requests that wait for the writer, for each worker. When it is full, requests are served \
+              without being logged, and counted.",
+        example: r#"access-log-ring-bytes-max "16MiB""#,
+        set: Set::Limits(|limits, values| {
+            limits.access_log_ring_bytes_max = values.number("size").unwrap_or_default() as usize
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "access-log-pending-bytes-max",
+        parameters: &[one("size", Kind::Size { min: 4 << 10, max: GIB })],
+        default: r#"access-log-pending-bytes-max "1MiB""#,
+        doc: "Memory for lines that wait while a log takes nothing, for each log. When it is full, lines are dropped and \
+              counted.",
+        example: r#"access-log-pending-bytes-max "16MiB""#,
+        known_as: &["buffer"],
+        set: Set::Limits(|limits, values| {
+            limits.access_log_pending_bytes_max = values.number("size").unwrap_or_default() as usize
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "access-log-value-bytes-max",
+        parameters: &[one("size", Kind::Size { min: 64, max: 65_535 })],
+        default: r#"access-log-value-bytes-max "8KiB""#,
+        doc: "Size of a logged target or field. A longer one is cut and marked.",
+        example: r#"access-log-value-bytes-max "1KiB""#,
+        set: Set::Limits(|limits, values| {
+            limits.access_log_value_bytes_max = values.number("size").unwrap_or_default() as usize
+        }),
+        ..OPTION
+    },
 ];
 
 pub(super) static CACHE: &[OptionDefinition] = &[
@@ -358,6 +429,26 @@ pub(super) static CACHE: &[OptionDefinition] = &[
         doc: "Whether directories are watched (inotify), so that changes are seen at once.",
         example: "watch off",
         set: Set::Cache(|cache, values| cache.watch = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "watches-max",
+        parameters: &[one("count", Kind::Count { min: 0, max: 10_000_000 })],
+        default: "watches-max 16384",
+        doc: "Directories watched at a time; changes in others are seen after `revalidate-after`. The kernel has a limit \
+              of its own, `fs.inotify.max_user_watches`, beyond which it is the same.",
+        example: "watches-max 100000",
+        set: Set::Cache(|cache, values| cache.watches_max = values.number("count").unwrap_or_default() as usize),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "roots-max",
+        parameters: &[one("count", Kind::Count { min: 1, max: 10_000_000 })],
+        default: "roots-max 4096",
+        doc: "Directories of a `root` with `{host}` that are kept open at a time, one for each host. With more hosts, \
+              those not asked for lately are let go, and what is cached of them.",
+        example: "roots-max 50000",
+        set: Set::Cache(|cache, values| cache.roots_max = values.number("count").unwrap_or_default() as usize),
         ..OPTION
     },
 ];

@@ -25,7 +25,10 @@ pub const LOG_FIELDS: &[(&str, &str)] = &[
     ("host", "Host, in lower case, without port"),
     ("status", "Status of the response"),
     ("bytes", "Bytes of content sent"),
-    ("duration_us", "Time from the end of the request's head to that of the response, in microseconds"),
+    (
+        "duration_us",
+        "Microseconds from the end of the request's head until the kernel took the response; 0 if that was at once",
+    ),
     ("duration_ms", "The same in milliseconds: 1.234"),
     ("duration_s", "The same in seconds: 0.001234"),
     ("referer", "Referer"),

@@ -21,10 +21,6 @@ use crate::handler::{ClientLinkCell, Now, OwnedRequest, Routed};
 use crate::log::Client;
 use crate::routing::{Account, ResponseFuture};
 
-/// How long a connection is read on after its last response, so that what the client still sends does not reset the
-/// connection before the client has read the response (RFC 9112, section 9.6).
-const LINGER_MS: u64 = 2_000;
-
 /// The connection.
 pub struct H1Connection {
     socket: Socket,
@@ -292,12 +288,13 @@ impl H1Connection {
         }
     }
 
-    /// Reads on after the last response and drops what comes, until the client ends or has had time enough.
+    /// Reads on after the last response and drops what comes, until the client ends or has had time enough: else what
+    /// it still sends would reset the connection before it has read the response (RFC 9112, section 9.6).
     fn drive_lingering(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let mut table = context.table.borrow_mut();
         if table.stage(self.slot) != Stage::Linger {
             self.socket.shutdown_write()?;
-            let deadline_ms = context.clock.now().monotonic_ms + LINGER_MS;
+            let deadline_ms = context.clock.now().monotonic_ms + context.limits.linger_timeout.as_millis() as u64;
             table.enter(self.slot, Stage::Linger, Some(deadline_ms), task.waker());
         }
         let input = &mut context.scratch.borrow_mut().input;

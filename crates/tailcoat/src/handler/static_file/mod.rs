@@ -61,8 +61,7 @@ enum Step {
 impl StaticFile {
     /// A handler of this tree that uses the worker's cache.
     pub fn new(tree: Arc<FileTree>, cache: Rc<WorkerCache>) -> Self {
-        let revalidate_after_ms = tree.store.limits().revalidate_after.as_millis() as u64;
-        let roots = WorkerRoots::new(&tree.files.root, revalidate_after_ms);
+        let roots = WorkerRoots::new(&tree.files.root, tree.store.limits());
         Self { inner: Rc::new(Inner { tree, cache, roots }) }
     }
 

@@ -9,11 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
 
-use crate::config::{RootPattern, RootPiece};
+use crate::config::{Cache, RootPattern, RootPiece};
 use crate::object_cache::{Access, Blocking, ObjectStore, OpenError, Root, RootId};
-
-/// Roots that are kept open for hosts at a time; with more hosts, those not asked for lately are opened anew.
-const ROOTS_MAX: usize = 4096;
 
 /// A root as it was opened, with the identifier of its objects.
 #[derive(Debug)]
@@ -51,7 +48,7 @@ impl SharedRoots {
             }
             store.remove_root(current.id);
         }
-        if opened.len() >= ROOTS_MAX {
+        if opened.len() >= store.limits().roots_max {
             // Those that no worker uses. The objects below them go as well, since nothing would ever check them again.
             opened.retain(|_, root| {
                 let used = Arc::strong_count(root) > 1;
@@ -84,7 +81,16 @@ pub(super) struct WorkerRoots {
 #[derive(Debug)]
 enum Kind {
     One(Rc<WorkerRoot>),
-    ByHost { pattern: RootPattern, roots: RefCell<HashMap<Box<[u8]>, Rc<WorkerRoot>>> },
+    ByHost(ByHost),
+}
+
+/// Roots that depend on the host.
+#[derive(Debug)]
+struct ByHost {
+    pattern: RootPattern,
+    /// Roots kept at a time; with more hosts, those not asked for lately are opened anew.
+    roots_max: usize,
+    roots: RefCell<HashMap<Box<[u8]>, Rc<WorkerRoot>>>,
 }
 
 /// A root as a worker last saw it.
@@ -97,12 +103,15 @@ pub(super) struct WorkerRoot {
 }
 
 impl WorkerRoots {
-    pub(super) fn new(pattern: &RootPattern, revalidate_after_ms: u64) -> Self {
+    pub(super) fn new(pattern: &RootPattern, limits: &Cache) -> Self {
         let kind = match literal(pattern) {
             Some(path) => Kind::One(Rc::new(WorkerRoot::new(path.into()))),
-            None => Kind::ByHost { pattern: pattern.clone(), roots: RefCell::default() },
+            None => {
+                let (pattern, roots_max) = (pattern.clone(), limits.roots_max);
+                Kind::ByHost(ByHost { pattern, roots_max, roots: RefCell::default() })
+            }
         };
-        Self { kind, recheck_after_ms: revalidate_after_ms / 2 }
+        Self { kind, recheck_after_ms: limits.revalidate_after.as_millis() as u64 / 2 }
     }
 
     /// The root for this host. It may have to be checked: see [`WorkerRoot::check`].
@@ -110,7 +119,7 @@ impl WorkerRoots {
     pub(super) fn get(&self, host: &[u8]) -> Result<Rc<WorkerRoot>, OpenError> {
         match &self.kind {
             Kind::One(root) => Ok(Rc::clone(root)),
-            Kind::ByHost { pattern, roots } => get_by_host(pattern, roots, host),
+            Kind::ByHost(roots) => roots.get(host),
         }
     }
 
@@ -186,27 +195,25 @@ impl WorkerRoot {
     }
 }
 
-fn get_by_host(
-    pattern: &RootPattern,
-    roots: &RefCell<HashMap<Box<[u8]>, Rc<WorkerRoot>>>,
-    host: &[u8],
-) -> Result<Rc<WorkerRoot>, OpenError> {
-    if let Some(root) = roots.borrow().get(host) {
-        root.used.set(true);
-        return Ok(Rc::clone(root));
-    }
-    let path = expand(pattern, host).ok_or(OpenError::NotFound)?;
-    let root = Rc::new(WorkerRoot::new(path));
-    let mut roots = roots.borrow_mut();
-    if roots.len() >= ROOTS_MAX {
-        // Hosts that nobody has asked for since the last time, and those that have no directory.
-        roots.retain(|_, root| root.used.take() && root.opened.borrow().is_ok());
-        if roots.len() >= ROOTS_MAX {
-            roots.clear();
+impl ByHost {
+    fn get(&self, host: &[u8]) -> Result<Rc<WorkerRoot>, OpenError> {
+        if let Some(root) = self.roots.borrow().get(host) {
+            root.used.set(true);
+            return Ok(Rc::clone(root));
         }
+        let path = expand(&self.pattern, host).ok_or(OpenError::NotFound)?;
+        let root = Rc::new(WorkerRoot::new(path));
+        let mut roots = self.roots.borrow_mut();
+        if roots.len() >= self.roots_max {
+            // Hosts that nobody has asked for since the last time, and those that have no directory.
+            roots.retain(|_, root| root.used.take() && root.opened.borrow().is_ok());
+            if roots.len() >= self.roots_max {
+                roots.clear();
+            }
+        }
+        roots.insert(host.into(), Rc::clone(&root));
+        Ok(root)
     }
-    roots.insert(host.into(), Rc::clone(&root));
-    Ok(root)
 }
 
 /// The path of a pattern that does not depend on the host.

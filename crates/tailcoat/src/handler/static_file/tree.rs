@@ -13,6 +13,7 @@ use crate::handler::Now;
 use crate::object_cache::{Access, Blocking, ObjectStore, RETRY_AFTER_MS, RootId};
 
 /// How long a file that is being written all the time is waited for before the client is told to come back later.
+/// Not an option: it is what clients are promised to wait at most for a change to be seen.
 const SETTLE_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// What has been found for a path.

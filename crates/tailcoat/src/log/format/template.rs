@@ -80,7 +80,7 @@ fields! {
     Status = "status";
     /// Bytes of content sent
     ContentBytes = "bytes";
-    /// Time from the end of the request's head to that of the response, in microseconds
+    /// Microseconds from the end of the request's head until the kernel took the response; 0 if that was at once
     DurationUs = "duration_us";
     /// The same in milliseconds: 1.234
     DurationMs = "duration_ms";
