@@ -31,8 +31,8 @@ fn steps(seed: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// What a connection made of its input: a line for each request, its content joined; then whether it refused the rest.
-/// Not with which status: of several faults, another may be seen first.
+/// What a connection made of its input: a line for each request, its content joined; then whether it refused the rest, and
+/// with which status.
 fn run(input: &[u8], mut steps: impl Iterator<Item = usize>) -> Vec<(String, Vec<u8>)> {
     let (mut connection, mut head) = (ServerConnection::default(), RequestHead::default());
     let (mut events, mut start, mut end) = (Vec::new(), 0, 0);
@@ -56,7 +56,7 @@ fn run(input: &[u8], mut steps: impl Iterator<Item = usize>) -> Vec<(String, Vec
             Ok(Event::NeedInput) => end = (end + steps.next().unwrap_or(1).max(1)).min(input.len()),
             Err(refusal) => {
                 check_refused(&mut connection, &mut head, refusal);
-                events.push(("refused".to_owned(), Vec::new()));
+                events.push((format!("refused with {}", refusal.status), Vec::new()));
                 return events;
             }
         }

@@ -208,6 +208,27 @@ mod tests {
     }
 
     #[test]
+    fn of_several_faults_the_first_counts_however_the_input_is_split() {
+        let (long, head_max) = ("a".repeat(8193), InputLimits::default().head.head_bytes_max);
+        for (input, status) in [
+            (format!("G@T /{long} HTTP/1.1\r\n\r\n"), "400"),
+            (format!("GET /\x01{long} HTTP/1.1\r\n\r\n"), "400"),
+            (format!("GET /{long}\x01 HTTP/1.1\r\n\r\n"), "414"),
+            (format!("GET /{long}\n"), "414"),
+            (format!("GET /{long} HTTP/2.0\r\n\r\n"), "414"),
+            (format!("{} / HTTP/1.1\r\n\r\n", "A".repeat(257)), "400"),
+            (format!("GET / HTTP/2.0\r\nA: {}\n", "a".repeat(head_max)), "505"),
+            (format!("GET / HTTP/1.1\r\nA: {}\n", "a".repeat(head_max)), "431"),
+            (format!("GET / HTTP/1.1\r\nA : b\r\nA: {}\r\n\r\n", "a".repeat(head_max)), "400"),
+            (format!("{}GET / HTTP/2.0\r\n\r\n", "\r\n".repeat(head_max / 2)), "431"),
+            (format!("GET / HTTP/1.1\r\n{}x y: z\r\n\r\n", "a: b\r\n".repeat(101)), "431"),
+            ("GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: x\r\nA : b\r\n\r\n".to_owned(), "400"),
+        ] {
+            check(&input, &[status]);
+        }
+    }
+
+    #[test]
     fn the_target_overrides_the_host_field() {
         let input = b"GET http://target/ HTTP/1.1\r\nHost: field\r\n\r\n";
         let mut head = RequestHead::default();
