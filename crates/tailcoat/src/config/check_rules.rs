@@ -9,10 +9,28 @@ use super::password_file::PasswordFile;
 use super::read::{Finding, Reader, Setting};
 use super::rules::*;
 use super::taken_paths::TakenPaths;
-use super::value::{Values, check_target};
+use super::value::{Openness, Values, check_target, openness};
 
 /// Problems of a password file that are told one by one.
 const PROBLEMS_SHOWN_MAX: usize = 3;
+
+/// Notes that requests can choose where a redirect leads.
+fn check_openness(openness: Openness, span: Range<usize>, reader: &mut Reader<'_>) {
+    let help = "write something of your own before what is filled in: `/new/`, or a host and a slash";
+    match openness {
+        Openness::Closed => {}
+        Openness::Doubtful => {
+            let message = "this redirect leads to another host if what is filled in begins with a slash";
+            let help = "let the expression begin with `^/(`, for no path has two slashes in a row, or write something of \
+                        your own before the group";
+            reader.warning(Finding::new(span, message, "this").help(help.to_owned()));
+        }
+        Openness::Open => {
+            reader
+                .error(Finding::new(span, "this redirect lets clients choose the host", "this").help(help.to_owned()));
+        }
+    }
+}
 
 /// Rules that are being put together, and where they stand.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -105,9 +123,11 @@ impl RulesDraft {
 
     fn check_rewrite(&self, setting: &Setting<'_>, reader: &mut Reader<'_>) {
         let Some(rewrite) = self.rules.rewrites.last() else { return };
+        let span = setting.values.all("target").next().map_or(setting.span.clone(), |(_, span)| span.clone());
         if let Some(wrong) = check_target(&rewrite.path, &rewrite.target) {
-            let span = setting.values.all("target").next().map_or(setting.span.clone(), |(_, span)| span.clone());
             reader.error(Finding::new(span, wrong.message, "this").help(wrong.help));
+        } else if rewrite.status.is_some() {
+            check_openness(openness(&rewrite.path, &rewrite.target), span, reader);
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod log;
 mod network;
+mod open_redirect;
 mod parse;
 mod rules;
 mod upstream;
@@ -16,6 +17,7 @@ use wire::http::Status;
 pub(super) use log::parse_log_format;
 pub use log::{LOG_FIELDS, SYSLOG_FACILITIES};
 pub(super) use network::{all_addresses, parse_listen_text as parse_listen};
+pub(super) use open_redirect::{Openness, openness};
 pub(super) use parse::parse;
 pub(super) use rules::check_target;
 
