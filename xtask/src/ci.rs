@@ -13,7 +13,7 @@ type Check = (&'static str, fn() -> bool);
 
 const CHECKS: [Check; 8] = [
     ("tidiness", || report(tidy::check(Path::new(".")))),
-    ("licences", || report(licences::check(Path::new(".")))),
+    ("licences", || report(licences::check(Path::new("."))) & licences::run_cargo_deny(Path::new("."))),
     ("format", format),
     ("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
     ("documentation", documentation),

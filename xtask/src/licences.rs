@@ -1,6 +1,7 @@
 //! Whether all that the build takes from others may be taken: licences by `deny.toml`, sources by crates.io.
 //!
-//! cargo-deny does the same and more, but building it takes longer than building Tailcoat.
+//! This needs neither network nor further tools. cargo-deny does the same, and looks for advisories, which it fetches;
+//! where it is installed, `cargo xtask ci` runs it, too, and says so where it isn't.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,6 +14,17 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
         Ok(problems) => problems,
         Err(message) => vec![message],
     }
+}
+
+/// Runs cargo-deny, if it is installed; whether it found nothing.
+pub(crate) fn run_cargo_deny(root: &Path) -> bool {
+    let cargo_deny = || Command::new("cargo-deny");
+    if !cargo_deny().arg("--version").output().is_ok_and(|output| output.status.success()) {
+        println!("cargo-deny is not installed: nobody has looked for advisories (`cargo install cargo-deny`)");
+        return true;
+    }
+    let status = cargo_deny().args(["--workspace", "check"]).current_dir(root).status();
+    status.is_ok_and(|status| status.success())
 }
 
 fn try_check(root: &Path) -> Result<Vec<String>, String> {
