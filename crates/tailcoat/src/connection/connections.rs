@@ -215,3 +215,69 @@ impl Wake for PlaceWaker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::sync::atomic::AtomicBool;
+
+    use tokio::runtime::{Builder, LocalOptions};
+    use tokio::task::{spawn_local, yield_now};
+
+    use super::*;
+    use crate::config::{Limits, LogLevel};
+    use crate::connection::Clock;
+    use crate::log::ServerLog;
+    use crate::routing::Router;
+
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+
+    fn connect(connections: &Connections, listener: u16) -> UnixStream {
+        let (client, server) = UnixStream::pair().unwrap();
+        client.set_nonblocking(true).unwrap();
+        server.set_nonblocking(true).unwrap();
+        connections.start(Socket::new(server.into()), Client::Unix, listener, false);
+        client
+    }
+
+    /// Sends a request and reads what comes back; nothing is the end.
+    async fn exchange(client: &mut UnixStream) -> String {
+        client.write_all(REQUEST).unwrap();
+        let mut answer = [0; 4096];
+        loop {
+            match client.read(&mut answer) {
+                Ok(length) => return String::from_utf8_lossy(&answer[..length]).into_owned(),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => yield_now().await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_costs_one_connection() {
+        let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
+        runtime.block_on(async {
+            let server_log = ServerLog::stderr(LogLevel::Error);
+            let (log, _) = crate::log::start(&[], crate::log::Options::default(), server_log).unwrap();
+            // A listener without sites answers 404; that there is no second one is a fault that routing panics at.
+            let router = Rc::new(Router::new(Vec::new(), &[Vec::new()]));
+            let clock = Clock::new(Arc::new(AtomicBool::new(true)));
+            let context = Context::new(router, Limits::default(), true, log.recorder(), clock);
+            let connections = Rc::new(Connections::new(Rc::new(context), None).unwrap());
+            spawn_local(Rc::clone(&connections).run());
+            let mut others = [connect(&connections, 0), connect(&connections, 0)];
+            for round in 0..3 {
+                let mut panicking = connect(&connections, 1);
+                assert_eq!(exchange(&mut panicking).await, "", "round {round}: it is closed");
+                for other in &mut others {
+                    let answer = exchange(other).await;
+                    assert!(answer.starts_with("HTTP/1.1 404 Not Found\r\n"), "round {round}: {answer}");
+                }
+            }
+            let mut new = connect(&connections, 0);
+            assert!(exchange(&mut new).await.starts_with("HTTP/1.1 404 "));
+            assert_eq!(connections.context.table.borrow().len(), 3, "the others' places are free");
+        });
+    }
+}
