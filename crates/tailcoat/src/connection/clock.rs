@@ -78,3 +78,32 @@ fn read_us(clock: ClockId) -> i64 {
     let time = clock_gettime(clock);
     time.tv_sec * 1_000_000 + time.tv_nsec / 1_000
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Somebody sets the system's clock, forwards or back: what is due later stays so, and dates are right from the next
+    /// look on.
+    #[test]
+    fn a_wall_clock_that_is_set() {
+        let has_waited = Arc::new(AtomicBool::new(true));
+        let clock = Clock::new(Arc::clone(&has_waited));
+        let read = || {
+            has_waited.store(true, Ordering::Relaxed);
+            clock.now()
+        };
+        let before = read();
+        for jump_us in [-86_400_000_000_i64, 86_400_000_000] {
+            // What the clock knows after such a jump is as far off as if the jump had gone the other way.
+            clock.unix_lead_us.set(clock.unix_lead_us.get() - jump_us);
+            let stale = read();
+            assert!((86_300..86_500).contains(&stale.unix_seconds.abs_diff(before.unix_seconds)), "{jump_us}");
+            assert!((0..60_000).contains(&(stale.monotonic_ms - before.monotonic_ms)), "deadlines don't jump");
+            clock.synchronise();
+            let after = read();
+            assert!(after.unix_seconds.abs_diff(before.unix_seconds) < 60 && after.monotonic_ms >= stale.monotonic_ms);
+            assert_eq!(clock.date(after), date::format(after.unix_seconds));
+        }
+    }
+}

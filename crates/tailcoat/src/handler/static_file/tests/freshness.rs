@@ -54,6 +54,24 @@ fn a_release_is_switched() {
 }
 
 #[test]
+fn changes_are_seen_where_no_watch_is_left() {
+    let mut site = Site::new(|_, limits| limits.watches_max = 1);
+    for name in ["a/file", "b/file", "c/file"] {
+        site.write(name, "first");
+    }
+    site.settle();
+    let get = |site: &Site, content: &str| {
+        ["a", "b", "c"].map(|directory| site.get(&format!("/{directory}/file")).expect(200, content))
+    };
+    get(&site, "first");
+    for name in ["a/file", "b/file", "c/file"] {
+        fs::write(site.path(name), "again").unwrap();
+    }
+    site.later_ms += 1000;
+    get(&site, "again");
+}
+
+#[test]
 fn changes_are_seen() {
     for watch in [false, true] {
         for object_bytes_max in [3, 1000] {
