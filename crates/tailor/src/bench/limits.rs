@@ -1,5 +1,7 @@
 //! Whether the client itself was the limit.
 
+use rustix::process::{Resource, getrlimit, setrlimit};
+
 use crate::engine::{Address, Outcome, Plan};
 
 /// A thread that is busier than this is the limit.
@@ -13,25 +15,39 @@ const LAG_QUANTILE: f64 = 0.99;
 /// Open loop: how late a request may start.
 const LAG_MAX_NANOS: u64 = 100_000;
 
-/// The state of the machine before the run.
+/// Lets the process open as many descriptors as it may: its soft limit becomes its hard one.
+pub(super) fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // If not, the run says when descriptors are short.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// What the machine has for the client.
 #[derive(Debug)]
-pub(super) struct Before {
+pub(super) struct Machine {
+    /// Sockets in TIME_WAIT.
     time_wait: u64,
+    /// Ports that a connection may be given.
+    ports: u64,
+    /// Network interfaces that the load may take, and their speed in Mbit/s; none on the loopback network.
     interfaces: Vec<(String, u64)>,
 }
 
-impl Before {
+impl Machine {
     pub(super) fn read(plan: &Plan) -> Self {
-        Self { time_wait: time_wait_sockets(), interfaces: if is_loopback(plan) { Vec::new() } else { interfaces() } }
+        let interfaces = if is_loopback(plan) { Vec::new() } else { interfaces() };
+        Self { time_wait: time_wait_sockets(), ports: local_ports(), interfaces }
     }
 
-    /// What the client ran short of in the run, as sentences.
-    pub(super) fn compare(&self, plan: &Plan, outcome: &Outcome) -> Vec<String> {
+    /// What the client ran short of in the run, as sentences; `self` is from before the run, `now` from after it.
+    pub(super) fn limits(&self, now: &Self, plan: &Plan, outcome: &Outcome) -> Vec<String> {
         let mut limits = Vec::new();
-        if outcome.busiest_thread_share > BUSY_SHARE_MAX {
+        if outcome.busiest_thread_share + outcome.waiting_share > BUSY_SHARE_MAX {
             limits.push(format!(
-                "processor: a thread of the client was {:.0} % busy; the server may be faster than this shows (more -t, or another machine)",
-                outcome.busiest_thread_share * 100.0
+                "processor: a thread of the client was {:.0} % busy and {:.0} % of the time without a processor; the server may be faster than this shows (more -t, or another machine)",
+                outcome.busiest_thread_share * 100.0,
+                outcome.waiting_share * 100.0
             ));
         }
         if outcome.port_shortages > 0 {
@@ -41,8 +57,8 @@ impl Before {
             };
             limits.push(format!("ports: none was left {} times; {spread}", outcome.port_shortages));
         }
-        let time_wait = time_wait_sockets().saturating_sub(self.time_wait);
-        let ports = local_ports() * outcome.sources as u64;
+        let time_wait = now.time_wait.saturating_sub(self.time_wait);
+        let ports = now.ports * outcome.sources as u64;
         if matches!(plan.address, Address::Tcp(_)) && time_wait as f64 > ports as f64 * PORT_SHARE_MAX {
             limits.push(format!("ports: the run left {time_wait} connections in TIME_WAIT, of {ports} ports"));
         }
@@ -111,4 +127,64 @@ fn interfaces() -> Vec<(String, u64)> {
         Some((entry.file_name().to_string_lossy().into_owned(), speed))
     };
     entries.flatten().filter_map(speed).filter(|(_, speed)| *speed > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Options, plan};
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn plan(url: &str) -> Plan {
+        plan::make(&<Command as clap::Parser>::parse_from(["bench", url]).options).unwrap()
+    }
+
+    /// The kinds of limits that are told after a run that `change` describes, on a machine of 100 ports and 100 Mbit/s.
+    fn check(change: impl FnOnce(&mut Machine, &mut Outcome), expect: &[&str]) {
+        let machine = || Machine { time_wait: 5, ports: 100, interfaces: vec![("eth0".into(), 100)] };
+        let mut outcome = Outcome { duration: std::time::Duration::from_secs(1), sources: 1, ..Outcome::empty() };
+        let mut now = machine();
+        change(&mut now, &mut outcome);
+        let limits = machine().limits(&now, &plan("http://192.0.2.1/"), &outcome);
+        assert_eq!(limits.len(), expect.len(), "{limits:?}");
+        for (limit, expect) in limits.iter().zip(expect) {
+            assert!(limit.starts_with(expect), "{limit}");
+        }
+    }
+
+    #[test]
+    fn limits() {
+        check(|_, _| {}, &[]);
+        check(|_, outcome| outcome.busiest_thread_share = 0.89, &[]);
+        check(|_, outcome| outcome.busiest_thread_share = 0.95, &["processor: a thread of the client was 95 % busy"]);
+        check(|_, outcome| (outcome.busiest_thread_share, outcome.waiting_share) = (0.4, 0.55), &["processor"]);
+        check(|_, outcome| outcome.port_shortages = 3, &["ports: none was left 3 times; no further source"]);
+        check(
+            |_, outcome| (outcome.port_shortages, outcome.sources) = (3, 4),
+            &["ports: none was left 3 times; 4 source addresses were used"],
+        );
+        check(|now, _| now.time_wait = 84, &[]);
+        check(|now, _| now.time_wait = 90, &["ports: the run left 85 connections in TIME_WAIT, of 100 ports"]);
+        check(|now, outcome| (now.time_wait, outcome.sources) = (90, 2), &[]);
+        check(|_, outcome| outcome.descriptor_shortages = 1, &["descriptors"]);
+        check(|_, outcome| outcome.record.bytes_received = 9_000_000, &[]);
+        check(|_, outcome| outcome.record.bytes_received = 11_000_000, &["bandwidth: 88 Mbit/s"]);
+        check(|_, outcome| outcome.record.bytes_sent = 11_000_000, &["bandwidth: 88 Mbit/s"]);
+        let late = |late: u64, waited: u64| {
+            move |_: &mut Machine, outcome: &mut Outcome| {
+                outcome.record.lag.record_n(1_000, 1_000 - late).unwrap();
+                outcome.record.lag.record_n(1_000_000, late).unwrap();
+                outcome.record.waited = waited;
+            }
+        };
+        check(late(9, 9), &[]);
+        let text = "send times: not kept within 100 us at the 99th percentile but within 1.00 ms";
+        check(late(20, 0), &[&format!("{text} (the client was too slow")]);
+        check(late(20, 20), &[&format!("{text} (2.0 % of the requests found no free connection")]);
+    }
 }

@@ -43,7 +43,8 @@ pub(crate) fn measure(
     plan: engine::Plan,
     stop: &Arc<AtomicBool>,
 ) -> Result<(BenchReport, engine::Outcome), String> {
-    let limits = limits::Before::read(&plan);
+    limits::raise_descriptor_limit();
+    let machine = limits::Machine::read(&plan);
     let watched = match options.watch_group.as_slice() {
         [] => options.watch.map(report::observe::Observed::Process),
         directories => Some(report::observe::Observed::group(directories)),
@@ -62,7 +63,7 @@ pub(crate) fn measure(
     progress.clear();
     let outcome = running.finish();
     outputs.finish()?;
-    let limits = limits.compare(&plan, &outcome);
+    let limits = machine.limits(&limits::Machine::read(&plan), &plan, &outcome);
     Ok((builder.finish(&outcome, limits, stop.load(Ordering::Relaxed)), outcome))
 }
 

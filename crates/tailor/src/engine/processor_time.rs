@@ -13,6 +13,8 @@ pub struct ProcessorTime {
     pub user: Nanos,
     /// In the kernel.
     pub system: Nanos,
+    /// Time in which the thread was ready to run and no processor was free; none of the others.
+    pub waited: Nanos,
 }
 
 impl ProcessorTime {
@@ -27,14 +29,14 @@ impl ProcessorTime {
         } else {
             (u128::from(total) * u128::from(user) / u128::from(user + system)) as u64
         };
-        Self { total, user, system: total - user }
+        Self { total, user, system: total - user, waited: waited().unwrap_or(0) }
     }
 
     /// The time since an earlier reading.
     pub fn since(self, earlier: Self) -> Self {
         let total = self.total.saturating_sub(earlier.total);
         let user = self.user.saturating_sub(earlier.user).min(total);
-        Self { total, user, system: total - user }
+        Self { total, user, system: total - user, waited: self.waited.saturating_sub(earlier.waited) }
     }
 }
 
@@ -43,7 +45,15 @@ impl std::ops::AddAssign for ProcessorTime {
         self.total += other.total;
         self.user += other.user;
         self.system += other.system;
+        self.waited += other.waited;
     }
+}
+
+/// How long the calling thread waited for a processor: the second number of its schedstat (the kernel's
+/// Documentation/scheduler/sched-stats.rst).
+fn waited() -> Option<Nanos> {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    stat.split(' ').nth(1)?.parse().ok()
 }
 
 /// User and system time of the calling thread in ticks: fields 14 and 15 of proc_pid_stat(5).

@@ -75,8 +75,10 @@ pub struct Outcome {
     pub port_shortages: u64,
     /// How often no descriptor was left.
     pub descriptor_shortages: u64,
-    /// Busiest thread: its processor time without spinning, as a share of the time counted.
+    /// Busiest thread, its wait for a processor included: its processor time without spinning, as a share of the time counted.
     pub busiest_thread_share: f64,
+    /// The same thread's time in which it was ready to run and no processor was free, as a share of the time counted.
+    pub waiting_share: f64,
 }
 
 /// Starts a run. It ends as its plan says, or when `stop` is set.
@@ -184,7 +186,8 @@ impl Running {
 }
 
 impl Outcome {
-    fn empty() -> Self {
+    /// Nothing was counted yet.
+    pub(crate) fn empty() -> Self {
         Self {
             record: Record::default(),
             processor_time: ProcessorTime::default(),
@@ -199,6 +202,7 @@ impl Outcome {
             port_shortages: 0,
             descriptor_shortages: 0,
             busiest_thread_share: 0.0,
+            waiting_share: 0.0,
         }
     }
 
@@ -218,7 +222,10 @@ impl Outcome {
             self.port_shortages += summary.port_shortages;
             self.descriptor_shortages += summary.descriptor_shortages;
             self.served_in_time += summary.served_in_time;
-            self.busiest_thread_share = self.busiest_thread_share.max(summary.busy_share);
+            if summary.busy_share + summary.waiting_share > self.busiest_thread_share + self.waiting_share {
+                self.busiest_thread_share = summary.busy_share;
+                self.waiting_share = summary.waiting_share;
+            }
         }
     }
 

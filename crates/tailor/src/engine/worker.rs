@@ -53,6 +53,8 @@ pub(crate) struct Summary {
     pub(crate) served_in_time: u64,
     /// Processor time without spinning, as a share of the time counted.
     pub(crate) busy_share: f64,
+    /// Time in which it was ready to run and no processor was free, as a share of the time counted.
+    pub(crate) waiting_share: f64,
 }
 
 /// The part of a run that all threads know.
@@ -99,6 +101,7 @@ pub(crate) struct Worker {
 struct Told {
     served: u64,
     busy: Nanos,
+    waited: Nanos,
     served_in_time: Option<u64>,
 }
 
@@ -282,6 +285,7 @@ impl Worker {
         let processor_time = used.since(self.processor_time);
         self.told.served += self.shared.record.served;
         self.told.busy += processor_time.total.saturating_sub(self.spin);
+        self.told.waited += processor_time.waited;
         let message = Message {
             interval,
             end,
@@ -301,10 +305,12 @@ impl Worker {
             self.shared.record = Record::default();
         }
         let counted = now.saturating_sub(self.run.counting_start()).max(1);
-        let used = ProcessorTime::of_thread().since(self.processor_time).total.saturating_sub(self.spin);
+        let used = ProcessorTime::of_thread().since(self.processor_time);
+        let busy = self.told.busy + used.total.saturating_sub(self.spin);
         let summary = Summary {
             served_in_time: self.told.served_in_time.unwrap_or(self.told.served + self.shared.record.served),
-            busy_share: (self.told.busy + used) as f64 / counted as f64,
+            busy_share: busy as f64 / counted as f64,
+            waiting_share: (self.told.waited + used.waited) as f64 / counted as f64,
             lines: self.connections.iter_mut().map(Connection::take_usage).collect(),
             tallies: std::mem::take(&mut self.shared.tallies),
             unfinished: self.shared.active,

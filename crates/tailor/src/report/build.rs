@@ -134,6 +134,7 @@ impl Builder {
                 system_seconds: outcome.processor_time.system as f64 / 1e9,
                 spin_seconds: outcome.spin as f64 / 1e9,
                 busiest_thread_share: outcome.busiest_thread_share,
+                waiting_share: outcome.waiting_share,
                 sources: outcome.sources as u64,
             },
             server,

@@ -171,6 +171,8 @@ pub struct Client {
     pub spin_seconds: f64,
     /// The busiest thread's processor time as a share of the run.
     pub busiest_thread_share: f64,
+    /// The time in which that thread was ready to run and no processor was free, as a share of the run.
+    pub waiting_share: f64,
     /// Source addresses in use.
     pub sources: u64,
 }
