@@ -48,6 +48,7 @@ impl Connector {
 
     /// Begins to connect; the socket is writable once it is connected.
     pub(crate) fn open(&mut self) -> Result<OwnedFd, Errno> {
+        let mut sources_tried = 0;
         loop {
             let result = match self.address.clone() {
                 Address::Tcp(address) => self.open_tcp(address),
@@ -61,7 +62,9 @@ impl Connector {
                 // former, bind() the latter.
                 Err(errno @ (Errno::ADDRNOTAVAIL | Errno::ADDRINUSE)) => {
                     self.port_shortages += 1;
-                    if !self.add_loopback_source() {
+                    sources_tried += 1;
+                    // The next one in turn may have a port; a further one is taken if none has.
+                    if sources_tried >= self.sources() && !self.add_loopback_source() {
                         return Err(errno);
                     }
                 }

@@ -139,6 +139,8 @@ impl Worker {
         self.processor_time = ProcessorTime::of_thread();
         let start = self.run.counting_start() - nanos(self.run.plan.warm_up);
         self.shared.arrivals.start(start, self.end, &mut self.shared.rng);
+        // Without a warm-up counting begins here: a connection may fail as soon as it is begun.
+        self.check(self.shared.clock.now());
         self.start_connections();
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
         let spin = nanos(self.run.plan.spin);

@@ -1,8 +1,10 @@
 //! Tests of the built `tailor` against servers whose behaviour is known to the request.
 
 mod failures;
+mod hostile;
 mod lab;
 mod latency;
+mod limits;
 mod lines;
 mod output;
 mod requests;

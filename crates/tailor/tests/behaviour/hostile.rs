@@ -1,0 +1,139 @@
+//! Servers that mean harm: whatever comes, the run ends in its time, counts each request once, and does not fall over.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::{bench, failures};
+
+/// Longest that a run of a second, with a time-out of half of one, may take on a busy machine.
+const RUN_MAX: Duration = Duration::from_secs(6);
+
+/// A server that does `act` to each connection once a request has come, as long as it can write.
+fn start(act: impl Fn(&mut TcpStream) -> std::io::Result<()> + Clone + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let act = act.clone();
+            std::thread::spawn(move || {
+                let _ = stream.set_nodelay(true);
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = act(&mut stream);
+            });
+        }
+    });
+    url
+}
+
+/// A server that writes `first`, and then `again` without end, after a pause each time.
+fn flood(first: &'static [u8], again: &'static [u8], pause: Duration) -> String {
+    start(move |stream| {
+        stream.write_all(first)?;
+        loop {
+            stream.write_all(again)?;
+            std::thread::sleep(pause);
+        }
+    })
+}
+
+/// Loads a server for a second; all requests must end in this class, in time.
+fn check(name: &str, url: &str, class: &str) {
+    for arguments in [&[][..], &["--pipeline", "4"], &["-R", "50"]] {
+        let begin = Instant::now();
+        let arguments = [&["-c", "2", "-d", "1s", "--timeout", "500ms"], arguments].concat();
+        let (report, code) = bench(url, &arguments);
+        assert!(begin.elapsed() < RUN_MAX, "{name} {arguments:?}: {:?}", begin.elapsed());
+        assert_eq!((report["served"].as_u64(), code), (Some(0), 1), "{name} {arguments:?}: {report}");
+        let found = failures(&report);
+        // In the open loop, those that find no connection time out whatever becomes of the others.
+        let rest: Vec<_> = found.iter().filter(|(name, _)| name != class && name != "time-out").collect();
+        assert!(found.iter().any(|(name, _)| name == class) && rest.is_empty(), "{name} {arguments:?}: {found:?}");
+        if arguments.contains(&"-R") {
+            assert_eq!(found.iter().map(|(_, count)| count).sum::<u64>(), 50, "{name}: each that was due, once");
+        }
+    }
+}
+
+const NO_PAUSE: Duration = Duration::ZERO;
+const SHORT_PAUSE: Duration = Duration::from_millis(1);
+
+#[test]
+fn heads_without_end() {
+    let fields = b"X-Field: 0123456789012345678901234567890123456789\r\n";
+    check("fields", &flood(b"HTTP/1.1 200 OK\r\n", fields, NO_PAUSE), "malformed response");
+    check("a long field", &flood(b"HTTP/1.1 200 OK\r\nX: ", &[b'x'; 1000], NO_PAUSE), "malformed response");
+    check("byte by byte", &flood(b"HTTP/1.1 200 OK\r\nX: ", b"x", SHORT_PAUSE), "time-out");
+    check("interim responses", &flood(b"", b"HTTP/1.1 100 Continue\r\n\r\n", NO_PAUSE), "time-out");
+    check("interim responses, slowly", &flood(b"", b"HTTP/1.1 103 x\r\n\r\n", SHORT_PAUSE), "time-out");
+    check("switching protocols", &flood(b"HTTP/1.1 101 x\r\n\r\n", b"x", NO_PAUSE), "malformed response");
+    check("blank lines", &flood(b"\r\n\r\n\r\n", b"\r\n", NO_PAUSE), "malformed response");
+    check("zeros", &flood(b"", &[0; 4096], NO_PAUSE), "malformed response");
+}
+
+#[test]
+fn bodies_without_end() {
+    let head = b"HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551615\r\n\r\n";
+    check("a length of 16 EiB", &flood(head, &[b'x'; 65_536], NO_PAUSE), "time-out");
+    check("byte by byte", &flood(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"x", SHORT_PAUSE), "time-out");
+    check(
+        "until the end, which never comes",
+        &flood(b"HTTP/1.1 200 OK\r\n\r\n", &[b'x'; 65_536], NO_PAUSE),
+        "time-out",
+    );
+    let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    check("chunks of a byte", &flood(chunked, b"1\r\nx\r\n", NO_PAUSE), "time-out");
+}
+
+#[test]
+fn framing_that_is_none() {
+    const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (name, answer) in [
+        ("a length past 64 bits", "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\n".to_owned()),
+        ("a negative length", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n".to_owned()),
+        ("two lengths", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab".to_owned()),
+        ("a chunk past 64 bits", format!("{CHUNKED}fffffffffffffffff\r\n")),
+        ("a chunk size of letters", format!("{CHUNKED}xyz\r\n")),
+        ("a chunk longer than its size", format!("{CHUNKED}1\r\nabc\r\n")),
+        ("an extension without end", format!("{CHUNKED}1;{}\r\n", "a".repeat(2 << 20))),
+        ("trailers without end", format!("{CHUNKED}0\r\n{}", "X-A: 1\r\n".repeat(20_000))),
+        ("another protocol", "SSH-2.0-OpenSSH_9.2\r\n".to_owned()),
+    ] {
+        let answer: &'static [u8] = answer.leak().as_bytes();
+        let url = start(move |stream| {
+            stream.write_all(answer)?;
+            std::thread::sleep(RUN_MAX);
+            Ok(())
+        });
+        check(name, &url, "malformed response");
+    }
+}
+
+#[test]
+fn bytes_that_nobody_asked_for() {
+    // Each request is answered twice: the first answer is too long, and the second is never taken for another's.
+    let url = start(|stream| {
+        loop {
+            stream.write_all(&b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx".repeat(2))?;
+            if stream.read(&mut [0; 4096])? == 0 {
+                return Ok(());
+            }
+        }
+    });
+    let (report, _) = bench(&url, &["-c", "2", "-n", "100"]);
+    assert_eq!((failures(&report), report["served"].as_u64()), (vec![("wrong length".to_owned(), 100)], Some(0)));
+}
+
+#[test]
+fn connections_that_are_closed_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    for arguments in [&["-n", "100"][..], &["-R", "100", "-d", "1s"]] {
+        let begin = Instant::now();
+        let (report, _) = bench(&url, &[&["-c", "2"], arguments].concat());
+        let failed: u64 = failures(&report).iter().map(|(_, count)| count).sum();
+        assert_eq!((failed, report["served"].as_u64()), (100, Some(0)), "{arguments:?}: {report}");
+        assert!(begin.elapsed() < RUN_MAX, "{:?}", begin.elapsed());
+    }
+}

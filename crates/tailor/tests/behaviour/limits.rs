@@ -1,0 +1,98 @@
+//! The client says when it was itself the limit, and helps itself as far as it can.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::failures;
+use crate::server::{Action, ok, start};
+
+/// The report of a run of `tailor bench` that ends with these words of a shell.
+fn bench_in_shell(shell: &str, arguments: &[&str]) -> Value {
+    let program = [env!("CARGO_BIN_EXE_tailor"), "bench", "--quiet", "--json", "-"];
+    let output = Command::new("sh").args(["-c", shell, "sh"]).args(program).args(arguments).output().unwrap();
+    parse(&output)
+}
+
+fn parse(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text)
+        .unwrap_or_else(|error| panic!("{error}: {text}\n{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+fn limits(report: &Value) -> Vec<&str> {
+    report["limits"].as_array().unwrap().iter().map(|limit| limit.as_str().unwrap()).collect()
+}
+
+#[test]
+fn descriptors() {
+    let server = start(|_| Action::Reply(ok(b"x")));
+    // What the soft limit forbids is taken as long as the hard limit allows it.
+    let report = bench_in_shell(r#"ulimit -S -n 20; exec "$@""#, &["-c", "40", "-n", "400", &server.url]);
+    assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(400)));
+    assert!(!limits(&report).iter().any(|limit| limit.starts_with("descriptors")), "{:?}", limits(&report));
+
+    let report = bench_in_shell(r#"ulimit -n 20; exec "$@""#, &["-c", "40", "-n", "400", &server.url]);
+    let failed = report["failures"]["failed connect"].as_u64().unwrap();
+    assert!(failed > 0 && failed + report["served"].as_u64().unwrap() == 400, "{report}");
+    assert!(limits(&report).iter().any(|limit| limit.starts_with("descriptors: none was left")), "{report}");
+}
+
+/// Runs in a network of its own that has twenty ports; see [`ports`].
+#[test]
+#[ignore = "run by the test `ports`"]
+fn in_a_network_of_twenty_ports() {
+    std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40019").unwrap();
+    let run = |url: &str, arguments: &[&str]| {
+        parse(&crate::tailor(&[&["bench", "--quiet", "--json", "-", url], arguments].concat()))
+    };
+    // The server leaves it to the client to close: its ports go to TIME_WAIT.
+    let url = greedy_server("127.0.0.1:30003");
+    let report = run(&url, &["-c", "19", "-d", "3s", "--keep-alive", "0"]);
+    assert!(limits(&report).iter().any(|limit| limit.contains("in TIME_WAIT")), "{report}");
+    // More connections at a time than an address has ports: further addresses are taken.
+    let url = greedy_server("127.0.0.1:30001");
+    let report = run(&url, &["-c", "70", "-n", "700"]);
+    assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(700)), "{report}");
+    assert!(report["client"]["sources"].as_u64().unwrap() >= 4, "{report}");
+    assert!(limits(&report).iter().any(|limit| limit.starts_with("ports: none was left")), "{report}");
+    // There is no further address on the loopback network of IPv6.
+    let url = greedy_server("[::1]:30002");
+    let report = run(&url, &["-c", "70", "-n", "700"]);
+    let failed = report["failures"]["failed connect"].as_u64().unwrap();
+    assert!(failed > 0 && failed + report["served"].as_u64().unwrap() == 700, "{report}");
+    assert!(limits(&report).iter().any(|limit| limit.contains("no further source address")), "{report}");
+}
+
+#[test]
+fn ports() {
+    let script = r#"ip link set lo up && exec "$0" --exact limits::in_a_network_of_twenty_ports --ignored --nocapture"#;
+    let words = ["--user", "--map-root-user", "--net", "sh", "-c", script];
+    let Ok(output) = Command::new("unshare").args(words).arg(std::env::current_exe().unwrap()).output() else { return };
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    // Not everybody may make a network of their own.
+    if text.contains("running 1 test") {
+        assert!(output.status.success(), "{text}");
+    } else {
+        eprintln!("not tested, for want of a network of its own: {text}");
+    }
+}
+
+/// Answers every request, and never closes a connection.
+fn greedy_server(address: &str) -> String {
+    let listener = TcpListener::bind(address).unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut input = [0; 4096];
+                while matches!(stream.read(&mut input), Ok(1..)) {
+                    let _ = stream.write_all(&ok(b"x"));
+                }
+                // The client closed first, so that TIME_WAIT is on its side.
+            });
+        }
+    });
+    format!("http://{address}/")
+}
