@@ -59,19 +59,85 @@ fn all_outputs_of_a_run() {
 }
 
 #[test]
-fn the_report_is_what_the_schema_says() {
-    let schema: Value = serde_json::from_slice(&tailor(&["schema", "bench"]).stdout).unwrap();
-    let server = start(|_| Action::Reply(ok(b"x")));
-    let (report, _) = bench(&server.url, &["-n", "10", "-c", "1", "-R", "100", "--line", "1M", "--require", "p99<1s"]);
-    let required: Vec<&str> =
-        schema["required"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
-    let present: Vec<&String> = report.as_object().unwrap().keys().collect();
-    for name in &required {
-        assert!(report.get(name).is_some(), "{name} is required");
+fn the_report_is_what_the_published_schema_says() {
+    let printed = String::from_utf8(tailor(&["schema", "bench"]).stdout).unwrap();
+    let published = include_str!("../../schema/bench.json");
+    assert!(printed == published, "`tailor schema bench > crates/tailor/schema/bench.json` publishes what has changed");
+    let schema: Value = serde_json::from_str(published).unwrap();
+    let server = start(|request| match request.number % 7 {
+        6 => Action::Close(Vec::new()),
+        _ => Action::Reply(ok(b"x")),
+    });
+    let me = std::process::id().to_string();
+    let open = ["-R", "100", "--line", "1M", "--require", "p99<1s", "--watch", &me, "--interval", "50ms"];
+    for arguments in [&[][..], &open, &["--expect-status", "404"]] {
+        let (report, _) = bench(&server.url, &[&["-n", "30", "-c", "2"], arguments].concat());
+        check_schema(&schema, &schema, &report, "report");
     }
-    for name in present {
-        assert!(schema["properties"].get(name).is_some(), "{name} is in the schema");
+    let mut wrong = bench(&server.url, &["-n", "1"]).0;
+    wrong["latency"]["count"] = "1".into();
+    assert!(std::panic::catch_unwind(|| check_schema(&schema, &schema, &wrong, "report")).is_err(), "the check checks");
+}
+
+/// Panics if the value is not what the schema says; of JSON Schema it knows what our schemas use. Properties that a schema
+/// does not name are mistakes.
+fn check_schema(root: &Value, schema: &Value, value: &Value, place: &str) {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let target = root.pointer(reference.trim_start_matches('#')).unwrap_or_else(|| panic!("{reference} is there"));
+        return check_schema(root, target, value, place);
     }
+    if let Some(choices) = schema["anyOf"].as_array() {
+        let passes = |choice: &Value| match choice["type"].as_str() {
+            Some("null") => value.is_null(),
+            _ => !value.is_null(),
+        };
+        let choice = choices.iter().find(|choice| passes(choice)).unwrap_or_else(|| panic!("{place}: {value}"));
+        return check_schema(root, choice, value, place);
+    }
+    let is_of = |name: &Value| match name.as_str().unwrap() {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "number" => value.is_number(),
+        "integer" => value.is_u64() || value.is_i64(),
+        "null" => value.is_null(),
+        other => panic!("{place}: the type {other} is not known here"),
+    };
+    let types = &schema["type"];
+    let is_right = types.as_array().map_or_else(|| is_of(types), |names| names.iter().any(is_of));
+    assert!(is_right, "{place}: {value} is no {types}");
+    for item in value.as_array().into_iter().flatten() {
+        check_schema(root, &schema["items"], item, &format!("{place}[]"));
+    }
+    let Some(object) = value.as_object() else { return };
+    for name in schema["required"].as_array().into_iter().flatten() {
+        assert!(object.contains_key(name.as_str().unwrap()), "{place}: {name} is required");
+    }
+    for (name, value) in object {
+        let place = format!("{place}.{name}");
+        let property = schema["properties"].get(name).or_else(|| schema.get("additionalProperties"));
+        check_schema(root, property.unwrap_or_else(|| panic!("{place} is in the schema")), value, &place);
+    }
+}
+
+#[test]
+fn progress_on_a_terminal_is_one_line_that_is_written_over() {
+    let server = start(|_| Action::Delay(Duration::from_millis(2), ok(b"x")));
+    let command = format!(
+        "{} bench {} -c 2 -d 700ms --interval 200ms --json /dev/null",
+        env!("CARGO_BIN_EXE_tailor"),
+        server.url
+    );
+    // script(1) gives the program a terminal.
+    let Ok(output) = Command::new("script").args(["-q", "-e", "-c", &command, "/dev/null"]).output() else { return };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (progress, report) = text.rsplit_once("\r\x1b[K").expect("progress");
+    assert!(progress.matches("\r\x1b[K").count() >= 2 && !progress.contains('\n'), "{text:?}");
+    for part in ["/s", "p50", "p99", "failed 0"] {
+        assert!(progress.contains(part), "{part}: {text:?}");
+    }
+    assert!(report.contains("served"), "{text:?}");
 }
 
 #[test]
