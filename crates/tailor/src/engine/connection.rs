@@ -12,7 +12,8 @@ use wire::http::Version;
 use super::clock::{MILLISECOND, Nanos, SECOND};
 use super::failure::FailureClass;
 use super::line::{Credit, LINE_SLACK, LINE_TICK};
-use super::response::{ResponseReader, Step};
+use super::protocol::Protocol;
+use super::response::Step;
 use super::shared::Shared;
 use super::workload::Form;
 
@@ -45,7 +46,7 @@ pub(crate) struct Connection {
     /// A request that waits for the connection: when it was due.
     claimed: Option<Nanos>,
     in_flight: VecDeque<Exchange>,
-    reader: ResponseReader,
+    protocol: Protocol,
     /// Bytes of the current response that have come.
     response_bytes: u64,
     unsent: Vec<u8>,
@@ -110,7 +111,7 @@ impl Connection {
             requests_left: 0,
             claimed: None,
             in_flight: VecDeque::with_capacity(shared.plan.pipeline),
-            reader: ResponseReader::default(),
+            protocol: Protocol::default(),
             response_bytes: 0,
             unsent: Vec::new(),
             unsent_at: 0,
@@ -278,7 +279,7 @@ impl Connection {
             }
             self.requests_left -= 1;
             let form = Form { version: self.version, is_last: self.requests_left == 0 };
-            shared.output.extend_from_slice(shared.requests[request as usize].encoded(form));
+            self.protocol.write_request(&shared.requests[request as usize], form, &mut shared.output);
             let abort_after_bytes = match shared.plan.abort {
                 Some(abort) if shared.rng.f64() < abort.share => abort.after_bytes,
                 _ => u64::MAX,
@@ -446,7 +447,7 @@ impl Connection {
         });
         // Before the head has come, the best guess at what is to come is what is there.
         let available = || self.socket.as_ref().and_then(|socket| rustix::io::ioctl_fionread(socket).ok());
-        let expected = self.reader.expected_bytes().or_else(available);
+        let expected = self.protocol.expected_bytes().or_else(available);
         if expected == Some(0) {
             return Some(length_max); // The end of the connection, which weighs nothing.
         }
@@ -525,9 +526,7 @@ impl Connection {
                 // Nobody asked for this. The response it belongs to was counted, so it is the connection that ends.
                 return self.close_and_go_on(shared, now);
             };
-            let index = exchange.request as usize;
-            let request = &shared.requests[index];
-            match self.reader.feed(rest, request, &mut shared.known_heads[index], &mut shared.scratch_head) {
+            match self.protocol.feed(rest, exchange.request, shared) {
                 Ok(Step::Incomplete) => {
                     self.response_bytes += rest.len() as u64;
                     if self.response_bytes >= exchange.abort_after_bytes {
@@ -553,7 +552,7 @@ impl Connection {
     /// The first response under way is whole.
     fn complete(&mut self, is_too_long: bool, shared: &mut Shared, now: Nanos) {
         let Some(exchange) = self.in_flight.pop_front() else { return };
-        let finished = self.reader.finish(&shared.requests[exchange.request as usize]);
+        let finished = self.protocol.finish(&shared.requests[exchange.request as usize]);
         let response_bytes = std::mem::take(&mut self.response_bytes);
         shared.active -= 1;
         let record = &mut shared.record;
@@ -588,7 +587,7 @@ impl Connection {
 
     /// The server ended the connection in order, which is how a response without other framing ends.
     fn on_peer_closed(&mut self, shared: &mut Shared, now: Nanos) {
-        if self.phase == Phase::Open && !self.in_flight.is_empty() && self.reader.on_close() {
+        if self.phase == Phase::Open && !self.in_flight.is_empty() && self.protocol.on_close() {
             self.is_peer_closed = true;
             return self.complete(false, shared, now);
         }
@@ -658,7 +657,7 @@ impl Connection {
         self.unsent.clear();
         self.unsent_at = 0;
         self.response_bytes = 0;
-        self.reader.reset();
+        self.protocol.reset();
         for credit in [&mut self.receive_credit, &mut self.send_credit].into_iter().flatten() {
             credit.end();
         }

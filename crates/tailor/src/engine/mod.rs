@@ -14,6 +14,7 @@ mod line;
 mod pieces;
 mod plan;
 mod processor_time;
+mod protocol;
 mod recorder;
 mod response;
 mod run;
