@@ -6,7 +6,8 @@
   benches/agreement.py --wrk2 ~/wrk2/wrk               wrk2 calls its program wrk, so its path must be told
 
 Server on core 0, client on core 1. The clients take turns of a second or so, forwards and backwards (A B B A); the figure is
-the median of the ratios tailor / other within a turn, in brackets their quartiles. tailor measured once more is the control.
+the median of the ratios tailor / other within a turn, in brackets their quartiles; `!` marks those more than 5 % off. tailor
+measured once more is the control: if it is more than 3 % off itself, the load is void. Ends with 1 if anything is marked.
 Two servers: `delays`, whose true latencies are known (peers/delays.c), and nginx. Clients that are not installed are left
 out, and named.
 """
@@ -30,6 +31,7 @@ KEYS = ("rate", "mean", "p50", "p90", "p99")
 UNITS_US = {"us": 1, "ms": 1e3, "s": 1e6}
 AGAIN = "tailor-again"
 TOLERANCE = 0.05
+CONTROL_TOLERANCE = 0.03
 # name: server, connections, requests a second (none: closed loop), seconds a turn, requests a connection, clients
 LOADS = {
     "delays-1": ("delays", 1, None, 1, 0, ["wrk", "h2load", "httperf"]),
@@ -100,6 +102,9 @@ def report(name, clients, samples):
             disagrees |= abs(middle - 1) > TOLERANCE
             cells.append(f"{'' if abs(middle - 1) <= TOLERANCE else '! '}{middle:.3f} ({low:.2f} - {high:.2f})")
         print(f"  {'':14}" + "".join(f"{cell:>22}" for cell in cells))
+    control = statistics.median(ours["rate"] / again["rate"] for ours, again in zip(samples["tailor"], samples[AGAIN]))
+    if abs(control - 1) > CONTROL_TOLERANCE:
+        print(f"  void: tailor against itself is {control:.3f}")
     sys.stdout.flush()
     return disagrees
 
