@@ -10,6 +10,7 @@ mod limits;
 mod listing;
 mod proxy_protocol;
 mod readme;
+mod real_clients;
 mod request_limits;
 mod rules;
 mod static_files;
