@@ -140,6 +140,11 @@ impl Server {
         if !self.access_log.shutdown(LOG_SHUTDOWN_LIMIT) {
             self.server_log.warn("the access log did not take all records in time", "look at the disk it is on");
         }
+        drop(self.runtime);
+        // A name that is being looked up, which can take long, is not waited for.
+        if let Some(runtime) = Rc::into_inner(runtime) {
+            runtime.shutdown_background();
+        }
         result
     }
 
