@@ -111,7 +111,9 @@ fn run_lab(options: &Options, text: &str) -> Result<End, String> {
     }
     select_servers(&mut lab, &options.servers)?;
     let stop = crate::cli::stop_on_signals()?;
-    let report = rounds::run(&lab, text, options.duration, &stop)?;
+    // It is removed at the end, which takes a while if the site is large: the report comes first.
+    let directory = rounds::Directory::make()?;
+    let report = rounds::run(&lab, text, options.duration, &directory, &stop)?;
     if let Some(path) = &options.json {
         let json = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
         crate::report::write_to(path, &json)?;

@@ -20,9 +20,9 @@ pub(super) fn run(
     lab: &Lab,
     text: &str,
     duration: Option<Duration>,
+    directory: &Directory,
     stop: &AtomicBool,
 ) -> Result<CompareReport, String> {
-    let directory = Directory::make()?;
     let (descriptions, servers) = choose(lab);
     if servers.is_empty() {
         return Err("none of the lab's servers is installed".into());
@@ -191,10 +191,10 @@ fn version(server: &Server) -> String {
 }
 
 /// A directory for the time of a run.
-struct Directory(std::path::PathBuf);
+pub(super) struct Directory(PathBuf);
 
 impl Directory {
-    fn make() -> Result<Self, String> {
+    pub(super) fn make() -> Result<Self, String> {
         let path = std::env::temp_dir().join(format!("tailor-{}", std::process::id()));
         std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Self(path))
