@@ -60,14 +60,14 @@ fn connect(root: &Path, log_directory: &Path) -> (UnixStream, LogHandle) {
     config.cache.revalidate_after = Duration::from_secs(3600);
     let store = ObjectStore::new(config.cache.clone()).unwrap();
     let cache = Rc::new(WorkerCache::new(Arc::clone(&store)));
-    let site = SharedSite::new(&config.sites[0], &config, &store);
+    let site = SharedSite::new(&config.sites[0], &config, &store, &[]);
     let target = AccessLogTarget::File(log_directory.join("access.log"));
     let logs = [AccessLog { target, format: AccessLogFormat::Combined }];
     let server_log = ServerLog::stderr(config.server.log_level);
     let (log, ids) = tailcoat::log::start(&logs, tailcoat::log::Options::default(), server_log).unwrap();
     let setup = SiteSetup {
         config: &config.sites[0],
-        handlers: site.handlers(&cache),
+        handlers: site.handlers(&cache, &[]),
         error_pages: site.error_pages(&cache),
         rules: None,
         log: Some(ids[0]),

@@ -5,6 +5,7 @@ mod attacks;
 mod command_line;
 mod conformance;
 mod exchange;
+mod forward;
 mod lifecycle;
 mod limits;
 mod listing;

@@ -34,7 +34,7 @@ const EDGES: [(&str, &str, &[&str]); 16] = [
     ("tailcoat", "handler", &["config", "log", "object_cache", "upstream"]),
     ("tailcoat", "routing", &["config", "log", "handler"]),
     ("tailcoat", "connection", &["config", "log", "object_cache", "handler", "routing"]),
-    ("tailcoat", "worker", &["config", "log", "object_cache", "handler", "routing", "connection"]),
+    ("tailcoat", "worker", &["config", "log", "object_cache", "upstream", "handler", "routing", "connection"]),
     ("tailcoat", "control", &[]),
     ("tailor", "units", &[]),
     ("tailor", "engine", &["units"]),

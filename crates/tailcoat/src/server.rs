@@ -23,6 +23,7 @@ use crate::handler::SharedSite;
 use crate::log::{LogHandle, LogId, ServerLog};
 use crate::object_cache::ObjectStore;
 use crate::routing::rules::AllRules;
+use crate::upstream::{self, SharedUpstream};
 use crate::worker::{self, Inherited, Listener, ListenerPlan, Phase, WorkerPlan};
 
 /// Descriptors that are kept for other things than connections and cached files: listeners, logs, runtimes.
@@ -96,7 +97,9 @@ impl Server {
         let (listeners, addresses, plans) = bind_all(&config, worker_count)?;
         let (access_log, site_logs) = start_logs(&config, &server_log)?;
         let store = ObjectStore::new(config.cache.clone()).map_err(StartError::at("cannot set up the object cache"))?;
-        let sites = config.sites.iter().map(|site| SharedSite::new(site, &config, &store)).collect();
+        let upstreams: Vec<_> =
+            config.upstreams.iter().map(|upstream| SharedUpstream::new(upstream, server_log.clone())).collect();
+        let sites = config.sites.iter().map(|site| SharedSite::new(site, &config, &store, &upstreams)).collect();
         let sites: Arc<Vec<SharedSite>> = Arc::new(sites);
         let rules = AllRules::new(&config, &server_log).map_err(StartError::at("cannot set up the rules"))?;
         let rules = Arc::new(rules);
@@ -120,6 +123,7 @@ impl Server {
                 rules: Arc::clone(&rules),
                 client_limit: client_limit.clone(),
                 store: Arc::clone(&store),
+                upstreams: upstreams.clone(),
                 recorder: server.access_log.recorder(),
                 site_logs: site_logs.clone(),
                 phase: phase_receiver.clone(),
@@ -127,6 +131,7 @@ impl Server {
             };
             server.workers.push(worker::spawn(plan).map_err(StartError::at("cannot start a worker"))?);
         }
+        server.runtime.spawn(upstream::keep(upstreams, upstream::system_lookup));
         Ok(server)
     }
 

@@ -35,6 +35,10 @@ pub(super) struct Serve {
     #[arg(long, value_name = "FILE")]
     access_log: Option<PathBuf>,
 
+    /// Forward to another server what the directory has no answer for: `http://HOST:PORT` or `unix:PATH`
+    #[arg(short, long, value_name = "URL", value_parser = parse_forward)]
+    forward: Option<ServerAddress>,
+
     /// List directories without an index file
     #[arg(short, long)]
     browse: bool,
@@ -49,6 +53,11 @@ fn parse_listen(text: &str) -> Result<Addresses, String> {
     listen_from_text(text, &directory).map(Addresses)
 }
 
+fn parse_forward(text: &str) -> Result<ServerAddress, String> {
+    let directory = std::env::current_dir().map_err(|error| error.to_string())?;
+    server_address_from_text(text, &directory)
+}
+
 impl Serve {
     pub(super) fn run(self) -> ExitCode {
         let config = self.listeners().and_then(|listen| self.config(listen));
@@ -60,18 +69,19 @@ impl Serve {
 
     fn config(&self, listen: Vec<Listen>) -> Result<Config, String> {
         let files = Files { browse: self.browse, ..Files::below(root(&self.directory)?) };
-        let site = Site {
-            listen,
-            default: true,
-            routes: vec![Route { path: PathPattern::Any, handler: Handler::Files(files) }],
-            ..Site::default()
-        };
+        let mut routes = vec![Route { path: PathPattern::Any, handler: Handler::Files(files) }];
+        let upstreams: Vec<_> = self.forward.iter().cloned().map(Upstream::of_server).collect();
+        routes.extend(upstreams.iter().map(|upstream| Route {
+            path: PathPattern::Any,
+            handler: Handler::Forward(Forward::to(upstream.name.as_str())),
+        }));
+        let site = Site { listen, default: true, routes, ..Site::default() };
         let access_log = self.access_log.as_deref().map(|file| AccessLog {
             target: if file == Path::new("-") { AccessLogTarget::Stdout } else { AccessLogTarget::File(file.into()) },
             format: AccessLogFormat::Combined,
         });
         let server = Server { workers: self.workers.map(usize::from), ..Server::default() };
-        Ok(Config { server, sites: vec![site], access_log, ..Config::default() })
+        Ok(Config { server, upstreams, sites: vec![site], access_log, ..Config::default() })
     }
 
     /// The addresses that were given, or the first port that is free.

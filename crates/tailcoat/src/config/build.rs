@@ -13,7 +13,7 @@ use super::options::{Place, Set};
 use super::read::{Finding, Reader, Setting};
 use super::text::{parse_document, read_bytes, to_source};
 use super::upstream::Upstream;
-use super::value::{Value, Values};
+use super::value::{Value, Values, parse_server_address};
 
 /// Most files that one `include` may read.
 const INCLUDED_FILES_MAX: usize = 10_000;
@@ -73,6 +73,8 @@ pub(super) struct SiteDraft {
     files: Vec<FileSetting>,
     /// How the files of each route that has some are served.
     route_files: Vec<(usize, Vec<FileSetting>)>,
+    /// What is tried after the site's own root.
+    fallbacks: Vec<(Route, Range<usize>)>,
 }
 
 impl Draft {
@@ -112,7 +114,7 @@ impl Draft {
                     "an included file includes no others",
                     "leave this out",
                 )),
-                Set::Server(_) | Set::Limits(_) | Set::Cache(_) | Set::Site(_) | Set::Upstream(_) => {
+                Set::Server(_) | Set::Limits(_) | Set::Cache(_) | Set::Site(_) | Set::Upstream(_) | Set::Forward(_) => {
                     unreachable!("the table has no such option outside of blocks")
                 }
             }
@@ -192,13 +194,31 @@ impl Draft {
         }
     }
 
+    /// The upstreams that have a name, and those that a single server's address stands for.
+    fn all_upstreams(&self) -> Vec<Upstream> {
+        let mut upstreams: Vec<Upstream> = self.upstreams.iter().map(|draft| draft.upstream.clone()).collect();
+        let routes = self.sites.iter().flat_map(|draft| &draft.site.routes);
+        for target in routes.filter_map(|route| match &route.handler {
+            Handler::Forward(forward) => Some(&forward.upstream),
+            _ => None,
+        }) {
+            if !upstreams.iter().any(|upstream| upstream.name == *target)
+                && let Ok(address) = parse_server_address(target, Path::new("/"))
+            {
+                upstreams.push(Upstream::of_server(address));
+            }
+        }
+        upstreams
+    }
+
     /// The configuration.
     pub(super) fn into_config(self) -> Config {
+        let upstreams = self.all_upstreams();
         Config {
             server: self.server,
             limits: self.limits,
             cache: self.cache,
-            upstreams: self.upstreams.into_iter().map(|draft| draft.upstream).collect(),
+            upstreams,
             sites: self.sites.into_iter().map(|draft| draft.site).collect(),
             rules: self.rules.rules,
             access_log: self.shared.access_log.flatten(),
@@ -238,6 +258,7 @@ impl SiteDraft {
             shared: Shared::default(),
             files: Vec::new(),
             route_files: Vec::new(),
+            fallbacks: Vec::new(),
         };
         for (value, span) in setting.values.all("name") {
             let Value::Host(host) = value else { unreachable!("a name is {value:?}") };
@@ -262,6 +283,7 @@ impl SiteDraft {
                 Set::Shared(set) => set(&mut self.shared, &setting.values),
                 Set::Rules(set) => self.rules.add(set, &setting, source, diagnostics),
                 Set::Files(set) => self.files.push((set, setting.values)),
+                Set::Block(Place::Forward) => self.read_forward(source, &setting, diagnostics),
                 Set::Block(_) => self.read_files(source, &setting, diagnostics),
                 _ => unreachable!("the table has no such option in a site"),
             }
@@ -292,6 +314,23 @@ impl SiteDraft {
         self.site.routes.push(Route { path, handler: Handler::Files(Files::below("")) });
     }
 
+    fn read_forward(&mut self, source: &Arc<Source>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
+        let mut forward = Forward::to(setting.values.text("to").unwrap_or_default());
+        if let Some(document) = setting.children {
+            for inner in (Reader { source: source.clone(), diagnostics }).read(document, Place::Forward) {
+                let Set::Forward(set) = inner.option.set else {
+                    unreachable!("the table has only such options in forward")
+                };
+                set(&mut forward, &inner.values);
+            }
+        }
+        let handler = Handler::Forward(forward);
+        match setting.values.path_pattern("path") {
+            Some(path) => self.site.routes.push(Route { path, handler }),
+            None => self.fallbacks.push((Route { path: PathPattern::Any, handler }, setting.span.clone())),
+        }
+    }
+
     fn complete(&mut self, shared: &Shared, of_all: &Files) {
         let mut files = of_all.clone();
         for (set, values) in &self.files {
@@ -309,6 +348,10 @@ impl SiteDraft {
             self.route_spans.push(self.span.clone());
         }
         self.site.rules = self.rules.rules.clone();
+        for (route, span) in self.fallbacks.drain(..) {
+            self.site.routes.push(route);
+            self.route_spans.push(span);
+        }
         if self.site.listen.is_empty() {
             self.site.listen = super::value::all_addresses(DEFAULT_PORT);
         }

@@ -1,12 +1,14 @@
 //! What only shows when all sites are known: conflicts between them, and things that can't work.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::build::{Draft, SiteDraft, UpstreamDraft, has_root, note};
 use super::diagnostic::{Diagnostics, Severity};
 use super::model::*;
 use super::read::{Finding, Reader};
+use super::suggest::nearest;
 use super::taken_paths::TakenPaths;
 use super::upstream::Upstream;
 
@@ -21,7 +23,7 @@ pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
     draft.rules.check(None, diagnostics);
     for site in whole_sites(draft) {
         site.rules.check(Some(&draft.rules), diagnostics);
-        check_handlers(site, diagnostics);
+        check_handlers(site, &draft.upstreams, diagnostics);
         check_order(site, diagnostics);
         check_files(site, diagnostics);
         check_error_pages(site, diagnostics);
@@ -182,13 +184,16 @@ fn upstream_faults(upstream: &Upstream) -> Vec<(&'static str, &'static str)> {
 }
 
 /// A site answers something, and each `files` knows where they are.
-fn check_handlers(site: &SiteDraft, diagnostics: &mut Diagnostics) {
+fn check_handlers(site: &SiteDraft, upstreams: &[UpstreamDraft], diagnostics: &mut Diagnostics) {
     if site.site.routes.is_empty() && !site.site.rules.rewrites.iter().any(|rule| rule.status.is_some()) {
         let finding = Finding::new(site.span.clone(), "this site has nothing to serve", "no `root` inside")
-            .help("add such as `root \"/srv/www\"`, a `redirect` or a `respond`".to_owned());
+            .help("add such as `root \"/srv/www\"`, a `redirect`, a `respond` or a `forward`".to_owned());
         note(site, Severity::Error, finding, diagnostics);
     }
     for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
+        if let Handler::Forward(forward) = &route.handler {
+            check_forward(site, forward, &route.path, span, upstreams, diagnostics);
+        }
         let Handler::Files(files) = &route.handler else { continue };
         if !has_root(files) {
             let finding = Finding::new(span.clone(), "these files have no root", "no `root` inside, nor in the site")
@@ -205,6 +210,32 @@ fn check_handlers(site: &SiteDraft, diagnostics: &mut Diagnostics) {
             let finding = Finding::new(span.clone(), message, "`strip-prefix` in here");
             note(site, Severity::Error, finding, diagnostics);
         }
+    }
+}
+
+/// The upstream is known, and paths can begin with what is taken from them.
+fn check_forward(
+    site: &SiteDraft,
+    forward: &Forward,
+    path: &PathPattern,
+    span: &Range<usize>,
+    upstreams: &[UpstreamDraft],
+    diagnostics: &mut Diagnostics,
+) {
+    let target = &forward.upstream;
+    let names: Vec<&str> = upstreams.iter().map(|draft| draft.upstream.name.as_str()).collect();
+    if !target.contains(':') && !names.contains(&target.as_str()) {
+        let finding = Finding::new(span.clone(), format!("there is no upstream `{target}`"), "forwarded to here");
+        let help = match nearest(target, &names) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None => format!("write `upstream \"{target}\" {{ … }}` outside of sites, or a server's URL here"),
+        };
+        note(site, Severity::Error, finding.help(help), diagnostics);
+    }
+    if !prefix_fits(path, &forward.strip_prefix) {
+        let message = format!("no path of this pattern begins with `{}`", forward.strip_prefix);
+        let finding = Finding::new(span.clone(), message, "`strip-prefix` in here");
+        note(site, Severity::Error, finding, diagnostics);
     }
 }
 

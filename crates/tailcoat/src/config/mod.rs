@@ -106,6 +106,15 @@ pub fn listen_from_text(text: &str, directory: &Path) -> Result<Vec<Listen>, Str
     value::parse_listen(text, directory).map_err(|wrong| wrong.to_string())
 }
 
+/// Reads the address of a server, as in the option `forward`.
+///
+/// # Errors
+///
+/// What is wrong with it, for a person.
+pub fn server_address_from_text(text: &str, directory: &Path) -> Result<ServerAddress, String> {
+    value::parse_server_address(text, directory).map_err(|wrong| wrong.to_string())
+}
+
 /// Reads the format of an access log, as in the option `access-log`.
 ///
 /// # Errors

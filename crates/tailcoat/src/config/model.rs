@@ -225,6 +225,80 @@ pub enum Handler {
     Files(Files),
     /// A fixed answer.
     Respond(Respond),
+    /// Another server's answer.
+    Forward(Forward),
+}
+
+/// Requests that another server answers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forward {
+    /// The name of the upstream: of one that the configuration has, or the address of a single server.
+    pub upstream: String,
+    /// What Host says.
+    pub host: ForwardHost,
+    /// How the server learns who the client is.
+    pub client_fields: ClientFields,
+    /// Taken from the front of a path before it is asked for; empty for nothing.
+    pub strip_prefix: String,
+    /// Protocols, in lower case, that a connection may change to.
+    pub upgrades: Vec<String>,
+    /// How long the server may take from the end of the request to the end of its response's head.
+    pub first_byte_timeout: Duration,
+    /// How long the server may be silent in the middle of content.
+    pub between_bytes_timeout: Duration,
+    /// Whether a request is given up when its client has closed the connection, or its half of it.
+    pub abort_with_client: bool,
+    /// How long both ends of a tunnel may be silent.
+    pub tunnel_timeout: Duration,
+    /// Bytes of a response's head, and of its trailer section.
+    pub response_head_bytes_max: usize,
+    /// Field lines in a response's head.
+    pub response_fields_max: usize,
+}
+
+/// What the Host field of a forwarded request says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ForwardHost {
+    /// What the client's says.
+    Keep,
+    /// The address of the upstream's first server.
+    Upstream,
+    /// This.
+    Set(String),
+}
+
+/// How a server learns who the client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientFields {
+    /// By X-Forwarded-For, X-Forwarded-Host and X-Forwarded-Proto.
+    XForwarded,
+    /// By Forwarded (RFC 7239).
+    Forwarded,
+    /// By all of them.
+    Both,
+    /// Not at all.
+    None,
+    /// By what the request has of them, whoever wrote it.
+    Keep,
+}
+
+impl Forward {
+    /// Forwarding to an upstream with the defaults.
+    pub fn to(upstream: impl Into<String>) -> Self {
+        Self {
+            upstream: upstream.into(),
+            host: ForwardHost::Keep,
+            client_fields: ClientFields::XForwarded,
+            strip_prefix: String::new(),
+            upgrades: vec!["websocket".into()],
+            first_byte_timeout: Duration::from_secs(60),
+            between_bytes_timeout: Duration::from_secs(60),
+            abort_with_client: true,
+            tunnel_timeout: Duration::from_secs(3600),
+            response_head_bytes_max: 64 << 10,
+            response_fields_max: 256,
+        }
+    }
 }
 
 /// Files below a root.

@@ -155,6 +155,18 @@ pub fn default_config() -> String {
     text
 }
 
+/// Writes a block that begins with this, and all options in it but the servers it begins with.
+fn write_block_as_comment(text: &mut String, beginning: &str, place: Place, indent: &str) {
+    let mut block = String::from(beginning);
+    for option in place.options().filter(|option| option.name != "server") {
+        write_option(&mut block, option, "    ");
+    }
+    block.push_str("}\n");
+    for line in block.lines() {
+        let _ = writeln!(text, "{}", format!("{indent}// {line}").trim_end());
+    }
+}
+
 /// Settings for all sites that stand in the one site of the default configuration.
 fn is_inside_site(option: &OptionDefinition) -> bool {
     matches!(option.set, Set::Files(_) | Set::Rules(_)) || option.name == "error-page"
@@ -163,16 +175,17 @@ fn is_inside_site(option: &OptionDefinition) -> bool {
 fn write_option(text: &mut String, option: &OptionDefinition, indent: &str) {
     let _ = write!(text, "\n{}\n", wrapped(option.doc, &format!("{indent}// "), 120));
     match option.set {
-        // Requests are forwarded only where that is wanted: it stands there as a comment.
+        // Requests are forwarded only where that is wanted: these stand there as comments.
         Set::Block(Place::Upstream) => {
-            let mut block = String::from("upstream \"app\" {\n    server \"http://127.0.0.1:8080\"\n");
-            for option in Place::Upstream.options().filter(|option| option.name != "server") {
-                write_option(&mut block, option, "    ");
-            }
-            block.push_str("}\n");
-            for line in block.lines() {
-                let _ = writeln!(text, "{}", format!("{indent}// {line}").trim_end());
-            }
+            write_block_as_comment(
+                text,
+                "upstream \"app\" {\n    server \"http://127.0.0.1:8080\"\n",
+                Place::Upstream,
+                indent,
+            );
+        }
+        Set::Block(Place::Forward) => {
+            write_block_as_comment(text, "forward \"http://127.0.0.1:8080\" {\n", Place::Forward, indent);
         }
         Set::Block(place) if place != Place::Files => {
             let _ = writeln!(text, "{indent}{} {{", option.name);

@@ -119,6 +119,9 @@ fn value(kind: Kind) -> Map<String, Json> {
         Kind::Rate => json!({ "type": "string", "pattern": "^[0-9]+/[smhd]$" }),
         Kind::LimitKey => json!({ "type": "string", "pattern": "^(address|host|field:.+|cookie:.+)$" }),
         Kind::Text
+        | Kind::ForwardTarget
+        | Kind::ForwardHost
+        | Kind::UpgradeProtocol
         | Kind::Host
         | Kind::FieldMatch
         | Kind::FieldName

@@ -28,6 +28,9 @@ fn in_place(place: Place, node: &str) -> String {
         Place::Top => format!("{node}\n{site}\n"),
         Place::Site => format!("site \"x.example\" {{\n root \"/\"\n {node}\n}}\n"),
         Place::Files => format!("site \"x.example\" {{ files \"/downloads/*\" {{\n root \"/\"\n {node}\n}} }}\n"),
+        Place::Forward => {
+            format!("site \"x.example\" {{ forward \"http://[::1]:80\" path=\"/app/*\" {{\n {node}\n}} }}\n")
+        }
         Place::Server => format!("server {{\n {node}\n}}\n{site}\n"),
         Place::Limits => format!("limits {{\n {node}\n}}\n{site}\n"),
         Place::Cache => format!("cache {{\n {node}\n}}\n{site}\n"),

@@ -94,7 +94,7 @@ mod tests {
         check(Status::NOT_FOUND, "<title>404 Not Found</title>");
         check(Status::NOT_FOUND, "<h1><span>404</span> Not Found</h1>\n<p>There is nothing at this address.");
         check(Status::CONFLICT, "<h1><span>409</span> Conflict</h1>\n</main>");
-        check(Status::new(499).unwrap(), "<h1><span>499</span> Error</h1>");
+        check(Status::new(498).unwrap(), "<h1><span>498</span> Error</h1>");
         check(Status::new(599).unwrap(), "<h1><span>599</span> Server Error</h1>");
     }
 

@@ -3,6 +3,7 @@
 mod client_link;
 mod error_page;
 mod error_pages;
+mod forward;
 mod page;
 mod part;
 mod request;

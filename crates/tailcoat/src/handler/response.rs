@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll};
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite};
 use wire::http::{Coding, Fields, Status};
 
 use crate::config::FieldAction;
@@ -186,9 +185,16 @@ impl fmt::Debug for Tunnel {
 }
 
 /// A stream of bytes both ways.
-pub trait TunnelStream: AsyncRead + AsyncWrite + Unpin {}
+pub trait TunnelStream {
+    /// Reads what has come into `buffer`; 0 is the end.
+    fn poll_read(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>>;
 
-impl<T: AsyncRead + AsyncWrite + Unpin> TunnelStream for T {}
+    /// Sends what is taken of `bytes`.
+    fn poll_write(&mut self, task: &mut Task<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+
+    /// Says that nothing more will be sent.
+    fn poll_shutdown(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>>;
+}
 
 /// A piece of content.
 #[derive(Clone, Debug)]

@@ -6,11 +6,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::error_pages::{ErrorPage, ErrorPages};
+use super::forward::{Forward, Plan};
 use super::respond::Respond;
 use super::static_file::{FileTree, StaticFile};
 use super::{Outcome, Routed};
 use crate::config::{self, Config, ErrorPageFile, Files};
 use crate::object_cache::{ObjectStore, WorkerCache};
+use crate::upstream::{SharedUpstream, Upstream};
 
 /// The handlers, each with what it needs while it runs; every worker has its own.
 pub enum Handler {
@@ -18,6 +20,8 @@ pub enum Handler {
     StaticFile(StaticFile),
     /// A fixed answer.
     Respond(Arc<Respond>),
+    /// Another server's answer.
+    Forward(Forward),
 }
 
 impl Handler {
@@ -26,6 +30,7 @@ impl Handler {
         match self {
             Self::StaticFile(files) => files.handle(routed),
             Self::Respond(respond) => respond.handle(routed),
+            Self::Forward(forward) => forward.handle(routed),
         }
     }
 }
@@ -42,11 +47,18 @@ pub struct SharedSite {
 enum SharedHandler {
     StaticFile(Arc<FileTree>),
     Respond(Arc<Respond>),
+    /// The plan, and which upstream.
+    Forward(Arc<Plan>, usize),
 }
 
 impl SharedSite {
-    /// Prepares a site's handlers. Nothing is opened yet.
-    pub fn new(site: &config::Site, config: &Config, store: &Arc<ObjectStore>) -> Self {
+    /// Prepares a site's handlers. `upstreams` are those of the configuration, in their order. Nothing is opened yet.
+    pub fn new(
+        site: &config::Site,
+        config: &Config,
+        store: &Arc<ObjectStore>,
+        upstreams: &[Arc<SharedUpstream>],
+    ) -> Self {
         let tree = |files: &Files| {
             FileTree::new(files.clone(), config.server.server_field, config.limits.ranges_max, Arc::clone(store))
         };
@@ -56,6 +68,12 @@ impl SharedSite {
             .map(|route| match &route.handler {
                 config::Handler::Files(files) => SharedHandler::StaticFile(tree(files)),
                 config::Handler::Respond(respond) => SharedHandler::Respond(Arc::new(Respond::new(respond))),
+                config::Handler::Forward(forward) => {
+                    let index = upstreams.iter().position(|upstream| upstream.name() == forward.upstream);
+                    // The check of the configuration sees to it that there is one.
+                    let index = index.unwrap_or_else(|| panic!("no upstream {}", forward.upstream));
+                    SharedHandler::Forward(Plan::new(forward, &upstreams[index]), index)
+                }
             })
             .collect();
         let site_tree = handlers.iter().find_map(|handler| match handler {
@@ -77,11 +95,14 @@ impl SharedSite {
         Self { handlers, error_pages }
     }
 
-    /// A worker's handlers, in the order of the routes.
-    pub fn handlers(&self, cache: &Rc<WorkerCache>) -> Vec<Handler> {
+    /// A worker's handlers, in the order of the routes. `upstreams` are the worker's own, in their order.
+    pub fn handlers(&self, cache: &Rc<WorkerCache>, upstreams: &[Rc<Upstream>]) -> Vec<Handler> {
         let handlers = self.handlers.iter().map(|shared| match shared {
             SharedHandler::StaticFile(tree) => Handler::StaticFile(StaticFile::new(Arc::clone(tree), Rc::clone(cache))),
             SharedHandler::Respond(respond) => Handler::Respond(Arc::clone(respond)),
+            SharedHandler::Forward(plan, index) => {
+                Handler::Forward(Forward::new(Arc::clone(plan), Rc::clone(&upstreams[*index])))
+            }
         });
         handlers.collect()
     }

@@ -75,6 +75,12 @@ impl Lease {
         self.is_reused
     }
 
+    /// Whether requests were sent on the connection before, and the server has closed it since, or sent what nobody asked
+    /// for. Asks the kernel: worth it for a request that can't be sent twice.
+    pub fn is_stale(&self) -> bool {
+        self.is_reused && !self.connection.stream.is_quiet_for_certain()
+    }
+
     /// Whether the connection can be used again after this exchange; if not, the request may as well say so.
     pub fn may_be_kept(&self) -> bool {
         self.slot.upstream.pool_limits.may_be_kept(self.connection.requests)

@@ -62,6 +62,16 @@ impl SharedUpstream {
         &self.config
     }
 
+    /// What Host says to the first server.
+    pub fn authority(&self) -> String {
+        self.servers.first().map(|server| server.location.authority()).unwrap_or_default()
+    }
+
+    /// Where it is told what becomes of servers.
+    pub fn log(&self) -> &ServerLog {
+        &self.log
+    }
+
     /// Takes a slot for a connection to a server; `false` if all that it may have are in use.
     pub(super) fn take_slot(&self, server: u16) -> bool {
         let in_use = &self.server(server).in_use;

@@ -3,6 +3,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -65,5 +66,13 @@ impl Stream {
             })
         });
         read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// The same by a system call, for what the runtime has not heard of yet.
+    pub(super) fn is_quiet_for_certain(&self) -> bool {
+        let mut byte = [0];
+        let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let read = either!(self, stream => recv(stream, &mut byte, peek));
+        read.is_err_and(|error| error == rustix::io::Errno::AGAIN)
     }
 }

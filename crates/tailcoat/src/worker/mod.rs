@@ -25,6 +25,7 @@ use crate::log::{LogId, Recorder};
 use crate::object_cache::{ObjectStore, WorkerCache};
 use crate::routing::rules::{AllRules, RequestIds, Rules};
 use crate::routing::{Router, SiteSetup};
+use crate::upstream::{SharedUpstream, Upstream};
 
 /// How often a tenth of the connections is looked at for passed deadlines.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(1_000 / SWEEPS_A_ROUND as u64);
@@ -57,6 +58,8 @@ pub struct WorkerPlan {
     pub client_limit: Option<Arc<ClientLimit>>,
     /// The object store of all workers.
     pub store: Arc<ObjectStore>,
+    /// What all workers share of the upstreams.
+    pub upstreams: Vec<Arc<SharedUpstream>>,
     /// Its recorder of requests.
     pub recorder: Recorder,
     /// For each site the log of its requests.
@@ -152,11 +155,14 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
 }
 
 fn build_router(plan: &WorkerPlan, cache: &Rc<WorkerCache>) -> Router {
+    let seed = |upstream: usize| (plan.index as u64) << 32 | upstream as u64;
+    let upstreams = plan.upstreams.iter().enumerate();
+    let upstreams: Vec<_> = upstreams.map(|(index, shared)| Upstream::new(Arc::clone(shared), seed(index))).collect();
     let ids = Rc::new(RequestIds::default());
     let sites = plan.config.sites.iter().zip(&*plan.sites).zip(&plan.rules.sites).zip(&plan.site_logs);
     let setups = sites.map(|(((config, shared), rules), &log)| SiteSetup {
         config,
-        handlers: shared.handlers(cache),
+        handlers: shared.handlers(cache, &upstreams),
         error_pages: shared.error_pages(cache),
         rules: rules.as_ref().map(|rules| Rules::new(rules, &ids)),
         log,

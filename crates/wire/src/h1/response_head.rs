@@ -36,13 +36,15 @@ pub struct ResponseHead {
     pub version: Version,
     /// The status.
     pub status: Status,
+    /// The reason phrase, which may be empty.
+    pub reason: Span,
     /// All field lines, in order.
     pub fields: Vec<ResponseField>,
 }
 
 impl Default for ResponseHead {
     fn default() -> Self {
-        Self { version: Version::Http11, status: Status::OK, fields: Vec::new() }
+        Self { version: Version::Http11, status: Status::OK, reason: Span::default(), fields: Vec::new() }
     }
 }
 
@@ -56,6 +58,7 @@ pub fn parse_response_head(
     check_beginning(bytes)?;
     let Some(line) = next_line(bytes, 0, limits)? else { return Ok(None) };
     (head.version, head.status) = parse_status_line(line.of(bytes))?;
+    head.reason = Span::new(line.end().min(line.start() + REASON_AT), line.end());
     let mut at = line.end() + 2;
     loop {
         let Some(line) = next_line(bytes, at, limits)? else { return Ok(None) };
@@ -141,6 +144,9 @@ fn next_line(bytes: &[u8], start: usize, limits: &HeadLimits) -> Result<Option<S
     }
 }
 
+/// Where a reason phrase begins: behind `HTTP/1.1 200 `.
+const REASON_AT: usize = 13;
+
 /// `HTTP-version SP status-code SP [ reason-phrase ]` (RFC 9112, section 4). The space after the code is often missing.
 fn parse_status_line(line: &[u8]) -> Result<(Version, Status), MalformedResponse> {
     const MALFORMED: MalformedResponse = MalformedResponse("malformed status line");
@@ -177,6 +183,7 @@ mod tests {
         let (length, head) = parse(bytes).unwrap().unwrap();
         assert_eq!(&bytes[length..], b"body");
         assert_eq!((head.version, head.status.code()), (Version::Http11, 404));
+        assert_eq!(head.reason.of(bytes), b"Not Found");
         assert_eq!(head.values(bytes, b"SERVER").next(), Some(&b"x"[..]));
         assert_eq!(head.values(bytes, b"A").collect::<Vec<_>>(), [b"1", b"2"]);
         for end in 0..length {

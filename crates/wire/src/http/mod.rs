@@ -3,6 +3,7 @@
 pub mod caching;
 pub mod conditional;
 pub mod date;
+pub mod forwarding;
 pub mod negotiation;
 pub mod path;
 pub mod range;

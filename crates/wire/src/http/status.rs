@@ -55,6 +55,8 @@ statuses! {
     TOO_MANY_REQUESTS = 429 "Too Many Requests";
     REQUEST_HEADER_FIELDS_TOO_LARGE = 431 "Request Header Fields Too Large";
     UNAVAILABLE_FOR_LEGAL_REASONS = 451 "Unavailable For Legal Reasons";
+    /// The client has gone: not a registered status, but one that logs have used since nginx introduced it.
+    CLIENT_CLOSED_REQUEST = 499 "Client Closed Request";
     INTERNAL_SERVER_ERROR = 500 "Internal Server Error";
     NOT_IMPLEMENTED = 501 "Not Implemented";
     BAD_GATEWAY = 502 "Bad Gateway";

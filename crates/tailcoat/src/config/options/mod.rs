@@ -2,6 +2,7 @@
 //! JSON schema and the default configuration.
 
 mod files;
+mod forward;
 mod rules;
 mod server;
 mod site;
@@ -107,6 +108,8 @@ pub(super) enum Set {
     Site(fn(&mut Site, &Values)),
     /// What all sites may share, or a site may have of its own.
     Shared(fn(&mut Shared, &Values)),
+    /// How requests are forwarded.
+    Forward(fn(&mut Forward, &Values)),
     /// Rules of all sites, or of a site.
     Rules(fn(&mut Rules, &Values)),
     /// A group of servers.
@@ -128,7 +131,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 11] = [
+pub(super) static SECTIONS: [Section; 12] = [
     Section {
         title: "Blocks",
         doc: "What a file consists of, besides settings for all sites.",
@@ -163,6 +166,12 @@ pub(super) static SECTIONS: [Section; 11] = [
         options: site::SHARED,
     },
     Section {
+        title: "Forwarding",
+        doc: "How requests are forwarded, and their answers read. They stand in `forward`.",
+        places: &[Place::Forward],
+        options: forward::OPTIONS,
+    },
+    Section {
         title: "Upstreams",
         doc: "Servers that requests are forwarded to. They stand in `upstream`.",
         places: &[Place::Upstream],
@@ -183,13 +192,14 @@ pub(super) enum Place {
     Cache,
     Site,
     Files,
+    Forward,
     Upstream,
 }
 
 impl Place {
     /// All places, in the order of the reference.
-    pub(super) const ALL: [Self; 7] =
-        [Self::Top, Self::Site, Self::Files, Self::Upstream, Self::Server, Self::Limits, Self::Cache];
+    pub(super) const ALL: [Self; 8] =
+        [Self::Top, Self::Site, Self::Files, Self::Forward, Self::Upstream, Self::Server, Self::Limits, Self::Cache];
 
     /// The options that may stand here.
     pub(super) fn options(self) -> impl Iterator<Item = &'static OptionDefinition> {
@@ -210,6 +220,7 @@ impl Place {
             Self::Cache => "in `cache`",
             Self::Site => "in `site`",
             Self::Files => "in `files`",
+            Self::Forward => "in `forward`",
             Self::Upstream => "in `upstream`",
         }
     }

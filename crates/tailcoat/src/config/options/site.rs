@@ -113,10 +113,23 @@ pub(super) static SITE: &[OptionDefinition] = &[
         parameters: &[one("path", Kind::PathPattern), property("root", Kind::Root)],
         repeatable: true,
         doc: "Files for a part of the site. Inside stand the options of files; those that don't are as in the site. \
-              `files` and `respond` are tried in the order in which they stand, the site's own root last.",
+              `files`, `respond` and `forward` with a path are tried in the order in which they stand, then \
+              the site's own root, then `forward` without a path.",
         example: r#"files "/downloads/*" root="/srv/downloads" { browse; strip-prefix "/downloads" }"#,
         known_as: &["location", "Directory", "Location", "handle", "route", "path", "Alias"],
         set: Set::Block(Place::Files),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "forward",
+        parameters: &[one("to", Kind::ForwardTarget), property("path", Kind::PathPattern)],
+        repeatable: true,
+        doc: "Another server answers: `\"http://HOST:PORT\"`, `\"unix:PATH\"`, or the name of an `upstream`. With \
+              `path`, it is tried where it stands among `files` and `respond`; without, it gets last what \
+              nothing else here can answer: other methods, and paths that the site's root has no file for.",
+        example: r#"forward "http://127.0.0.1:3000" path="/api/*""#,
+        known_as: &["proxy_pass", "reverse_proxy", "ProxyPass", "proxy.reverse.url", "proxy.server", "use_backend"],
+        set: Set::Block(Place::Forward),
         ..OPTION
     },
     OptionDefinition {

@@ -20,6 +20,7 @@ pub(super) use network::{all_addresses, parse_listen_text as parse_listen};
 pub(super) use open_redirect::{Openness, openness};
 pub(super) use parse::parse;
 pub(super) use rules::check_target;
+pub(super) use upstream::parse_server_address;
 
 use super::model::*;
 use super::rules::*;
@@ -52,6 +53,12 @@ pub(super) enum Kind {
     Mode,
     /// Where a server is that requests are forwarded to.
     ServerAddress,
+    /// A server's address or the name of an upstream.
+    ForwardTarget,
+    /// What Host says in forwarded requests.
+    ForwardHost,
+    /// The name of a protocol that a connection may change to, or `off`.
+    UpgradeProtocol,
     /// What of a request chooses a server.
     HashKey,
     /// Path and query of a request.
@@ -134,6 +141,9 @@ impl Kind {
             Self::Listen => "a port, `\"ADDRESS:PORT\"`, `\"unix:PATH\"` or `\"systemd:NAME\"`".into(),
             Self::Mode => "permissions in octal, such as `\"660\"`".into(),
             Self::ServerAddress => "a server, such as `\"http://HOST:PORT\"` or `\"unix:PATH\"`".into(),
+            Self::ForwardTarget => "`\"http://HOST:PORT\"`, `\"unix:PATH\"` or the name of an upstream".into(),
+            Self::ForwardHost => "`keep`, `upstream` or a host".into(),
+            Self::UpgradeProtocol => "the name of a protocol, or `off`".into(),
             Self::HashKey => "`address`, `\"field:NAME\"` or `\"cookie:NAME\"`".into(),
             Self::RequestTarget => "a path, and a query if need be, as a request has them".into(),
             Self::PathPattern => "a path (`\"/a\"`, `\"/a/*\"`, `\"*.css\"`, `\"*\"`, `\"~EXPRESSION\"`)".into(),

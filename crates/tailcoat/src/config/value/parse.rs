@@ -9,7 +9,10 @@ use kdl::KdlValue;
 use super::log::{parse_log_format, parse_log_target};
 use super::network::{parse_host, parse_host_suffix, parse_listen, parse_mode};
 use super::rules::*;
-use super::upstream::{parse_hash_key, parse_request_target, parse_server_address};
+use super::upstream::{
+    parse_forward_host, parse_forward_target, parse_hash_key, parse_request_target, parse_server_address,
+    parse_upgrade_protocol,
+};
 use super::web::*;
 use super::{Kind, Value, format_duration, format_size};
 use crate::config::model::*;
@@ -77,6 +80,9 @@ fn parse_text(kind: Kind, text: &str, directory: &Path) -> Result<Value, Wrong> 
         Kind::HostSuffix => Value::Text(parse_host_suffix(text)?),
         Kind::Mode => Value::Number(parse_mode(text)?),
         Kind::ServerAddress => Value::ServerAddress(parse_server_address(text, directory)?),
+        Kind::ForwardTarget => Value::Text(parse_forward_target(text, directory)?),
+        Kind::ForwardHost => Value::Text(parse_forward_host(text)?),
+        Kind::UpgradeProtocol => Value::Text(parse_upgrade_protocol(text)?),
         Kind::HashKey => Value::HashKey(parse_hash_key(text)?),
         Kind::RequestTarget => Value::Text(parse_request_target(text)?),
         Kind::PathPattern => Value::PathPattern(parse_path_pattern(text)?),

@@ -44,6 +44,38 @@ pub(in crate::config) fn parse_server_address(text: &str, directory: &Path) -> R
     }
 }
 
+/// Reads what requests are forwarded to: the address of a server in its normal form, or the name of an upstream.
+pub(super) fn parse_forward_target(text: &str, directory: &Path) -> Result<String, Wrong> {
+    if text.contains("://") || text.starts_with("unix:") {
+        return parse_server_address(text, directory).map(|address| address.to_string());
+    }
+    if text.is_empty() || text.contains([':', '/']) {
+        let help = "write `\"http://HOST:PORT\"`, `\"unix:PATH\"`, or the name of an `upstream`";
+        return Err(Wrong::help(format!("`{text}` is no server"), help));
+    }
+    Ok(text.to_owned())
+}
+
+/// Reads what Host says: a host with or without a port.
+pub(super) fn parse_forward_host(text: &str) -> Result<String, Wrong> {
+    match wire::http::Host::parse(text.as_bytes()) {
+        Ok(host) if !host.name.is_empty() => Ok(text.to_owned()),
+        _ => Err(Wrong::new(format!("`{text}` is not a host"))),
+    }
+}
+
+/// Reads the name of a protocol (RFC 9110, section 7.8).
+pub(super) fn parse_upgrade_protocol(text: &str) -> Result<String, Wrong> {
+    if text.eq_ignore_ascii_case("h2c") {
+        let help = "requests that came that way would be seen by nobody here";
+        return Err(Wrong::help("HTTP/2 is not tunnelled", help));
+    }
+    if !text.split('/').all(is_token) {
+        return Err(Wrong::new(format!("`{text}` is not the name of a protocol")));
+    }
+    Ok(text.to_owned())
+}
+
 /// Reads what of a request chooses a server.
 pub(super) fn parse_hash_key(text: &str) -> Result<HashKey, Wrong> {
     match text.split_once(':') {

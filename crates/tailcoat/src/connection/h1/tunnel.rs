@@ -1,10 +1,7 @@
 //! What follows 101 (Switching Protocols): bytes both ways, whatever they mean.
 
 use std::io;
-use std::pin::Pin;
 use std::task::{Context as Task, Poll};
-
-use tokio::io::ReadBuf;
 
 use super::H1Connection;
 use super::respond::Exchange;
@@ -102,7 +99,6 @@ impl Tunneling {
         task: &mut Task<'_>,
         buffer: &mut [u8],
     ) -> io::Result<Option<usize>> {
-        let server = &mut Pin::new(&mut *self.server);
         if self.to_server.is_empty() {
             match self.client_end {
                 End::NotSeen => {
@@ -113,7 +109,7 @@ impl Tunneling {
                     self.to_server = buffer[..length].to_vec();
                 }
                 End::Seen => {
-                    let Poll::Ready(()) = server.as_mut().poll_shutdown(task)? else { return Ok(None) };
+                    let Poll::Ready(()) = self.server.poll_shutdown(task)? else { return Ok(None) };
                     self.client_end = End::PassedOn;
                 }
                 End::PassedOn => return Ok(None),
@@ -122,7 +118,7 @@ impl Tunneling {
                 return Ok(Some(0));
             }
         }
-        let Poll::Ready(length) = server.as_mut().poll_write(task, &self.to_server)? else { return Ok(None) };
+        let Poll::Ready(length) = self.server.poll_write(task, &self.to_server)? else { return Ok(None) };
         take_front(&mut self.to_server, length);
         Ok(Some(length))
     }
@@ -137,14 +133,11 @@ impl Tunneling {
         if self.to_client.is_empty() {
             match self.server_end {
                 End::NotSeen => {
-                    let mut buffer = ReadBuf::new(buffer);
-                    let Poll::Ready(()) = Pin::new(&mut *self.server).poll_read(task, &mut buffer)? else {
-                        return Ok(None);
-                    };
-                    if buffer.filled().is_empty() {
+                    let Poll::Ready(length) = self.server.poll_read(task, buffer)? else { return Ok(None) };
+                    if length == 0 {
                         self.server_end = End::Seen;
                     }
-                    self.to_client = buffer.filled().to_vec();
+                    self.to_client = buffer[..length].to_vec();
                 }
                 End::Seen => {
                     client.shutdown_write()?;

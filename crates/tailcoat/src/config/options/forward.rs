@@ -1,0 +1,144 @@
+use std::time::Duration;
+
+use super::{FLAG, Kind, OPTION, OptionDefinition, Set, many, one};
+use crate::config::model::*;
+use crate::config::value::Value;
+
+/// A time limit from a millisecond to a day.
+const TIMEOUT: Kind = Kind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(86_400) };
+
+/// What stands in `forward`.
+pub(super) static OPTIONS: &[OptionDefinition] = &[
+    OptionDefinition {
+        name: "host",
+        parameters: &[one("host", Kind::ForwardHost)],
+        default: "host keep",
+        doc: "What the server is told as `Host`: with `keep` what the client's request says; with `upstream` the \
+              address of the upstream's first server; else this name.",
+        example: r#"host "app.internal""#,
+        known_as: &["ProxyPreserveHost", "proxy.preserve-host", "header_up", "proxy_set_header"],
+        set: Set::Forward(|forward, values| {
+            forward.host = match values.text("host").as_deref() {
+                None | Some("keep") => ForwardHost::Keep,
+                Some("upstream") => ForwardHost::Upstream,
+                Some(host) => ForwardHost::Set(host.to_owned()),
+            };
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "client-fields",
+        parameters: &[one("which", Kind::Choice(&["x-forwarded", "forwarded", "both", "none", "keep"]))],
+        default: "client-fields x-forwarded",
+        doc: "How the server is told who the client is and what it asked for: by `X-Forwarded-For`, `-Host` and \
+              `-Proto`, by `Forwarded` (RFC 7239), by `both` or `none`. What clients write there themselves is not \
+              passed on, except with `keep`.",
+        example: "client-fields both",
+        known_as: &["ProxyAddHeaders", "proxy.header", "option forwardfor", "trusted_proxies"],
+        set: Set::Forward(|forward, values| {
+            forward.client_fields = match values.text("which").as_deref() {
+                Some("forwarded") => ClientFields::Forwarded,
+                Some("both") => ClientFields::Both,
+                Some("none") => ClientFields::None,
+                Some("keep") => ClientFields::Keep,
+                _ => ClientFields::XForwarded,
+            };
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "strip-prefix",
+        parameters: &[one("prefix", Kind::PathPrefix)],
+        doc: "Taken from the front of paths before the server is asked: with `\"/app\"`, it is asked for `/a` where a \
+              client asks for `/app/a`. Links in its answers are not changed.",
+        example: r#"strip-prefix "/app""#,
+        known_as: &["handle_path", "uri strip_prefix", "proxy_pass"],
+        set: Set::Forward(|forward, values| forward.strip_prefix = values.text("prefix").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "upgrade",
+        parameters: &[many("protocol", Kind::UpgradeProtocol)],
+        default: r#"upgrade "websocket""#,
+        doc: "Protocols that a connection may change to. After that, bytes go both ways unseen; `off` allows none.",
+        example: r#"upgrade "websocket" "tftp""#,
+        known_as: &["websocket", "proxy.tunnel", "ProxyWebsocket"],
+        set: Set::Forward(|forward, values| {
+            let protocols = values.all("protocol").filter_map(|(value, _)| match value {
+                Value::Text(protocol) => Some(protocol.to_ascii_lowercase()),
+                _ => None,
+            });
+            forward.upgrades = protocols.filter(|protocol| protocol != "off").collect();
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "first-byte-timeout",
+        parameters: &[one("time", TIMEOUT)],
+        default: r#"first-byte-timeout "1m""#,
+        doc: "How long the server may take to answer, from the last piece of the request that was sent; then the client \
+              gets 504.",
+        example: r#"first-byte-timeout "5m""#,
+        known_as: &["proxy_read_timeout", "response_header_timeout", "ProxyTimeout", "timeout server"],
+        set: Set::Forward(|forward, values| forward.first_byte_timeout = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "between-bytes-timeout",
+        parameters: &[one("time", TIMEOUT)],
+        default: r#"between-bytes-timeout "1m""#,
+        doc: "How long the server may be silent in the middle of an answer; then the client's connection is closed, for \
+              the answer can't be completed.",
+        example: r#"between-bytes-timeout "10m""#,
+        known_as: &["proxy_read_timeout", "read_timeout"],
+        set: Set::Forward(|forward, values| {
+            forward.between_bytes_timeout = values.duration("time").unwrap_or_default();
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "tunnel-timeout",
+        parameters: &[one("time", TIMEOUT)],
+        default: r#"tunnel-timeout "1h""#,
+        doc: "How long both ends of an upgraded connection may be silent.",
+        example: r#"tunnel-timeout "5m""#,
+        known_as: &["timeout tunnel", "stream_timeout"],
+        set: Set::Forward(|forward, values| forward.tunnel_timeout = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "abort-with-client",
+        parameters: FLAG,
+        default: "abort-with-client on",
+        doc: "Whether a request is given up, and the server told so by a closed connection, when the client closes its \
+              own before there is an answer. With `off`, a client that has only ended its sending side is answered too.",
+        example: "abort-with-client off",
+        known_as: &["proxy_ignore_client_abort", "abortonclose"],
+        set: Set::Forward(|forward, values| forward.abort_with_client = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "response-head-bytes-max",
+        parameters: &[one("size", Kind::Size { min: 1 << 10, max: 1 << 20 })],
+        default: r#"response-head-bytes-max "64KiB""#,
+        doc: "Bytes of a response's status line and fields, and of its trailers; a server that sends more is answered \
+              for with 502.",
+        example: r#"response-head-bytes-max "16KiB""#,
+        known_as: &["proxy_buffer_size", "LimitInternalRecursion"],
+        set: Set::Forward(|forward, values| {
+            forward.response_head_bytes_max = values.number("size").unwrap_or_default() as usize;
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "response-fields-max",
+        parameters: &[one("count", Kind::Count { min: 1, max: 10_000 })],
+        default: "response-fields-max 256",
+        doc: "Field lines in a response's head.",
+        example: "response-fields-max 1000",
+        set: Set::Forward(|forward, values| {
+            forward.response_fields_max = values.number("count").unwrap_or_default() as usize;
+        }),
+        ..OPTION
+    },
+];

@@ -1,0 +1,196 @@
+//! The content of a response, as it comes from a server.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context as Task, Poll, ready};
+
+use wire::h1::{BodyDecoder, BodyLimits};
+use wire::http::Fields;
+
+use super::Inner;
+use super::response::body_limits;
+use super::upload::{Upload, passed_on_trailers};
+use crate::handler::{ClientLink, ContentSource, Filled, Now, TunnelStream};
+use crate::upstream::{self, Ending, Failure, Lease, Tried};
+
+/// An exchange whose response has begun.
+pub(super) struct Upstreaming {
+    pub(super) lease: Lease,
+    /// The request's content, which may still be on its way.
+    pub(super) upload: Upload,
+    pub(super) link: Rc<ClientLink>,
+    pub(super) inner: Rc<Inner>,
+    pub(super) trailer_limits: usize,
+}
+
+impl Upstreaming {
+    /// The whole response is there.
+    pub(super) fn finish(self, is_reusable: bool) {
+        self.link.set_deadline(None);
+        let ending = if is_reusable && self.upload.is_complete() { Ending::Reusable } else { Ending::Close };
+        self.lease.finish(ending, Now::read().monotonic_ms);
+    }
+
+    /// Content is to come.
+    pub(super) fn stream(mut self, awaiting: Awaiting, is_persistent: bool) -> Box<UpstreamContent> {
+        let now_ms = Now::read().monotonic_ms;
+        self.lease.answered(now_ms);
+        let limits = body_limits(self.trailer_limits);
+        self.link.set_deadline(None);
+        Box::new(UpstreamContent { upstreaming: Some(self), awaiting, limits, is_persistent, is_waiting: false })
+    }
+
+    /// The connection carries another protocol from now on.
+    pub(super) fn into_tunnel(self) -> Box<dyn TunnelStream> {
+        Box::new(self.lease.into_tunnel(Now::read().monotonic_ms))
+    }
+}
+
+impl TunnelStream for upstream::Tunnel {
+    fn poll_read(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.poll_read(task, buffer)
+    }
+
+    fn poll_write(&mut self, task: &mut Task<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write(task, bytes)
+    }
+
+    fn poll_shutdown(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        self.poll_shutdown(task)
+    }
+}
+
+/// Content that comes from a server.
+pub(super) struct UpstreamContent {
+    /// `None` when the exchange has ended.
+    upstreaming: Option<Upstreaming>,
+    awaiting: Awaiting,
+    limits: BodyLimits,
+    is_persistent: bool,
+    /// The server is waited for, and the deadline is set: not while the client takes its time.
+    is_waiting: bool,
+}
+
+/// What is still to come.
+#[derive(Debug)]
+pub(super) enum Awaiting {
+    /// So many bytes.
+    Length(u64),
+    /// Chunks.
+    Chunks(Box<BodyDecoder>),
+    /// The end of the connection.
+    Close,
+    /// Nothing; these were the trailers.
+    Nothing(Option<Box<Fields>>),
+}
+
+impl UpstreamContent {
+    /// Notes until when the server has to send more.
+    fn await_more(&mut self) {
+        if let Some(upstreaming) = &self.upstreaming
+            && !std::mem::replace(&mut self.is_waiting, true)
+        {
+            let timeout = upstreaming.inner.plan.config.between_bytes_timeout;
+            upstreaming.link.set_deadline(Some(Now::read().monotonic_ms + timeout.as_millis() as u64));
+        }
+    }
+
+    /// All has come: the connection may be of use to others.
+    fn finish(&mut self, is_clean: bool, trailers: Option<Box<Fields>>) {
+        self.awaiting = Awaiting::Nothing(trailers);
+        if let Some(upstreaming) = self.upstreaming.take() {
+            upstreaming.finish(self.is_persistent && is_clean);
+        }
+    }
+
+    fn fail(&mut self, failure: Failure, kind: io::ErrorKind) -> Poll<io::Result<Filled>> {
+        if let Some(upstreaming) = self.upstreaming.take() {
+            let name = upstreaming.lease.server_name();
+            upstreaming.inner.plan.log.debug(format_args!("{name} did not complete a response: {kind}"));
+            // The response has begun, so that nothing can be tried again.
+            upstreaming.lease.fail(failure, &mut Tried::default(), Now::read().monotonic_ms);
+        }
+        Poll::Ready(Err(kind.into()))
+    }
+
+    /// Takes `buffer[..count]` from the server; returns how much content there is now at the beginning of `buffer`.
+    fn on_input(&mut self, buffer: &mut [u8], count: usize) -> Result<usize, ()> {
+        match &mut self.awaiting {
+            Awaiting::Length(remaining) => {
+                *remaining -= count as u64;
+                if *remaining == 0 {
+                    self.finish(true, None);
+                }
+                Ok(count)
+            }
+            Awaiting::Chunks(_) => self.on_chunks(buffer, count),
+            Awaiting::Close | Awaiting::Nothing(_) => Ok(count),
+        }
+    }
+
+    fn on_chunks(&mut self, buffer: &mut [u8], count: usize) -> Result<usize, ()> {
+        let Awaiting::Chunks(decoder) = &mut self.awaiting else { return Ok(0) };
+        let (mut at, mut length) = (0, 0);
+        while at < count {
+            let decoded = decoder.decode(&buffer[at..count], &self.limits).map_err(|_| ())?;
+            let content = at + decoded.content.start..at + decoded.content.end;
+            let content_bytes = content.len();
+            buffer.copy_within(content, length);
+            length += content_bytes;
+            at += decoded.consumed_bytes;
+            if decoded.is_complete {
+                let trailers = passed_on_trailers(&decoder.take_trailers());
+                let trailers = (!trailers.is_empty()).then(|| Box::new(trailers));
+                self.finish(at == count, trailers);
+                break;
+            }
+        }
+        Ok(length)
+    }
+}
+
+impl ContentSource for UpstreamContent {
+    fn poll_fill(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<Filled>> {
+        loop {
+            if let Awaiting::Nothing(trailers) = &mut self.awaiting {
+                let trailers = trailers.take();
+                self.finish(true, None);
+                return Poll::Ready(Ok(Filled::End(trailers)));
+            }
+            let Some(Upstreaming { lease, upload, link, .. }) = &mut self.upstreaming else {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            };
+            if link.take_late() {
+                return self.fail(Failure::TimedOut, io::ErrorKind::TimedOut);
+            }
+            // A server may answer while it is still being asked.
+            let _ = upload.poll_send(lease, link, task);
+            let room = match self.awaiting {
+                Awaiting::Length(remaining) => usize::try_from(remaining).unwrap_or(usize::MAX).min(buffer.len()),
+                _ => buffer.len(),
+            };
+            let read = lease.poll_read(task, &mut buffer[..room]);
+            if read.is_pending() {
+                self.await_more();
+                return Poll::Pending;
+            }
+            if std::mem::take(&mut self.is_waiting) {
+                link.set_deadline(None);
+            }
+            let count = match ready!(read) {
+                Ok(0) if matches!(self.awaiting, Awaiting::Close) => {
+                    self.finish(false, None);
+                    continue;
+                }
+                Ok(0) => return self.fail(Failure::Closed, io::ErrorKind::UnexpectedEof),
+                Ok(count) => count,
+                Err(error) => return self.fail(Failure::Closed, error.kind()),
+            };
+            match self.on_input(buffer, count) {
+                Ok(0) => {}
+                Ok(length) => return Poll::Ready(Ok(Filled::Content(length))),
+                Err(()) => return self.fail(Failure::Malformed, io::ErrorKind::InvalidData),
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! One exchange with a server: from a request to the head of its response.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context as Task, Poll, ready};
+
+use wire::h1::{BodyFraming, parse_response_head};
+use wire::http::{Method, Status};
+
+use super::content::Upstreaming;
+use super::request::forwarded_head;
+use super::response::{Received, interim_fields};
+use super::upload::Upload;
+use super::{Inner, Scratch};
+use crate::handler::{BuiltResponse, ClientLink, Now, Outcome, Response, Routed};
+use crate::upstream::{Acquire, AcquireError, Failure, Lease, Tried, Wanted};
+
+/// How long a server has to say that it wants the content of a request, before it gets it anyway (RFC 9110,
+/// section 10.1.1: not for ever).
+const CONTINUE_TIMEOUT_MS: u64 = 1_000;
+
+/// Interim responses before a final one. More are no information, but a way to keep us busy.
+const INTERIM_RESPONSES_MAX: u32 = 64;
+
+/// The exchange, as a future that is ready with the response or with what became of it.
+pub(super) struct Exchange {
+    inner: Rc<Inner>,
+    link: Rc<ClientLink>,
+    method: Method,
+    expects_continue: bool,
+    asks_upgrade: bool,
+    key: Option<u64>,
+    tried: Tried,
+    upload: Upload,
+    /// How much of it had been sent when the server was last waited for.
+    sent_bytes: u64,
+    interim_responses: u32,
+    /// The beginning of a head that has not come to its end.
+    received: Vec<u8>,
+    state: State,
+}
+
+enum State {
+    /// No connection has been asked for.
+    Unconnected,
+    Connecting(Acquire),
+    Exchanging(Lease),
+    /// The answer has been given.
+    Done,
+}
+
+impl Exchange {
+    pub(super) fn new(inner: Rc<Inner>, routed: &Routed<'_>, key: Option<u64>) -> Self {
+        let link = Rc::clone(routed.link.link());
+        let head = forwarded_head(routed, link.framing(), &inner.plan.config, &inner.plan.authority);
+        Self {
+            method: routed.request.method(),
+            expects_continue: head.expects_continue,
+            asks_upgrade: head.asks_upgrade,
+            key,
+            tried: Tried::default(),
+            upload: Upload::new(head.bytes, link.framing(), head.expects_continue),
+            sent_bytes: 0,
+            interim_responses: 0,
+            received: Vec::new(),
+            state: State::Unconnected,
+            link,
+            inner,
+        }
+    }
+
+    fn connect(&mut self) {
+        let wanted = Wanted { key: self.key, tried: self.tried, endpoints: None };
+        self.link.set_deadline(None);
+        self.state = State::Connecting(self.inner.upstream.acquire(wanted, Now::read().monotonic_ms));
+    }
+
+    fn on_connected(&mut self, lease: Lease) {
+        if !self.may_repeat() && lease.is_stale() {
+            lease.fail(Failure::Closed, &mut self.tried, Now::read().monotonic_ms);
+            return self.connect();
+        }
+        let config = &self.inner.plan.config;
+        let timeout_ms = match self.expects_continue {
+            true => CONTINUE_TIMEOUT_MS,
+            false => config.first_byte_timeout.as_millis() as u64,
+        };
+        self.link.set_deadline(Some(Now::read().monotonic_ms + timeout_ms));
+        self.received.clear();
+        self.state = State::Exchanging(lease);
+    }
+
+    /// Sends, and reads the response's head.
+    fn poll_exchange(&mut self, task: &mut Task<'_>) -> Poll<Outcome> {
+        if self.link.take_late() && !self.on_late() {
+            return Poll::Ready(self.fail(Failure::TimedOut, "gave no answer in time"));
+        }
+        if self.link.has_client_ended() && self.inner.plan.config.abort_with_client {
+            // Nobody waits for the answer. What is sent is only for the log.
+            self.state = State::Done;
+            return Poll::Ready(answer(Status::CLIENT_CLOSED_REQUEST));
+        }
+        let inner = Rc::clone(&self.inner);
+        loop {
+            let State::Exchanging(lease) = &mut self.state else { return Poll::Pending };
+            // What can't be sent may have been answered before: so the end of sending, well or not, is not waited for.
+            let _ = self.upload.poll_send(lease, &self.link, task);
+            let scratch = &mut *inner.scratch.borrow_mut();
+            let kept = self.received.len();
+            scratch.input[..kept].copy_from_slice(&self.received);
+            let count = match lease.poll_read(task, &mut scratch.input[kept..]) {
+                Poll::Ready(count) => count,
+                Poll::Pending => {
+                    self.note_progress();
+                    return Poll::Pending;
+                }
+            };
+            match count {
+                Ok(0) => return self.on_closed(),
+                Ok(count) => {
+                    if let Some(outcome) = self.on_input(kept + count, scratch) {
+                        return Poll::Ready(outcome);
+                    }
+                }
+                Err(_) => return self.on_closed(),
+            }
+        }
+    }
+
+    /// Takes note that the deadline has passed. Says whether that is no failure.
+    fn on_late(&mut self) -> bool {
+        if !std::mem::take(&mut self.upload.awaits_continue) {
+            return false;
+        }
+        self.await_first_byte();
+        true
+    }
+
+    /// The time for an answer begins when the last piece of the request has been sent, and stands still while the client
+    /// is waited for, which has limits of its own.
+    fn note_progress(&mut self) {
+        if self.upload.awaits_continue {
+            return;
+        }
+        let sent_bytes = self.upload.sent_bytes();
+        if self.link.wants_content() {
+            self.link.set_deadline(None);
+        } else if sent_bytes != self.sent_bytes {
+            self.await_first_byte();
+        }
+        self.sent_bytes = sent_bytes;
+    }
+
+    fn await_first_byte(&self) {
+        let timeout_ms = self.inner.plan.config.first_byte_timeout.as_millis() as u64;
+        self.link.set_deadline(Some(Now::read().monotonic_ms + timeout_ms));
+    }
+
+    /// Looks at `scratch.input[..filled]`, which begins with a head. `None` if more is needed.
+    fn on_input(&mut self, filled: usize, scratch: &mut Scratch) -> Option<Outcome> {
+        let Scratch { input, head } = scratch;
+        let mut at = 0;
+        loop {
+            let bytes = &input[at..filled];
+            let head_bytes = match parse_response_head(bytes, head, &self.inner.plan.head_limits) {
+                Ok(Some(head_bytes)) => head_bytes,
+                Ok(None) => {
+                    self.received = bytes.to_vec();
+                    return None;
+                }
+                Err(malformed) => return Some(self.fail(Failure::Malformed, malformed.0)),
+            };
+            if head.status.code() >= 200 || head.status == Status::SWITCHING_PROTOCOLS {
+                let received = Received { head, bytes, head_bytes };
+                return Some(self.on_response(&received));
+            }
+            self.interim_responses += 1;
+            if self.interim_responses > INTERIM_RESPONSES_MAX {
+                return Some(self.fail(Failure::Malformed, "too many interim responses"));
+            }
+            if head.status == Status::CONTINUE {
+                // The client gets its own when content is taken from it.
+                self.upload.awaits_continue = false;
+                self.await_first_byte();
+            } else {
+                let received = Received { head, bytes, head_bytes };
+                self.link.send_interim(head.status, interim_fields(&received));
+            }
+            at += head_bytes;
+            if at == filled {
+                self.received.clear();
+                return None;
+            }
+        }
+    }
+
+    fn on_response(&mut self, received: &Received<'_>) -> Outcome {
+        let State::Exchanging(lease) = std::mem::replace(&mut self.state, State::Done) else {
+            unreachable!("a response comes in an exchange")
+        };
+        let upload = std::mem::replace(&mut self.upload, Upload::new(Vec::new(), BodyFraming::None, false));
+        let upstreaming = Upstreaming {
+            lease,
+            upload,
+            link: Rc::clone(&self.link),
+            inner: Rc::clone(&self.inner),
+            trailer_limits: self.inner.plan.head_limits.head_bytes_max,
+        };
+        match received.into_response(self.method, self.asks_upgrade, upstreaming) {
+            Ok(response) => Outcome::Ready(Response::Built(response)),
+            Err((lease, reason)) => {
+                self.state = State::Exchanging(lease);
+                self.fail(Failure::Malformed, reason)
+            }
+        }
+    }
+
+    /// Whether the request can be sent a second time: only what does the same when it is done twice (RFC 9110,
+    /// section 9.2.2), and only while all of it is there.
+    fn may_repeat(&self) -> bool {
+        is_idempotent(self.method) && !self.link.has_been_read()
+    }
+
+    /// The connection has ended before a whole head came.
+    fn on_closed(&mut self) -> Poll<Outcome> {
+        let may_repeat = self.received.is_empty() && self.interim_responses == 0 && self.may_repeat();
+        let tries_before = self.tried;
+        let outcome = self.fail(Failure::Closed, "closed the connection without an answer");
+        let tries_max = self.inner.upstream.shared().config().tries_max;
+        if !may_repeat || self.tried == tries_before || self.tried.count() >= tries_max {
+            return Poll::Ready(outcome);
+        }
+        self.upload.restart(self.link.framing(), self.expects_continue);
+        self.connect();
+        Poll::Pending
+    }
+
+    /// Gives the connection up, and the answer for it.
+    fn fail(&mut self, failure: Failure, what: &str) -> Outcome {
+        if let State::Exchanging(lease) = std::mem::replace(&mut self.state, State::Done) {
+            self.inner.plan.log.debug(format_args!("{} {what}", lease.server_name()));
+            lease.fail(failure, &mut self.tried, Now::read().monotonic_ms);
+        }
+        answer(if failure == Failure::TimedOut { Status::GATEWAY_TIMEOUT } else { Status::BAD_GATEWAY })
+    }
+
+    fn on_not_connected(&mut self, error: AcquireError) -> Outcome {
+        self.state = State::Done;
+        let shared = self.inner.upstream.shared();
+        self.inner.plan.log.debug(format_args!("upstream {}: {error}", shared.name()));
+        answer(error.status())
+    }
+}
+
+fn answer(status: Status) -> Outcome {
+    Outcome::Ready(Response::Built(BuiltResponse::new(status)))
+}
+
+/// RFC 9110, section 9.2.2. Of methods that we don't know, nothing is known.
+fn is_idempotent(method: Method) -> bool {
+    matches!(method, Method::Get | Method::Head | Method::Options | Method::Put | Method::Delete)
+}
+
+impl Future for Exchange {
+    type Output = Outcome;
+
+    fn poll(self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Outcome> {
+        let this = self.get_mut();
+        loop {
+            match &mut this.state {
+                State::Unconnected => this.connect(),
+                State::Connecting(acquire) => match ready!(acquire.poll_acquire(task)) {
+                    Ok(lease) => this.on_connected(lease),
+                    Err(error) => return Poll::Ready(this.on_not_connected(error)),
+                },
+                State::Exchanging(_) => {
+                    let polled = this.poll_exchange(task);
+                    if polled.is_ready() || matches!(this.state, State::Exchanging(_)) {
+                        return polled;
+                    }
+                }
+                // Polled again after it was ready, as no caller should.
+                State::Done => return Poll::Pending,
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Forwarding: what is not answered here is answered by another server, and its answer comes back untouched.
+
+mod content;
+mod exchange;
+mod request;
+mod response;
+#[cfg(test)]
+mod tests;
+mod upload;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use wire::h1::{HeadLimits, ResponseHead};
+use wire::http::{KnownField, Method, Status};
+
+use self::exchange::Exchange;
+use super::{BuiltResponse, Outcome, Response, Routed};
+use crate::config::{self, Balance, HashKey};
+use crate::log::{Client, ServerLog};
+use crate::upstream::{SharedUpstream, Upstream, hash_key};
+
+/// Bytes of a response that are read at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// Forwards requests to the servers of an upstream. Each worker has its own.
+pub struct Forward {
+    inner: Rc<Inner>,
+}
+
+/// What the exchanges of a worker's handler share.
+struct Inner {
+    plan: Arc<Plan>,
+    upstream: Rc<Upstream>,
+    scratch: RefCell<Scratch>,
+}
+
+/// What an exchange uses while it is polled, and none keeps.
+struct Scratch {
+    input: Vec<u8>,
+    head: ResponseHead,
+}
+
+/// What workers share of a handler.
+#[derive(Debug)]
+pub struct Plan {
+    config: config::Forward,
+    head_limits: HeadLimits,
+    log: ServerLog,
+    /// What Host says where the client's request does not.
+    authority: String,
+}
+
+impl Plan {
+    /// The plan for this configuration.
+    pub fn new(config: &config::Forward, upstream: &SharedUpstream) -> Arc<Self> {
+        let head_limits = HeadLimits {
+            head_bytes_max: config.response_head_bytes_max,
+            fields_max: config.response_fields_max,
+            target_bytes_max: 0,
+        };
+        let (log, authority) = (upstream.log().clone(), upstream.authority());
+        Arc::new(Self { config: config.clone(), head_limits, log, authority })
+    }
+}
+
+impl Forward {
+    /// A worker's handler.
+    pub fn new(plan: Arc<Plan>, upstream: Rc<Upstream>) -> Self {
+        let scratch = RefCell::new(Scratch { input: vec![0; READ_BYTES], head: ResponseHead::default() });
+        Self { inner: Rc::new(Inner { plan, upstream, scratch }) }
+    }
+
+    /// Forwards a request.
+    pub fn handle(&self, routed: &Routed<'_>) -> Outcome {
+        match routed.request.method() {
+            // Neither is about a resource of the other server.
+            Method::Connect => return Outcome::Decline,
+            Method::Options if routed.path == b"*" => return Outcome::Decline,
+            // It shows what a browser hides from scripts, and hardly any server has it on.
+            Method::Trace => return not_allowed(Status::METHOD_NOT_ALLOWED),
+            Method::Options if request::is_last_hop(routed) => return not_allowed(Status::NO_CONTENT),
+            _ => {}
+        }
+        let key = hash_key_of(self.inner.upstream.shared().config(), routed);
+        Outcome::Wait(Box::pin(Exchange::new(Rc::clone(&self.inner), routed, key)))
+    }
+}
+
+/// An answer about methods: those that are forwarded.
+fn not_allowed(status: Status) -> Outcome {
+    let mut response = BuiltResponse::new(status);
+    response.fields.push("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+    Outcome::Ready(Response::Built(response))
+}
+
+/// What chooses the server, where the upstream chooses by a key.
+fn hash_key_of(upstream: &config::Upstream, routed: &Routed<'_>) -> Option<u64> {
+    let Balance::Hash(key) = &upstream.balance else { return None };
+    match key {
+        HashKey::Address => match routed.client {
+            Client::Ip(address) => Some(match address.ip().to_canonical() {
+                std::net::IpAddr::V4(address) => hash_key(&address.octets()),
+                std::net::IpAddr::V6(address) => hash_key(&address.octets()),
+            }),
+            Client::Unix => None,
+        },
+        HashKey::Field(name) => routed.request.field_by_name(name.as_bytes()).map(hash_key),
+        HashKey::Cookie(name) => cookie(routed, name.as_bytes()).map(hash_key),
+    }
+}
+
+/// The value of a cookie (RFC 6265, section 4.2).
+fn cookie<'a>(routed: &Routed<'a>, name: &[u8]) -> Option<&'a [u8]> {
+    let pairs = routed.request.field_lines(KnownField::Cookie).flat_map(|line| line.split(|&byte| byte == b';'));
+    let mut values = pairs.filter_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"="));
+    values.next()
+}

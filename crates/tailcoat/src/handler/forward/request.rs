@@ -1,0 +1,287 @@
+//! The request as it is forwarded: made anew from what was parsed, so that nothing ambiguous is passed on.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use wire::h1::{BodyFraming, write_request_head};
+use wire::http::forwarding::{is_hop_by_hop, is_named_by_connection};
+use wire::http::{Fields, KnownField, Method, Version, path};
+
+use crate::config::{ClientFields, Forward, ForwardHost};
+use crate::handler::Routed;
+use crate::log::Client;
+
+/// A request's head, and what has to be known to read its response.
+#[derive(Debug)]
+pub(super) struct ForwardedHead {
+    /// The head in the form of HTTP/1.1.
+    pub(super) bytes: Vec<u8>,
+    /// The server was asked to say whether it wants the content.
+    pub(super) expects_continue: bool,
+    /// The server was asked to change to another protocol.
+    pub(super) asks_upgrade: bool,
+}
+
+/// Whether Max-Forwards says that the request goes no further (RFC 9110, section 7.6.2).
+pub(super) fn is_last_hop(routed: &Routed<'_>) -> bool {
+    routed.request.field_by_name(b"max-forwards") == Some(b"0")
+}
+
+/// Makes the head for a server at `authority`.
+pub(super) fn forwarded_head(
+    routed: &Routed<'_>,
+    framing: BodyFraming,
+    config: &Forward,
+    authority: &str,
+) -> ForwardedHead {
+    let mut fields = Fields::with_capacity(routed.request.bytes.len().min(4 << 10) + 128, 24);
+    push_host(routed, config, authority, &mut fields);
+    let has_content = framing != BodyFraming::None;
+    let expects_continue = has_content && routed.request.head.has(KnownField::Expect);
+    for (name, value, known) in field_lines(routed) {
+        if is_passed_on(routed, name, known, config) {
+            match known {
+                KnownField::Expect if !expects_continue => {}
+                _ if is_max_forwards(name, routed) => {
+                    fields.push(name, decremented(value));
+                }
+                _ => {
+                    fields.push(name, value);
+                }
+            }
+        }
+    }
+    push_own_fields(routed, config, &mut fields);
+    match framing {
+        BodyFraming::Length(length) => {
+            fields.push("Content-Length", length.to_string());
+        }
+        BodyFraming::Chunked => {
+            fields.push("Transfer-Encoding", "chunked");
+        }
+        // Said to be empty is more than not said: some servers want it with POST (RFC 9110, section 8.6).
+        BodyFraming::None if routed.request.head.has(KnownField::ContentLength) => {
+            fields.push("Content-Length", "0");
+        }
+        BodyFraming::None => {}
+    }
+    let asks_upgrade = push_connection(routed, framing, config, &mut fields);
+    let mut bytes = Vec::with_capacity(routed.request.bytes.len() + 256);
+    let target = target(routed, config);
+    write_request_head(&mut bytes, routed.request.method_name(), &target, Version::Http11, &fields);
+    ForwardedHead { bytes, expects_continue, asks_upgrade }
+}
+
+fn field_lines<'a>(routed: &Routed<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8], KnownField)> {
+    let bytes = routed.request.bytes;
+    routed.request.head.fields.iter().map(move |field| (field.name.of(bytes), field.value.of(bytes), field.known))
+}
+
+/// The path and query in origin form (RFC 9112, section 3.2.1): as they were sent, unless a prefix is taken away.
+fn target(routed: &Routed<'_>, config: &Forward) -> Vec<u8> {
+    let raw = routed.request.target();
+    let mut target = Vec::with_capacity(raw.len() + 1);
+    if config.strip_prefix.is_empty() {
+        match raw {
+            [b'/', ..] => target.extend_from_slice(raw),
+            _ => target.extend_from_slice(&origin_form(raw)),
+        }
+        return target;
+    }
+    let rest = routed.path.strip_prefix(config.strip_prefix.as_bytes()).unwrap_or(routed.path);
+    if !rest.starts_with(b"/") {
+        target.push(b'/');
+    }
+    path::encode(rest, &mut target);
+    if let Some(query) = routed.query {
+        target.push(b'?');
+        target.extend_from_slice(query);
+    }
+    target
+}
+
+/// What an absolute-form target has behind its authority.
+fn origin_form(raw: &[u8]) -> Vec<u8> {
+    let after_scheme = memchr::memmem::find(raw, b"://").map_or(raw, |at| &raw[at + 3..]);
+    let at = after_scheme.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(after_scheme.len());
+    match &after_scheme[at..] {
+        rest @ [b'/', ..] => rest.to_vec(),
+        rest => [b"/", rest].concat(),
+    }
+}
+
+fn push_host(routed: &Routed<'_>, config: &Forward, authority: &str, fields: &mut Fields) {
+    match &config.host {
+        ForwardHost::Set(host) => fields.push("Host", host),
+        ForwardHost::Upstream => fields.push("Host", authority),
+        // The target's host overrides the field's (RFC 9112, section 3.2.2); HTTP/1.0 may have none.
+        ForwardHost::Keep if routed.host.is_empty() => fields.push("Host", authority),
+        ForwardHost::Keep => fields.push("Host", host_and_port(routed)),
+    };
+}
+
+/// Host and port that the client asked for, as it wrote them.
+fn host_and_port<'a>(routed: &Routed<'a>) -> &'a [u8] {
+    let raw = routed.request.target();
+    if !raw.starts_with(b"/")
+        && let Some(at) = memchr::memmem::find(raw, b"://")
+    {
+        let rest = &raw[at + 3..];
+        let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+        return &rest[..end];
+    }
+    routed.request.field(KnownField::Host).unwrap_or(routed.host)
+}
+
+fn is_passed_on(routed: &Routed<'_>, name: &[u8], known: KnownField, config: &Forward) -> bool {
+    match known {
+        KnownField::Host
+        | KnownField::Connection
+        | KnownField::ContentLength
+        | KnownField::TransferEncoding
+        | KnownField::Te
+        | KnownField::Upgrade => return false,
+        KnownField::Other => {}
+        _ => return !is_nominated(routed, name),
+    }
+    !is_hop_by_hop(name) && !is_nominated(routed, name) && !is_ours(name, config)
+}
+
+fn is_nominated(routed: &Routed<'_>, name: &[u8]) -> bool {
+    routed.request.head.has(KnownField::Connection)
+        && is_named_by_connection(name, routed.request.field_lines(KnownField::Connection))
+}
+
+/// Fields about the client that are ours to set, so that a client can't forge them; also written with underscores, which
+/// CGI does not tell apart. And Proxy, which CGI programs take for a setting of theirs (httpoxy, CVE-2016-5385).
+fn is_ours(name: &[u8], config: &Forward) -> bool {
+    const PROXY: &[u8] = b"proxy";
+    let is = |known: &[u8]| {
+        name.len() == known.len()
+            && name.iter().zip(known).all(|(byte, known)| {
+                let byte = if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+                byte == *known
+            })
+    };
+    match name.len() {
+        5 => is(PROXY),
+        3 | 9 | 15 | 16 | 17 => {
+            let ours = config.client_fields != ClientFields::Keep
+                && [&b"forwarded"[..], b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"]
+                    .iter()
+                    .any(|known| is(known));
+            ours || is(b"via")
+        }
+        _ => false,
+    }
+}
+
+fn is_max_forwards(name: &[u8], routed: &Routed<'_>) -> bool {
+    routed.request.method() == Method::Options && name.eq_ignore_ascii_case(b"max-forwards")
+}
+
+/// One forward less; what is not a number stays.
+fn decremented(value: &[u8]) -> Vec<u8> {
+    let number = str::from_utf8(value).ok().and_then(|text| text.parse::<u64>().ok());
+    number.map_or(value.to_vec(), |number| number.saturating_sub(1).to_string().into_bytes())
+}
+
+/// Who sent the request, and what to whom, for the other server to know (RFC 7239 and its forerunners); and Via
+/// (RFC 9110, section 7.6.3).
+fn push_own_fields(routed: &Routed<'_>, config: &Forward, fields: &mut Fields) {
+    push_via(routed, fields);
+    let client = match routed.client {
+        Client::Ip(address) => Some(address.ip().to_canonical()),
+        Client::Unix => None,
+    };
+    let (legacy, standard) = match config.client_fields {
+        ClientFields::XForwarded => (true, false),
+        ClientFields::Forwarded => (false, true),
+        ClientFields::Both => (true, true),
+        ClientFields::Keep | ClientFields::None => return,
+    };
+    if legacy {
+        let address = client.map_or_else(|| "unix".to_owned(), |client| client.to_string());
+        fields.push("X-Forwarded-For", address);
+        fields.push("X-Forwarded-Host", host_and_port(routed));
+        fields.push("X-Forwarded-Proto", "http");
+    }
+    if standard {
+        fields.push("Forwarded", forwarded_element(client, routed));
+    }
+}
+
+/// An element of Forwarded (RFC 7239, section 4).
+fn forwarded_element(client: Option<IpAddr>, routed: &Routed<'_>) -> String {
+    let mut element = match client {
+        Some(IpAddr::V4(address)) => format!("for={address}"),
+        Some(IpAddr::V6(address)) => format!("for=\"[{address}]\""),
+        None => "for=unknown".to_owned(),
+    };
+    // A host has no quote, backslash or control byte: it was parsed.
+    if !routed.host.is_empty() {
+        let _ = write!(element, ";host=\"{}\"", String::from_utf8_lossy(host_and_port(routed)));
+    }
+    element.push_str(";proto=http");
+    element
+}
+
+/// Adds our entry to Via, behind those that the request has.
+fn push_via(routed: &Routed<'_>, fields: &mut Fields) {
+    let mut via = Vec::with_capacity(64);
+    for (_, earlier, _) in field_lines(routed).filter(|(name, value, _)| is_via(name) && !value.is_empty()) {
+        via.extend_from_slice(earlier);
+        via.extend_from_slice(b", ");
+    }
+    via.extend_from_slice(match routed.request.head.version {
+        Version::Http10 => b"1.0 tailcoat",
+        Version::Http11 => b"1.1 tailcoat",
+        Version::Http2 => b"2 tailcoat",
+        Version::Http3 => b"3 tailcoat",
+    });
+    fields.push("Via", via);
+}
+
+fn is_via(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"via")
+}
+
+/// What this connection is to be: TE, and the change of protocols where that is allowed. Says whether it asks for one.
+fn push_connection(routed: &Routed<'_>, framing: BodyFraming, config: &Forward, fields: &mut Fields) -> bool {
+    let is_trailers = |value: &[u8]| {
+        value.split(|&byte| byte == b',').any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    };
+    let wants_trailers = routed.request.field_lines(KnownField::Te).any(is_trailers);
+    if wants_trailers {
+        fields.push("TE", "trailers");
+    }
+    let upgrade = wanted_upgrade(routed, framing, config);
+    if let Some(protocol) = upgrade {
+        fields.push("Upgrade", protocol);
+    }
+    match (wants_trailers, upgrade.is_some()) {
+        (true, true) => fields.push("Connection", "TE, Upgrade"),
+        (true, false) => fields.push("Connection", "TE"),
+        (false, true) => fields.push("Connection", "Upgrade"),
+        (false, false) => fields,
+    };
+    upgrade.is_some()
+}
+
+/// The protocol that the client wants, if it is one that may be tunnelled. Not h2c above all, through which requests would
+/// go that nobody here has seen.
+fn wanted_upgrade<'a>(routed: &Routed<'a>, framing: BodyFraming, config: &Forward) -> Option<&'a [u8]> {
+    if framing != BodyFraming::None
+        || routed.request.head.version != Version::Http11
+        || !is_upgrade_named(routed)
+        || routed.request.head.is_repeated(KnownField::Upgrade)
+    {
+        return None;
+    }
+    let protocol = routed.request.field(KnownField::Upgrade)?;
+    config.upgrades.iter().any(|allowed| protocol.eq_ignore_ascii_case(allowed.as_bytes())).then_some(protocol)
+}
+
+fn is_upgrade_named(routed: &Routed<'_>) -> bool {
+    is_named_by_connection(b"upgrade", routed.request.field_lines(KnownField::Connection))
+}

@@ -1,0 +1,169 @@
+//! A server's response, as it is passed on.
+
+use bytes::Bytes;
+use wire::h1::{BodyDecoder, BodyFraming, BodyLimits, ResponseFraming, ResponseHead, parse_content_length};
+use wire::http::forwarding::{is_hop_by_hop, is_named_by_connection};
+use wire::http::{Fields, Method, Status};
+
+use super::content::{Awaiting, Upstreaming};
+use super::upload::passed_on_trailers;
+use crate::handler::{Body, BuiltResponse, ContentStream, Forwarded, Segment, Tunnel};
+use crate::upstream::Lease;
+
+/// What has come of a response: its head, and what was read behind it.
+#[derive(Clone, Copy)]
+pub(super) struct Received<'a> {
+    pub(super) head: &'a ResponseHead,
+    /// The bytes that the head was parsed from, and those behind it.
+    pub(super) bytes: &'a [u8],
+    pub(super) head_bytes: usize,
+}
+
+/// The fields of an interim response that are passed on.
+pub(super) fn interim_fields(received: &Received<'_>) -> Fields {
+    received.fields()
+}
+
+impl Received<'_> {
+    /// The response for the client. Gives the connection back if the response can't be passed on, with the reason.
+    pub(super) fn into_response(
+        self,
+        method: Method,
+        asks_upgrade: bool,
+        upstreaming: Upstreaming,
+    ) -> Result<Box<BuiltResponse>, (Lease, &'static str)> {
+        if self.head.status == Status::SWITCHING_PROTOCOLS {
+            return self.into_tunnel(asks_upgrade, upstreaming);
+        }
+        let framing = match self.head.framing(self.bytes, method) {
+            Ok(framing) => framing,
+            Err(malformed) => return Err((upstreaming.lease, malformed.0)),
+        };
+        let mut response = BuiltResponse::with_fields(self.head.status, self.fields(), Body::default());
+        let mut forwarded = self.forwarded();
+        let rest = &self.bytes[self.head_bytes..];
+        let is_persistent = self.head.is_persistent(self.bytes);
+        match framing {
+            ResponseFraming::Delimited(BodyFraming::None) => {
+                // Without content of its own, it may tell the length of another's.
+                let is_for_another = method == Method::Head || self.head.status == Status::NOT_MODIFIED;
+                forwarded.content_length = self.declared_length().filter(|_| is_for_another);
+                upstreaming.finish(is_persistent && rest.is_empty());
+            }
+            ResponseFraming::Delimited(BodyFraming::Length(length)) => {
+                response.body = with_length(length, rest, is_persistent, upstreaming);
+            }
+            ResponseFraming::Delimited(BodyFraming::Chunked) => {
+                response.body = chunked(rest, is_persistent, upstreaming)?;
+            }
+            ResponseFraming::UntilClose => {
+                response.body =
+                    streamed(Bytes::copy_from_slice(rest), None, upstreaming.stream(Awaiting::Close, false));
+            }
+        }
+        response.forwarded = Some(Box::new(forwarded));
+        Ok(response)
+    }
+
+    /// Changes protocols, if that was asked for.
+    fn into_tunnel(
+        self,
+        asks_upgrade: bool,
+        upstreaming: Upstreaming,
+    ) -> Result<Box<BuiltResponse>, (Lease, &'static str)> {
+        if !asks_upgrade {
+            return Err((upstreaming.lease, "changed protocols without being asked"));
+        }
+        let mut response = BuiltResponse::with_fields(self.head.status, self.fields(), Body::default());
+        for protocol in self.head.values(self.bytes, b"upgrade") {
+            response.fields.push("Upgrade", protocol);
+        }
+        let mut forwarded = self.forwarded();
+        forwarded.tunnel = Some(Tunnel {
+            early: self.bytes[self.head_bytes..].to_vec(),
+            idle_timeout_ms: upstreaming.inner.plan.config.tunnel_timeout.as_millis() as u64,
+            stream: upstreaming.into_tunnel(),
+        });
+        response.forwarded = Some(Box::new(forwarded));
+        Ok(response)
+    }
+
+    fn forwarded(&self) -> Forwarded {
+        Forwarded { reason: self.head.reason.of(self.bytes).to_vec(), ..Forwarded::default() }
+    }
+
+    fn declared_length(&self) -> Option<u64> {
+        self.head.values(self.bytes, b"content-length").next().and_then(parse_content_length)
+    }
+
+    /// The fields that are passed on, in their order.
+    fn fields(&self) -> Fields {
+        let mut fields = Fields::with_capacity(self.head_bytes, self.head.fields.len());
+        let has_connection = self.head.values(self.bytes, b"connection").next().is_some();
+        for field in &self.head.fields {
+            let (name, value) = (field.name.of(self.bytes), field.value.of(self.bytes));
+            let is_nominated =
+                has_connection && is_named_by_connection(name, self.head.values(self.bytes, b"connection"));
+            // A client can only upgrade if it is told to what (RFC 9110, section 15.5.22).
+            let is_wanted_upgrade =
+                self.head.status == Status::UPGRADE_REQUIRED && name.eq_ignore_ascii_case(b"upgrade");
+            if is_wanted_upgrade || (!is_hop_by_hop(name) && !is_nominated) {
+                fields.push(name, value);
+            }
+        }
+        fields
+    }
+}
+
+/// Content of known length, of which `rest` has come.
+fn with_length(length: u64, rest: &[u8], is_persistent: bool, upstreaming: Upstreaming) -> Body {
+    let there = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
+    let content = Bytes::copy_from_slice(&rest[..there]);
+    let remaining = length - there as u64;
+    if remaining == 0 {
+        // What comes behind it unasked makes the connection useless.
+        upstreaming.finish(is_persistent && there == rest.len());
+        return Body::from_bytes(content);
+    }
+    streamed(content, Some(remaining), upstreaming.stream(Awaiting::Length(remaining), is_persistent))
+}
+
+/// Chunks, of which `rest` has come.
+fn chunked(rest: &[u8], is_persistent: bool, upstreaming: Upstreaming) -> Result<Body, (Lease, &'static str)> {
+    let limits = body_limits(upstreaming.trailer_limits);
+    // It is chunked.
+    let Some(mut decoder) = BodyDecoder::new(BodyFraming::Chunked) else { return Ok(Body::default()) };
+    let (mut content, mut at) = (Vec::with_capacity(rest.len()), 0);
+    loop {
+        let decoded = match decoder.decode(&rest[at..], &limits) {
+            Ok(decoded) => decoded,
+            Err(refusal) => return Err((upstreaming.lease, refusal.reason)),
+        };
+        content.extend_from_slice(&rest[at..][decoded.content]);
+        at += decoded.consumed_bytes;
+        if decoded.is_complete {
+            let trailers = passed_on_trailers(&decoder.take_trailers());
+            let is_clean = is_persistent && at == rest.len();
+            if trailers.is_empty() {
+                upstreaming.finish(is_clean);
+                return Ok(Body::from_bytes(content));
+            }
+            let source = upstreaming.stream(Awaiting::Nothing(Some(Box::new(trailers))), is_clean);
+            return Ok(streamed(content.into(), None, source));
+        }
+        if decoded.consumed_bytes == 0 || at == rest.len() {
+            let source = upstreaming.stream(Awaiting::Chunks(Box::new(decoder)), is_persistent);
+            return Ok(streamed(content.into(), None, source));
+        }
+    }
+}
+
+/// The limits of chunked content: it may be as long as it likes.
+pub(super) fn body_limits(trailer_bytes_max: usize) -> BodyLimits {
+    BodyLimits { body_bytes_max: u64::MAX, extension_bytes_max: trailer_bytes_max, trailer_bytes_max }
+}
+
+fn streamed(content: Bytes, length: Option<u64>, source: Box<super::content::UpstreamContent>) -> Body {
+    let segments = if content.is_empty() { Vec::new() } else { vec![Segment::Bytes(content)] };
+    Body { segments, stream: Some(ContentStream { source, length }) }
+}
