@@ -272,8 +272,12 @@ impl Worker {
             self.intervals += 1;
             self.send(Some(self.intervals), now, None);
         } else {
-            // The warm-up is over: what was counted so far is forgotten.
-            self.shared.record = Record::default();
+            // The warm-up is over: what was counted so far is forgotten. Without one, it was connecting ahead.
+            let record = std::mem::take(&mut self.shared.record);
+            if self.run.plan.warm_up.is_zero() {
+                let Record { connections, handshakes, connect, .. } = record;
+                self.shared.record = Record { connections, handshakes, connect, ..Record::default() };
+            }
             self.processor_time = ProcessorTime::of_thread();
             self.spin = 0;
             for connection in &mut self.connections {

@@ -69,6 +69,8 @@ fn an_open_loop_keeps_its_rate() {
         let expect = if arrivals == "constant" { 1000..=1000 } else { 870..=1130 };
         assert!(expect.contains(&served), "{arrivals}: {served}");
         assert_eq!(report["load"]["pace"], arrivals);
+        // Made ahead of the first request.
+        assert_eq!((report["connections"].as_u64(), report["connect"]["count"].as_u64()), (Some(8), Some(8)));
     }
 }
 
