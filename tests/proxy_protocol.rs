@@ -1,7 +1,8 @@
-//! Listeners behind proxies that say, with the PROXY protocol, whose connections they pass on.
+//! Listeners behind proxies that say, with the PROXY protocol, whose connections they pass on; and servers that we tell so.
 
 use std::io::Write;
 
+use crate::support::real_server::{RealServer, Recipe};
 use crate::support::{PATIENCE, Server, read_all, read_until};
 
 /// A server on whose listener these proxies are trusted, and the file of its access log.
@@ -30,6 +31,7 @@ fn lines(log: &tempfile::NamedTempFile, count: usize) -> Vec<String> {
 }
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+const LAST_GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\x02\x01\xc0\0\x02\x02\x01\x02\x01\xbb";
 const V2_LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 
@@ -91,4 +93,61 @@ fn others_are_not_believed() {
     let answer = server.exchange(&[b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", GET].concat());
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     assert!(lines(&log, 2).iter().all(|line| line.starts_with("127.0.0.1 ")));
+}
+
+const HAPROXY: Recipe<'_> = Recipe {
+    needs: &["haproxy"],
+    files: &[(
+        "haproxy.cfg",
+        "defaults\n mode http\n timeout client 9s\n timeout server 9s\n timeout connect 9s\n\
+         frontend a\n bind 127.0.0.1:@PORT@ accept-proxy\n \
+         http-request return status 200 content-type text/plain lf-string \"%[src] %[src_port] %[dst] %[dst_port]\"\n",
+    )],
+    command: &["haproxy", "-db", "-f", "@DIR@/haproxy.cfg"],
+    environment: &[],
+};
+
+const NGINX: Recipe<'_> = Recipe {
+    needs: &["nginx"],
+    files: &[(
+        "nginx.conf",
+        "daemon off; worker_processes 1; pid @DIR@/pid; error_log @DIR@/error.log; events { }\n\
+         http { access_log off; client_body_temp_path @DIR@/body; proxy_temp_path @DIR@/proxy;\n\
+         fastcgi_temp_path @DIR@/f; uwsgi_temp_path @DIR@/u; scgi_temp_path @DIR@/s;\n\
+         server { listen 127.0.0.1:@PORT@ proxy_protocol;\n\
+         return 200 \"$proxy_protocol_addr $proxy_protocol_port $proxy_protocol_server_addr $proxy_protocol_server_port\"; } }\n",
+    )],
+    command: &["nginx", "-c", "@DIR@/nginx.conf"],
+    environment: &[],
+};
+
+/// Each client's own address is told, also where connections to the server could be kept, and a proxy's word is passed on.
+#[test]
+fn servers_are_told_both_ends() {
+    for (name, recipe) in [("HAProxy", HAPROXY), ("nginx", NGINX)] {
+        let Some(receiver) = RealServer::start(&recipe) else { continue };
+        for version in ["v1", "v2"] {
+            let server = Server::run(&format!(
+                "upstream \"u\" {{\n server \"http://{}\"\n proxy-protocol \"{version}\"\n}}\n\
+                 site {{\n listen \"127.0.0.1:0\" proxy-protocol=on\n forward \"u\"\n}}\n\
+                 server {{ workers 1; trusted-proxies \"127.0.0.1\" }}\n",
+                receiver.address
+            ));
+            for (header, expect) in [
+                (b"PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n".as_slice(), "192.0.2.1 56324 192.0.2.2 443"),
+                (b"PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\n", "2001:db8::1 1 2001:db8::2 2"),
+                (V2, "192.0.2.1 258 192.0.2.2 443"),
+            ] {
+                let mut stream = server.connect();
+                stream.write_all(&[header, GET, LAST_GET].concat()).unwrap();
+                let answer = read_all(&mut stream);
+                assert_eq!(answer.matches(expect).count(), 2, "{name}, {version}: {answer}");
+            }
+            let mut stream = server.connect();
+            let (source, destination) = (stream.local_addr().unwrap(), server.address);
+            stream.write_all(&[b"PROXY UNKNOWN\r\n", GET].concat()).unwrap();
+            let expect = format!("127.0.0.1 {} 127.0.0.1 {}", source.port(), destination.port());
+            read_until(&mut stream, &expect);
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! What the black-box tests share: the built server, started on a free port.
 
+pub(crate) mod real_server;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;

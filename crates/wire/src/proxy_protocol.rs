@@ -72,9 +72,11 @@ pub fn write_v2(out: &mut Vec<u8>, endpoints: Option<Endpoints>) {
     out.extend_from_slice(&destination.port().to_be_bytes());
 }
 
-/// Both ends in one family: an address of IPv4 beside one of IPv6 is written as one of IPv6 (RFC 4291, section 2.5.5.2).
+/// Both ends in one family: that of IPv4 if both have such an address, also if a socket of IPv6 has it; else an address of
+/// IPv4 is written as one of IPv6 (RFC 4291, section 2.5.5.2).
 fn same_family(endpoints: Endpoints) -> (SocketAddr, SocketAddr) {
-    let Endpoints { source, destination } = endpoints;
+    let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+    let (source, destination) = (canonical(endpoints.source), canonical(endpoints.destination));
     if source.is_ipv4() == destination.is_ipv4() {
         return (source, destination);
     }
@@ -200,6 +202,10 @@ mod tests {
         check(None, "PROXY UNKNOWN\r\n");
         check(Some(endpoints("192.0.2.1:56324", "192.0.2.2:443")), "PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n");
         check(Some(endpoints("[2001:db8::1]:1", "[::1]:2")), "PROXY TCP6 2001:db8::1 ::1 1 2\r\n");
+        check(
+            Some(endpoints("[::ffff:192.0.2.1]:1", "[::ffff:192.0.2.2]:2")),
+            "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n",
+        );
         check(Some(endpoints("192.0.2.1:1", "[::1]:2")), "PROXY TCP6 ::ffff:192.0.2.1 ::1 1 2\r\n");
     }
 

@@ -52,6 +52,8 @@ pub struct Context {
     pub table: RefCell<ConnectionTable>,
     /// Where requests are logged.
     pub recorder: RefCell<Recorder>,
+    /// Whether handlers want to know where clients have connected to, which costs a system call a request.
+    pub tells_destinations: Cell<bool>,
     /// Set when the worker ends: answers in progress are the last ones.
     pub is_draining: Cell<bool>,
     scratch: RefCell<Scratch>,
@@ -107,6 +109,7 @@ impl Context {
             clock,
             table: RefCell::default(),
             recorder: RefCell::new(recorder),
+            tells_destinations: Cell::new(false),
             is_draining: Cell::new(false),
             scratch: RefCell::new(Scratch {
                 input,

@@ -1,4 +1,5 @@
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::Poll;
 use std::time::Duration;
@@ -82,6 +83,11 @@ impl Socket {
     /// Sends what the kernel takes of a part of a file. 0 is the end of the file.
     pub fn poll_send_file(&mut self, file: BorrowedFd<'_>, offset: u64, length: usize) -> Poll<io::Result<usize>> {
         self.poll_call(|socket| rustix::fs::sendfile(socket, file, Some(&mut { offset }), length))
+    }
+
+    /// Where the client has connected to; `None` for a unix socket.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        rustix::net::getsockname(&self.fd).ok()?.try_into().ok()
     }
 
     /// Ends the sending side, so that the client sees the end of the last response.

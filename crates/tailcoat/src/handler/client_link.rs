@@ -2,6 +2,7 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::io;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll, Waker};
@@ -18,6 +19,8 @@ use wire::http::{Fields, Status};
 #[derive(Debug)]
 pub struct ClientLink {
     framing: BodyFraming,
+    /// Where it is to be told to servers.
+    destination: OnceCell<Box<SocketAddr>>,
     state: RefCell<State>,
 }
 
@@ -63,12 +66,17 @@ impl ClientLinkCell {
 impl ClientLink {
     fn new(framing: BodyFraming) -> Self {
         let state = State { is_complete: framing == BodyFraming::None, ..State::default() };
-        Self { framing, state: RefCell::new(state) }
+        Self { framing, destination: OnceCell::new(), state: RefCell::new(state) }
     }
 
     /// What the head said of the content.
     pub fn framing(&self) -> BodyFraming {
         self.framing
+    }
+
+    /// Where the client has connected to, for the PROXY protocol; `None` if that is told to nobody, or is a unix socket.
+    pub fn destination(&self) -> Option<SocketAddr> {
+        self.destination.get().map(|destination| **destination)
     }
 
     /// Hands the content that is there to `take`, which returns how much of it is done with (all is best; not 0). Ready
@@ -135,6 +143,12 @@ impl ClientLink {
 
 /// The connection's side.
 impl ClientLink {
+    /// Tells where the client has connected to.
+    pub fn set_destination(&self, destination: SocketAddr) {
+        // Set once: a link is made for one request.
+        let _ = self.destination.set(Box::new(destination));
+    }
+
     /// Whether the handler waits for content.
     pub fn wants_content(&self) -> bool {
         let state = self.state.borrow();

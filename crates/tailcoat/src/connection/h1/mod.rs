@@ -5,6 +5,7 @@ mod respond;
 mod tunnel;
 
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll, ready};
 
@@ -33,6 +34,8 @@ pub struct H1Connection {
     requests: u32,
     /// A proxy is to tell whose connection it is, before anything else.
     awaits_proxy_header: bool,
+    /// Where the client has connected to, if a proxy has told it.
+    proxied_destination: Option<Box<SocketAddr>>,
     /// No further request is read.
     is_closing: bool,
     /// After the last response, input is still to be expected.
@@ -85,6 +88,7 @@ impl H1Connection {
             listener,
             requests: 0,
             awaits_proxy_header: false,
+            proxied_destination: None,
             is_closing: false,
             lingers: false,
             has_unseen_input: false,
@@ -285,7 +289,13 @@ impl H1Connection {
         // Otherwise it is the proxy's own connection, or of a client that has no address.
         if let ProxyHeader::Proxied(endpoints) = header {
             self.client = Client::Ip(endpoints.source);
+            self.proxied_destination = Some(Box::new(endpoints.destination));
         }
+    }
+
+    /// Where the client has connected to, as it sees it; `None` for a unix socket.
+    fn destination(&self) -> Option<SocketAddr> {
+        self.proxied_destination.as_deref().copied().or_else(|| self.socket.local_address())
     }
 
     /// Reads on after the last response and drops what comes, until the client ends or has had time enough: else what

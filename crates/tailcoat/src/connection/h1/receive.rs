@@ -110,6 +110,7 @@ impl H1Connection {
 
     /// Waits for an answer. Ready when it has been sent, or is being sent, or has to wait for the end of the content.
     pub(super) fn drive_answering(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        self.tell_destination(context);
         loop {
             let Some(answering) = &mut self.answering else { return Poll::Ready(Ok(())) };
             let polled = answering.future.as_mut().poll(task);
@@ -133,6 +134,17 @@ impl H1Connection {
                 // The content was malformed, and the request has been refused.
                 return Poll::Ready(Ok(()));
             }
+        }
+    }
+
+    /// Tells the handler where the client has connected to, if it may want to know.
+    fn tell_destination(&self, context: &Context) {
+        if context.tells_destinations.get()
+            && let Some(link) = self.link()
+            && link.destination().is_none()
+            && let Some(destination) = self.destination()
+        {
+            link.set_destination(destination);
         }
     }
 

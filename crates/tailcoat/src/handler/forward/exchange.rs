@@ -7,6 +7,7 @@ use std::task::{Context as Task, Poll, ready};
 
 use wire::h1::{BodyFraming, parse_response_head};
 use wire::http::{Method, Status};
+use wire::proxy_protocol::Endpoints;
 
 use super::content::Upstreaming;
 use super::request::forwarded_head;
@@ -14,6 +15,7 @@ use super::response::{Received, interim_fields};
 use super::upload::Upload;
 use super::{Inner, Scratch};
 use crate::handler::{BuiltResponse, ClientLink, Now, Outcome, Response, Routed};
+use crate::log::Client;
 use crate::upstream::{Acquire, AcquireError, Failure, Lease, Tried, Wanted};
 
 /// How long a server has to say that it wants the content of a request, before it gets it anyway (RFC 9110,
@@ -30,6 +32,7 @@ pub(super) struct Exchange {
     method: Method,
     expects_continue: bool,
     asks_upgrade: bool,
+    client: Client,
     key: Option<u64>,
     tried: Tried,
     upload: Upload,
@@ -58,6 +61,7 @@ impl Exchange {
             method: routed.request.method(),
             expects_continue: head.expects_continue,
             asks_upgrade: head.asks_upgrade,
+            client: routed.client,
             key,
             tried: Tried::default(),
             upload: Upload::new(head.bytes, link.framing(), head.expects_continue),
@@ -71,9 +75,15 @@ impl Exchange {
     }
 
     fn connect(&mut self) {
-        let wanted = Wanted { key: self.key, tried: self.tried, endpoints: None };
+        let wanted = Wanted { key: self.key, tried: self.tried, endpoints: self.endpoints() };
         self.link.set_deadline(None);
         self.state = State::Connecting(self.inner.upstream.acquire(wanted, Now::read().monotonic_ms));
+    }
+
+    /// Both ends of the client's connection, if they have addresses.
+    fn endpoints(&self) -> Option<Endpoints> {
+        let Client::Ip(source) = self.client else { return None };
+        Some(Endpoints { source, destination: self.link.destination()? })
     }
 
     fn on_connected(&mut self, lease: Lease) {

@@ -1,0 +1,106 @@
+//! Servers that others have made, as far as they are installed; `.ci/run` installs them.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::PATIENCE;
+
+/// A server in a directory of its own, until it is dropped.
+pub(crate) struct RealServer {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    _directory: TempDir,
+}
+
+/// How one is started: what is written and run for it. In texts, `@PORT@` is the port where it has to listen, and `@DIR@`
+/// its directory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recipe<'a> {
+    /// What has to be installed: names of programs, or paths.
+    pub(crate) needs: &'a [&'a str],
+    /// Names and contents of files in its directory.
+    pub(crate) files: &'a [(&'a str, &'a str)],
+    pub(crate) command: &'a [&'a str],
+    pub(crate) environment: &'a [(&'a str, &'a str)],
+}
+
+impl RealServer {
+    /// Starts it and waits until it listens. `None`, which is printed, if something it needs is not installed.
+    pub(crate) fn start(recipe: &Recipe<'_>) -> Option<Self> {
+        if let Some(missing) = recipe.needs.iter().find(|name| !is_installed(name)) {
+            println!("skipped: {missing} is not installed");
+            return None;
+        }
+        let directory = tempfile::tempdir().expect("a directory for the server");
+        // Servers that begin as root go on as somebody else, who has to get in as well.
+        let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+        std::fs::set_permissions(directory.path(), open).expect("it can be opened");
+        let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let address = address.expect("a port is free");
+        let fill = |text: &str| {
+            let filled = text.replace("@PORT@", &address.port().to_string());
+            filled.replace("@DIR@", &directory.path().display().to_string())
+        };
+        for (name, content) in recipe.files {
+            let path = directory.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("it is in the directory")).expect("it can be made");
+            std::fs::write(path, fill(content)).expect("it can be written");
+        }
+        let mut server = Self { child: spawn(recipe, fill), address, _directory: directory };
+        server.await_listening();
+        Some(server)
+    }
+
+    fn await_listening(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        while TcpStream::connect(self.address).is_err() {
+            let ended = self.child.try_wait().expect("a child can be asked");
+            assert!(ended.is_none(), "it ended ({ended:?}) instead of listening");
+            assert!(Instant::now() < deadline, "it does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn spawn(recipe: &Recipe<'_>, fill: impl Fn(&str) -> String) -> Child {
+    let (program, arguments) = recipe.command.split_first().expect("a program is named");
+    Command::new(find(program).expect("it is installed"))
+        .args(arguments.iter().map(|argument| fill(argument)))
+        .envs(recipe.environment.iter().map(|(name, value)| (name, fill(value))))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it can be started")
+}
+
+/// Whether a program or file is there.
+pub(crate) fn is_installed(name: &str) -> bool {
+    find(name).is_some()
+}
+
+/// Debian keeps servers where only root's PATH looks.
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
+    let mut candidates = std::env::split_paths(&path).chain(usual).map(|directory| directory.join(name));
+    // Joined to an absolute path, a directory is forgotten.
+    candidates.find(|path| path.exists())
+}
+
+impl Drop for RealServer {
+    fn drop(&mut self) {
+        // Servers with children end these when they are told to end.
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let deadline = Instant::now() + Duration::from_secs(3);
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                let _ = self.child.kill();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
