@@ -25,7 +25,10 @@ const COPY_CHUNK_BYTES: u64 = 64 << 10;
 
 /// The last bytes of a file are copied, so that the file can be looked at between reading and sending them. Few, for
 /// copying is what sendfile saves: with 64 KiB a file of 100 KiB took half as much CPU time again.
-const LAST_PIECE_BYTES: u64 = 4 << 10;
+const LAST_PIECE_BYTES: u64 = OpenFile::END_BYTES;
+
+/// Whether a file up to this size is in the page cache is asked for as a whole, and remembered for a moment.
+const REMEMBERED_BYTES_MAX: u64 = 1 << 20;
 
 /// Bytes that a connection sends before others have their turn.
 const TURN_BYTES_MAX: u64 = 1 << 20;
@@ -82,20 +85,36 @@ pub fn send_now(socket: &mut Socket, output: &mut Output, closes: bool) -> io::R
         }
         return Ok(None);
     }
-    let bytes = output.bytes[sent..].to_vec();
-    output.bytes.clear();
-    Ok(Some(Transmission {
-        bytes,
-        bytes_sent: 0,
-        tail: std::mem::take(&mut output.tail),
-        resident: 0..0,
-        warming: None,
-        stream: output.stream.take(),
-        total_sent: 0,
-    }))
+    let mut transmission = Transmission::new(output);
+    transmission.bytes_sent = sent;
+    transmission.return_buffers(output);
+    Ok(Some(transmission))
 }
 
 impl Transmission {
+    /// Takes all that is to be sent out of `output`.
+    pub fn new(output: &mut Output) -> Self {
+        Self {
+            bytes: std::mem::take(&mut output.bytes),
+            bytes_sent: 0,
+            tail: std::mem::take(&mut output.tail),
+            resident: 0..0,
+            warming: None,
+            stream: output.stream.take(),
+            total_sent: 0,
+        }
+    }
+
+    /// Gives the output its buffers back, and keeps what is not sent yet in memory of just its size.
+    pub fn return_buffers(&mut self, output: &mut Output) {
+        let bytes = self.bytes[self.bytes_sent..].to_vec();
+        output.bytes = std::mem::replace(&mut self.bytes, bytes);
+        output.bytes.clear();
+        self.bytes_sent = 0;
+        let tail = self.tail.drain(..).collect();
+        output.tail = std::mem::replace(&mut self.tail, tail);
+    }
+
     /// Bytes that the socket has not taken yet.
     pub fn remaining(&self) -> u64 {
         (self.bytes.len() - self.bytes_sent) as u64 + self.tail.iter().map(Segment::length).sum::<u64>()
@@ -143,8 +162,8 @@ impl Transmission {
             self.total_sent += count as u64;
             let from_bytes = count.min(self.bytes.len() - self.bytes_sent);
             self.bytes_sent += from_bytes;
-            if self.bytes_sent == self.bytes.len() && !self.bytes.is_empty() {
-                self.bytes = Vec::new();
+            if self.bytes_sent == self.bytes.len() {
+                self.bytes.clear();
                 self.bytes_sent = 0;
             }
             advance(&mut self.tail, count - from_bytes);
@@ -184,12 +203,15 @@ impl Transmission {
             unreachable!("called with a file in front")
         };
         let (file, offset, length) = (Arc::clone(file), *offset, *length);
-        ready!(self.poll_resident(task, &file, offset, length));
+        let now_ns = file_time_now_ns();
+        ready!(self.poll_resident(task, &file, offset, length, now_ns));
+        if file.is_volatile(now_ns) {
+            return poll_send_copy(socket, &file, offset, length);
+        }
         // The last piece is read, the file looked at once more, and only then the piece sent: so a response that is
         // complete is of one version.
-        if length <= LAST_PIECE_BYTES || file.is_volatile(file_time_now_ns()) {
-            let is_last = length <= COPY_CHUNK_BYTES;
-            return poll_send_copy(socket, &file, offset, length, is_last);
+        if length <= LAST_PIECE_BYTES {
+            return poll_send_last(socket, &file, offset, length);
         }
         let chunk = (length - LAST_PIECE_BYTES).min(known_bytes(&self.resident, offset));
         match ready!(socket.poll_send_file(file.fd.as_fd(), offset, chunk as usize))? {
@@ -199,25 +221,42 @@ impl Transmission {
     }
 
     /// Waits until the next piece of the file can be sent without waiting for a disk: that is done by another thread.
-    fn poll_resident(&mut self, task: &mut Task<'_>, file: &Arc<OpenFile>, offset: u64, length: u64) -> Poll<()> {
-        loop {
-            if let Some(warming) = &mut self.warming {
-                // An error here (a panic, or the end of the process) is met again by whoever reads the file.
-                let _ = ready!(Pin::new(warming).poll(task));
-                self.warming = None;
-                return Poll::Ready(());
-            }
-            if known_bytes(&self.resident, offset) >= length.min(COPY_CHUNK_BYTES) {
-                return Poll::Ready(());
-            }
-            let chunk = length.min(FILE_CHUNK_BYTES);
-            self.resident = offset..offset + chunk;
-            if file.is_resident(offset, chunk) {
-                return Poll::Ready(());
-            }
-            let file = Arc::clone(file);
-            self.warming = Some(Blocking::spawn(move || file.warm(offset, chunk)));
+    fn poll_resident(
+        &mut self,
+        task: &mut Task<'_>,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        length: u64,
+        now_ns: i64,
+    ) -> Poll<()> {
+        if let Some(warming) = &mut self.warming {
+            // An error here (a panic, or the end of the process) is met again by whoever reads the file.
+            let _ = ready!(Pin::new(warming).poll(task));
+            self.warming = None;
+            return Poll::Ready(());
         }
+        if known_bytes(&self.resident, offset) >= length.min(COPY_CHUNK_BYTES) {
+            return Poll::Ready(());
+        }
+        let is_remembered = file.identity.size <= REMEMBERED_BYTES_MAX;
+        self.resident =
+            if is_remembered { 0..file.identity.size } else { offset..offset + length.min(FILE_CHUNK_BYTES) };
+        if is_remembered && file.was_resident(now_ns) {
+            return Poll::Ready(());
+        }
+        let Range { start, end } = self.resident;
+        if file.is_resident(start, end - start) {
+            if is_remembered {
+                file.remember_resident(now_ns);
+            }
+            return Poll::Ready(());
+        }
+        let file = Arc::clone(file);
+        let warming = self.warming.insert(Blocking::spawn(move || file.warm(start, end - start)));
+        // Not ready yet, but only who has polled it is woken.
+        let _ = ready!(Pin::new(warming).poll(task));
+        self.warming = None;
+        Poll::Ready(())
     }
 }
 
@@ -227,19 +266,25 @@ fn known_bytes(resident: &Range<u64>, offset: u64) -> u64 {
     if resident.contains(&offset) { resident.end - offset } else { 0 }
 }
 
-fn poll_send_copy(
-    socket: &mut Socket,
-    file: &OpenFile,
-    offset: u64,
-    length: u64,
-    is_last: bool,
-) -> Poll<io::Result<usize>> {
+/// Sends a piece by copying it. Before the last one, the file is looked at once more.
+fn poll_send_copy(socket: &mut Socket, file: &OpenFile, offset: u64, length: u64) -> Poll<io::Result<usize>> {
     let mut buffer = vec![0; length.min(COPY_CHUNK_BYTES) as usize];
     file.read_exact_at(&mut buffer, offset)?;
-    if is_last && !file.is_unchanged() {
+    if length <= COPY_CHUNK_BYTES && !file.is_unchanged() {
         return Poll::Ready(Err(changed()));
     }
     socket.poll_write(&buffer)
+}
+
+/// Sends the last piece, if the file is still the same.
+fn poll_send_last(socket: &mut Socket, file: &OpenFile, offset: u64, length: u64) -> Poll<io::Result<usize>> {
+    if offset + length != file.identity.size {
+        return poll_send_copy(socket, file, offset, length);
+    }
+    match file.unchanged_end()? {
+        Some(end) => socket.poll_write(&end[end.len() - length as usize..]),
+        None => Poll::Ready(Err(changed())),
+    }
 }
 
 fn changed() -> io::Error {

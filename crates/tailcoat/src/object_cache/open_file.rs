@@ -1,5 +1,7 @@
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -24,6 +26,10 @@ const VOLATILE_TIME: Duration = Duration::from_secs(10);
 /// Distance of the bytes that [`OpenFile::is_resident`] probes. The page cache fills in runs of read-ahead far longer
 /// than this.
 const PROBE_DISTANCE_BYTES: u64 = 64 << 10;
+
+/// How long a file is believed to be in the page cache after it was looked for there: short beside the time in which the
+/// kernel drops what is in use, long beside that in which a popular file is asked for again.
+const RESIDENT_TIME: Duration = Duration::from_millis(100);
 
 /// What tells one version of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -118,9 +124,37 @@ pub struct OpenFile {
     pub identity: FileIdentity,
     /// Number of names it had.
     pub links: u32,
+    /// When all of it was last known to be in the page cache, in nanoseconds since 1970.
+    resident_ns: AtomicI64,
+    /// Its last bytes, once they have been asked for.
+    end: OnceLock<Box<[u8]>>,
 }
 
 impl OpenFile {
+    /// Bytes at the end of a file that are kept in memory.
+    pub const END_BYTES: u64 = 1 << 10;
+
+    /// A file that was just opened and had this status.
+    pub fn new(fd: OwnedFd, status: &FileStatus) -> Self {
+        let FileStatus { identity, links, .. } = *status;
+        Self { fd, identity, links, resident_ns: AtomicI64::new(i64::MIN), end: OnceLock::new() }
+    }
+
+    /// The last [`Self::END_BYTES`], or all if there are less; `None` if the file is no longer what it was. Whoever sends
+    /// them last, and asks for them only then, has sent one version.
+    ///
+    /// # Errors
+    /// As [`Self::read_exact_at`].
+    pub fn unchanged_end(&self) -> io::Result<Option<&[u8]>> {
+        if let Some(end) = self.end.get() {
+            return Ok(self.is_unchanged().then_some(end));
+        }
+        let length = self.identity.size.min(Self::END_BYTES);
+        let mut end = vec![0; length as usize];
+        self.read_exact_at(&mut end, self.identity.size - length)?;
+        Ok(self.is_unchanged().then(|| &**self.end.get_or_init(|| end.into())))
+    }
+
     /// Whether the file is still what it was when it was opened. Whoever sends a part of it asks before the last bytes,
     /// and breaks the connection off if it isn't: the client then knows that the content is not whole.
     pub fn is_unchanged(&self) -> bool {
@@ -157,6 +191,17 @@ impl OpenFile {
             }
             probe = (probe + PROBE_DISTANCE_BYTES).min(last);
         }
+    }
+
+    /// Whether all of it was in the page cache a moment before `now_ns` (nanoseconds since 1970), as far as remembered.
+    pub fn was_resident(&self, now_ns: i64) -> bool {
+        let since_ns = now_ns.saturating_sub(self.resident_ns.load(Ordering::Relaxed));
+        (0..RESIDENT_TIME.as_nanos() as i64).contains(&since_ns)
+    }
+
+    /// Remembers that all of it was in the page cache at this time.
+    pub fn remember_resident(&self, now_ns: i64) {
+        self.resident_ns.store(now_ns, Ordering::Relaxed);
     }
 
     /// Brings these bytes into the page cache. Waits for the disk: for the blocking pool only.
@@ -224,14 +269,29 @@ mod tests {
         rustix::fs::fsync(&fd).unwrap();
         rustix::fs::fadvise(&fd, 0, None, Advice::DontNeed).unwrap();
         let status = FileStatus::of(&fd).unwrap();
-        let file = OpenFile { fd, identity: status.identity, links: status.links };
+        let file = OpenFile::new(fd, &status);
         file.warm(1 << 20, 1 << 20);
         assert!(file.is_resident(1 << 20, 1 << 20));
         file.warm(0, u64::MAX);
         assert!(file.is_resident(0, u64::MAX));
         assert!(file.is_resident(3 << 20, 1) && file.is_resident(0, 0), "nothing to wait for");
         assert!(file.is_unchanged());
+        assert_eq!(file.unchanged_end().unwrap(), Some(&[b'x'; OpenFile::END_BYTES as usize][..]));
         std::fs::write(&path, b"other").unwrap();
         assert!(!file.is_unchanged());
+        assert_eq!(file.unchanged_end().unwrap(), None);
+    }
+
+    #[test]
+    fn residency_is_remembered_for_a_moment() {
+        let fd = rustix::fs::openat(CWD, c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let file = OpenFile::new(fd.try_clone().unwrap(), &FileStatus::of(&fd).unwrap());
+        assert!(!file.was_resident(0));
+        file.remember_resident(1_000);
+        for (now_ns, expect) in
+            [(999, false), (1_000, true), (100_000_999, true), (100_001_000, false), (i64::MAX, false)]
+        {
+            assert_eq!(file.was_resident(now_ns), expect, "{now_ns}");
+        }
     }
 }

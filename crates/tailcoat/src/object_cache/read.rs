@@ -99,7 +99,7 @@ pub fn read_file(
         }
         wait_for_writers(&fd);
     }
-    let file = OpenFile { fd, identity: status.identity, links: status.links };
+    let file = OpenFile::new(fd, &status);
     let bytes = match status.identity.size <= memory_bytes_max {
         true => Some(read_bytes(&file.fd, status.identity.size, access)?),
         false => None,

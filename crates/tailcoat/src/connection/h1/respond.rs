@@ -52,7 +52,7 @@ impl H1Connection {
     ) -> io::Result<()> {
         let tunnel = take_tunnel(&mut response);
         let persistence = self.persistence(&incoming, &response, tunnel.is_some(), turn.context);
-        let Turn { context, output, now, .. } = turn;
+        let Turn { context, task, output, now } = turn;
         let manner = Manner {
             date: &context.clock.date(*now),
             now_ms: now.monotonic_ms,
@@ -74,17 +74,31 @@ impl H1Connection {
             self.tunneling = Some(Box::new(Tunneling::new(tunnel, early, exchange(account))));
             return Ok(());
         }
-        let is_streamed = output.stream.is_some();
-        if output.has_tail()
-            && let Some(transmission) = send_now(&mut self.socket, output, false)?
-        {
-            let link = incoming.routed.link.get().filter(|_| is_streamed).map(Rc::clone);
-            self.begin_sending(transmission, exchange(account), link, *now);
-            return Ok(());
+        let mut sent = Ok(());
+        let mut unsent_bytes = 0;
+        if output.has_tail() {
+            let is_streamed = output.stream.is_some();
+            let mut transmission = Transmission::new(output);
+            // Most are sent at once, and then need not be kept.
+            let polled = match is_streamed {
+                true => Poll::Pending,
+                false => transmission.poll_send(&mut self.socket, task, &mut Vec::new()),
+            };
+            unsent_bytes = transmission.remaining();
+            transmission.return_buffers(output);
+            match polled {
+                Poll::Ready(result) => sent = result.inspect_err(|_| self.socket.abort_on_close()),
+                Poll::Pending => {
+                    let link = incoming.routed.link.get().filter(|_| is_streamed).map(Rc::clone);
+                    self.begin_sending(transmission, exchange(account), link, *now);
+                    return Ok(());
+                }
+            }
         }
         let Routed { request, host, now: received, .. } = incoming.routed;
+        let content_bytes = content_bytes.saturating_sub(unsent_bytes);
         self.record(&account, Subject::Request(request), host, (status, content_bytes), received, *now);
-        Ok(())
+        sent
     }
 
     /// Whether another request may follow; if not, none is read any more.
