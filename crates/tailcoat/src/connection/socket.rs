@@ -23,6 +23,7 @@ pub struct Socket {
     is_ended: bool,
     /// Neither side can send any more: the peer has broken it off.
     is_broken: bool,
+    is_corked: bool,
     /// What epoll watches it for; nothing: it is not known to it.
     watched: EventFlags,
 }
@@ -39,6 +40,8 @@ impl Socket {
             is_writable: true,
             is_ended: false,
             is_broken: false,
+
+            is_corked: false,
             watched: EventFlags::empty(),
         }
     }
@@ -105,6 +108,15 @@ impl Socket {
     /// nothing more may still wait for answers.
     pub fn is_broken(&self) -> bool {
         self.is_broken
+    }
+
+    /// Has the kernel gather what is sent into full segments, or send what it has gathered. Sockets without segments don't
+    /// know that.
+    pub fn cork(&mut self, is_corked: bool) {
+        if self.is_corked != is_corked {
+            let _ = rustix::net::sockopt::set_tcp_cork(&self.fd, is_corked);
+            self.is_corked = is_corked;
+        }
     }
 
     /// What epoll is to watch it for and does not yet, now that it has to be waited for: events, and whether they are to

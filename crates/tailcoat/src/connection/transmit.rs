@@ -211,9 +211,17 @@ impl Transmission {
         // The last piece is read, the file looked at once more, and only then the piece sent: so a response that is
         // complete is of one version.
         if length <= LAST_PIECE_BYTES {
-            return poll_send_last(socket, &file, offset, length);
+            let count = ready!(poll_send_last(socket, &file, offset, length))?;
+            if count as u64 == length {
+                socket.cork(false);
+            }
+            return Poll::Ready(Ok(count));
         }
         let chunk = (length - LAST_PIECE_BYTES).min(known_bytes(&self.resident, offset));
+        if chunk == length - LAST_PIECE_BYTES {
+            // The last piece is to share a segment with what is before it.
+            socket.cork(true);
+        }
         match ready!(socket.poll_send_file(file.fd.as_fd(), offset, chunk as usize))? {
             0 => Poll::Ready(Err(changed())),
             count => Poll::Ready(Ok(count)),
