@@ -255,6 +255,49 @@ fn a_file_rewritten_all_the_time() {
     check_storm(|path, content| fs::write(path, content).unwrap());
 }
 
+/// Files that have long been what they are go out from the page cache, which is believed to have them for a moment.
+#[test]
+fn settled_files_that_change_while_they_are_sent() {
+    const LENGTH: usize = 300_000;
+    const SETTLED: Duration = Duration::from_secs(11);
+    let directory = tempfile::tempdir().unwrap();
+    let changes: [fn(&Path); 4] = [
+        |path| fs::File::options().write(true).open(path).unwrap().set_len(1000).unwrap(),
+        |path| fs::File::options().write(true).open(path).unwrap().set_len(2 * LENGTH as u64).unwrap(),
+        |path| fs::write(path, vec![b'b'; LENGTH]).unwrap(),
+        |path| {
+            fs::write(path.with_extension("new"), vec![b'b'; LENGTH]).unwrap();
+            fs::rename(path.with_extension("new"), path).unwrap();
+        },
+    ];
+    let names: Vec<_> = (0..10 * changes.len()).map(|index| index.to_string()).collect();
+    for name in &names {
+        fs::write(directory.path().join(name), vec![b'a'; LENGTH]).unwrap();
+    }
+    let server = Server::serve(directory.path(), &[]);
+    thread::sleep(SETTLED);
+    for (index, name) in names.iter().enumerate() {
+        let target = format!("/{name}");
+        let mut client = Client::connect(server.address);
+        assert!(client.get(&target, "").body == vec![b'a'; LENGTH]);
+        client.send("GET", &target, "");
+        if index % 2 == 0 {
+            // More than nothing of it is on its way.
+            client.stream.fill_buf().unwrap();
+        }
+        changes[index / 10](&directory.path().join(name));
+        let Some(got) = client.receive("GET") else { continue };
+        let content = &got.body;
+        // Whoever asks late enough gets the new file, which is whole as well.
+        assert_eq!(got.field("Content-Length"), Some(&*content.len().to_string()));
+        let version = content[0];
+        let is_grown = content.len() == 2 * LENGTH && content[LENGTH..].iter().all(|byte| *byte == 0);
+        let old = if is_grown { &content[..LENGTH] } else { &content[..] };
+        assert!(old.iter().all(|byte| *byte == version), "a mixture");
+        assert!([1000, LENGTH, 2 * LENGTH].contains(&content.len()), "{} bytes", content.len());
+    }
+}
+
 #[test]
 fn a_download_outlives_its_file() {
     let directory = tempfile::tempdir().unwrap();

@@ -40,7 +40,6 @@ impl Socket {
             is_writable: true,
             is_ended: false,
             is_broken: false,
-
             is_corked: false,
             watched: EventFlags::empty(),
         }
