@@ -23,9 +23,10 @@ const INPUT_OUTPUT: [&str; 7] =
     ["std::net", "std::fs", "std::thread", "std::process", "tokio", "Instant::now", "SystemTime::now"];
 
 /// Which rooms of a crate a room may know. A room that is not in the list may know all.
-const EDGES: [(&str, &str, &[&str]); 16] = [
+const EDGES: [(&str, &str, &[&str]); 17] = [
     ("wire", "http", &[]),
     ("wire", "h1", &["http"]),
+    ("wire", "h2", &["h1", "http"]),
     ("wire", "proxy_protocol", &[]),
     ("tailcoat", "config", &[]),
     ("tailcoat", "log", &["config"]),

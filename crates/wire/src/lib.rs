@@ -4,8 +4,10 @@
 //!
 //! - [`http`]: what all versions of HTTP share (RFC 9110).
 //! - [`h1`]: HTTP/1.0 and HTTP/1.1 (RFC 9112).
+//! - [`h2`]: HTTP/2 (RFC 9113).
 //! - [`proxy_protocol`]: whose connection a proxy passes on.
 
 pub mod h1;
+pub mod h2;
 pub mod http;
 pub mod proxy_protocol;

@@ -1,0 +1,164 @@
+//! The dynamic table (RFC 7541, section 2.3.2).
+
+use std::collections::VecDeque;
+
+use super::FIELD_OVERHEAD_BYTES;
+
+/// Entries in the order in which they came, the newest first to be found. It takes memory as entries come, at most twice
+/// its size.
+#[derive(Debug, Default)]
+pub(super) struct DynamicTable {
+    /// From the oldest to the newest.
+    entries: VecDeque<Entry>,
+    /// Names and values of all entries, behind those of entries that are gone.
+    bytes: Vec<u8>,
+    /// How many of `bytes` are of entries that are gone.
+    gone_bytes: usize,
+    /// The size of the entries (section 4.1).
+    size_bytes: usize,
+    size_bytes_max: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    name_bytes: u32,
+    value_bytes: u32,
+    /// Where it begins in `bytes`.
+    position: u32,
+    /// Of name and value, for the encoder's search.
+    hash: u32,
+    /// The index of its name in the static table, 0 if it has none.
+    name_index: u8,
+}
+
+impl Entry {
+    fn size_bytes(&self) -> usize {
+        self.name_bytes as usize + self.value_bytes as usize + FIELD_OVERHEAD_BYTES
+    }
+}
+
+/// An entry as it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found<'a> {
+    pub name: &'a [u8],
+    pub value: &'a [u8],
+    pub name_index: u8,
+}
+
+impl DynamicTable {
+    pub fn new(size_bytes_max: usize) -> Self {
+        Self { size_bytes_max, ..Self::default() }
+    }
+
+    pub fn size_bytes_max(&self) -> usize {
+        self.size_bytes_max
+    }
+
+    /// Evicts what is too much (section 4.3).
+    pub fn set_size_bytes_max(&mut self, size_bytes_max: usize) {
+        self.size_bytes_max = size_bytes_max;
+        self.evict_to(size_bytes_max);
+    }
+
+    /// The entry that `index`, 0 for the newest, stands for.
+    pub fn get(&self, index: usize) -> Option<Found<'_>> {
+        let entry = self.entries.get(self.entries.len().checked_sub(1 + index)?)?;
+        Some(self.found(entry))
+    }
+
+    /// Adds an entry, evicting older ones; one that is larger than the table empties it (section 4.4).
+    pub fn insert(&mut self, name: &[u8], value: &[u8], name_index: u8, hash: u32) {
+        let size_bytes = name.len() + value.len() + FIELD_OVERHEAD_BYTES;
+        if size_bytes > self.size_bytes_max {
+            self.evict_to(0);
+            return;
+        }
+        self.evict_to(self.size_bytes_max - size_bytes);
+        // Moving what is there to the front when as much is gone makes it cost a copy a byte, and keeps memory bounded.
+        if self.gone_bytes >= self.size_bytes_max / 2 {
+            self.bytes.drain(..self.gone_bytes);
+            self.gone_bytes = 0;
+            self.renumber();
+        }
+        let position = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(value);
+        let (name_bytes, value_bytes) = (name.len() as u32, value.len() as u32);
+        self.entries.push_back(Entry { name_bytes, value_bytes, position, hash, name_index });
+        self.size_bytes += size_bytes;
+    }
+
+    /// The newest entry with this hash that has this name and value.
+    pub fn find(&self, name: &[u8], value: &[u8], hash: u32) -> Option<usize> {
+        let mut newest_first = self.entries.iter().rev();
+        newest_first.position(|entry| {
+            entry.hash == hash && {
+                let found = self.found(entry);
+                found.name == name && found.value == value
+            }
+        })
+    }
+
+    /// The newest entry with this name.
+    pub fn find_name(&self, name: &[u8]) -> Option<usize> {
+        self.entries.iter().rev().position(|entry| self.found(entry).name == name)
+    }
+
+    fn found(&self, entry: &Entry) -> Found<'_> {
+        let start = entry.position as usize;
+        let name_end = start + entry.name_bytes as usize;
+        let end = name_end + entry.value_bytes as usize;
+        Found { name: &self.bytes[start..name_end], value: &self.bytes[name_end..end], name_index: entry.name_index }
+    }
+
+    fn evict_to(&mut self, size_bytes: usize) {
+        while self.size_bytes > size_bytes
+            && let Some(entry) = self.entries.pop_front()
+        {
+            self.size_bytes -= entry.size_bytes();
+            self.gone_bytes += (entry.name_bytes + entry.value_bytes) as usize;
+        }
+        if self.entries.is_empty() {
+            self.bytes.clear();
+            self.gone_bytes = 0;
+        }
+    }
+
+    /// Sets positions anew after bytes were moved to the front.
+    fn renumber(&mut self) {
+        let mut position = 0;
+        for entry in &mut self.entries {
+            entry.position = position;
+            position += entry.name_bytes + entry.value_bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_go_first_and_memory_stays_bounded() {
+        let mut table = DynamicTable::new(200);
+        for number in 0..10_000u32 {
+            let (name, value) = (format!("n{}", number % 7), format!("{number}"));
+            table.insert(name.as_bytes(), value.as_bytes(), 0, number);
+            assert!(table.size_bytes <= 200);
+            assert!(table.bytes.capacity() <= 512);
+            for (age, entry) in (0..table.entries.len()).enumerate() {
+                let value = format!("{}", number as usize - age);
+                let found = table.get(entry).unwrap();
+                assert_eq!(found.value, value.as_bytes());
+                assert_eq!(table.find(found.name, found.value, number - age as u32), Some(entry));
+            }
+        }
+        assert_eq!(table.entries.len(), 5);
+        table.insert(&[b'x'; 169], b"", 0, 0);
+        assert_eq!(table.get(0), None, "larger than the table");
+        table.insert(&[b'x'; 168], b"", 0, 0);
+        assert_eq!(table.find_name(&[b'x'; 168]), Some(0));
+        table.set_size_bytes_max(199);
+        assert_eq!((table.get(0), table.size_bytes), (None, 0));
+    }
+}

@@ -1,0 +1,264 @@
+//! The Huffman code of RFC 7541, section 5.2 and appendix B.
+//!
+//! It is a canonical code, so the lengths of its codes say all: among codes of one length, and from one length to the
+//! next, they count up in the order of symbols. All tables are made from the lengths by the compiler.
+
+/// Bits of each symbol's code; the last is EOS.
+const CODE_BITS: [u8; 257] = [
+    13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28,
+    28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12,
+    10, 13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6, 15, 5, 6,
+    5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6, 6, 5, 6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28, 20, 22, 20, 20, 22, 22,
+    22, 23, 22, 23, 23, 23, 23, 23, 24, 23, 24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24, 22, 21, 20,
+    22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23, 21, 21, 22, 21, 23, 22, 23, 23, 20, 22, 22, 22, 23, 22, 22, 23,
+    26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25, 19, 21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28,
+    27, 27, 27, 20, 24, 20, 21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28,
+    27, 27, 27, 27, 27, 26, 30,
+];
+
+const EOS: usize = 256;
+const CODE_BITS_MAX: usize = 30;
+
+/// Codes up to this length are found by one look at a table, and so are nearly all bytes of real fields.
+const SHORT_BITS: u32 = 10;
+
+/// What is not in the Huffman code: EOS, or padding that is longer than 7 bits or not all ones (section 5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InvalidHuffman;
+
+/// Appends the bytes that `input` stands for.
+pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidHuffman> {
+    out.reserve(input.len() * 8 / 5 + 1);
+    // The bits that are not done with, from the highest down.
+    let (mut bits, mut bits_count, mut at) = (0u64, 0u32, 0);
+    loop {
+        if let Some(word) = input.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()) {
+            bits |= u64::from_be_bytes(word) >> bits_count;
+            at += (63 - bits_count as usize) / 8;
+            bits_count |= 56;
+        } else {
+            while bits_count <= 56 && at < input.len() {
+                bits |= u64::from(input[at]) << (56 - bits_count);
+                at += 1;
+                bits_count += 8;
+            }
+        }
+        // A word that was only partly taken in leaves bits below: they are the same ones that come in again.
+        loop {
+            let short = SHORT_CODES[(bits >> (64 - SHORT_BITS)) as usize];
+            let (symbol, code_bits) =
+                if short.code_bits > 0 { (short.symbol, u32::from(short.code_bits)) } else { long_code(bits) };
+            if code_bits > bits_count {
+                break;
+            }
+            if code_bits as usize == CODE_BITS_MAX && bits >> (64 - CODE_BITS_MAX) == EOS_CODE {
+                return Err(InvalidHuffman);
+            }
+            out.push(symbol);
+            bits <<= code_bits;
+            bits_count -= code_bits;
+        }
+        if at == input.len() && bits_count < CODE_BITS_MAX as u32 {
+            return check_padding(bits, bits_count);
+        }
+    }
+}
+
+fn check_padding(bits: u64, bits_count: u32) -> Result<(), InvalidHuffman> {
+    let is_ones = bits_count == 0 || bits >> (64 - bits_count) == (1 << bits_count) - 1;
+    if bits_count < 8 && is_ones { Ok(()) } else { Err(InvalidHuffman) }
+}
+
+/// Symbol and length of a code longer than [`SHORT_BITS`].
+fn long_code(bits: u64) -> (u8, u32) {
+    for code_bits in SHORT_BITS as usize + 1..=CODE_BITS_MAX {
+        let code = (bits >> (64 - code_bits)) as u32;
+        let index = code.wrapping_sub(LENGTHS[code_bits].first_code);
+        if index < LENGTHS[code_bits].count {
+            return (SYMBOLS[(LENGTHS[code_bits].first_index + index) as usize] as u8, code_bits as u32);
+        }
+    }
+    unreachable!("the code is complete: each row of 30 bits begins with a code")
+}
+
+/// Bytes that [`encode`] appends for `input`.
+pub(super) fn encoded_bytes(input: &[u8]) -> usize {
+    input.iter().map(|byte| usize::from(CODE_BITS[usize::from(*byte)])).sum::<usize>().div_ceil(8)
+}
+
+/// Appends the code of `input`, padded with ones.
+pub(super) fn encode(input: &[u8], out: &mut Vec<u8>) {
+    let (mut bits, mut bits_count) = (0u64, 0u32);
+    for &byte in input {
+        let code_bits = u32::from(CODE_BITS[usize::from(byte)]);
+        bits = bits << code_bits | u64::from(CODES[usize::from(byte)]);
+        bits_count += code_bits;
+        while bits_count >= 8 {
+            bits_count -= 8;
+            out.push((bits >> bits_count) as u8);
+        }
+    }
+    if bits_count > 0 {
+        out.push((bits << (8 - bits_count)) as u8 | 0xff >> bits_count);
+    }
+}
+
+/// The codes of one length.
+#[derive(Clone, Copy)]
+struct Length {
+    first_code: u32,
+    count: u32,
+    /// Where their symbols begin in [`SYMBOLS`].
+    first_index: u32,
+}
+
+/// By the length of codes in bits.
+static LENGTHS: [Length; CODE_BITS_MAX + 1] = lengths();
+/// All symbols in the order of their codes.
+static SYMBOLS: [u16; 257] = symbols();
+static CODES: [u32; 257] = codes();
+static SHORT_CODES: [ShortCode; 1 << SHORT_BITS] = short_codes();
+const EOS_CODE: u64 = codes()[EOS] as u64;
+
+const fn lengths() -> [Length; CODE_BITS_MAX + 1] {
+    let mut lengths = [Length { first_code: 0, count: 0, first_index: 0 }; CODE_BITS_MAX + 1];
+    let mut symbol = 0;
+    while symbol < CODE_BITS.len() {
+        lengths[CODE_BITS[symbol] as usize].count += 1;
+        symbol += 1;
+    }
+    let mut code_bits = 1;
+    while code_bits <= CODE_BITS_MAX {
+        let shorter = lengths[code_bits - 1];
+        lengths[code_bits].first_code = (shorter.first_code + shorter.count) << 1;
+        lengths[code_bits].first_index = shorter.first_index + shorter.count;
+        code_bits += 1;
+    }
+    lengths
+}
+
+const fn codes() -> [u32; 257] {
+    let (mut codes, mut lengths) = ([0; 257], lengths());
+    let mut symbol = 0;
+    while symbol < codes.len() {
+        let length = &mut lengths[CODE_BITS[symbol] as usize];
+        codes[symbol] = length.first_code;
+        length.first_code += 1;
+        symbol += 1;
+    }
+    codes
+}
+
+const fn symbols() -> [u16; 257] {
+    let (mut symbols, mut lengths) = ([0; 257], lengths());
+    let mut symbol = 0;
+    while symbol < symbols.len() {
+        let length = &mut lengths[CODE_BITS[symbol] as usize];
+        symbols[length.first_index as usize] = symbol as u16;
+        length.first_index += 1;
+        symbol += 1;
+    }
+    symbols
+}
+
+/// What the next [`SHORT_BITS`] bits begin with; `code_bits` is 0 if its code is longer.
+#[derive(Clone, Copy)]
+struct ShortCode {
+    symbol: u8,
+    code_bits: u8,
+}
+
+const fn short_codes() -> [ShortCode; 1 << SHORT_BITS] {
+    let (mut table, codes) = ([ShortCode { symbol: 0, code_bits: 0 }; 1 << SHORT_BITS], codes());
+    let mut symbol = 0;
+    while symbol < EOS {
+        let code_bits = CODE_BITS[symbol] as u32;
+        if code_bits <= SHORT_BITS {
+            let unused_bits = SHORT_BITS - code_bits;
+            let mut rest = 0;
+            while rest < 1 << unused_bits {
+                let entry = ShortCode { symbol: symbol as u8, code_bits: code_bits as u8 };
+                table[(codes[symbol] << unused_bits | rest) as usize] = entry;
+                rest += 1;
+            }
+        }
+        symbol += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn codes_of_appendix_b() {
+        for (symbol, code) in [
+            (0usize, 0x1ff8),
+            (1, 0x7f_ffd8),
+            (usize::from(b' '), 0x14),
+            (usize::from(b'0'), 0x0),
+            (usize::from(b'a'), 0x3),
+            (usize::from(b'z'), 0x7b),
+            (usize::from(b'\\'), 0x7_fff0),
+            (127, 0xfff_fffc),
+            (128, 0xf_ffe6),
+            (249, 0xfff_fffe),
+            (255, 0x3ff_ffee),
+            (EOS, 0x3fff_ffff),
+        ] {
+            assert_eq!(CODES[symbol], code, "{symbol}");
+        }
+    }
+
+    #[test]
+    fn refused() {
+        for (name, input) in [
+            ("EOS", &[0xff, 0xff, 0xff, 0xff][..]),
+            ("EOS after a byte", &[0b0001_1111, 0xff, 0xff, 0xff, 0xff]),
+            ("8 bits of padding", &[0xff]),
+            ("a byte and 11 bits of padding", &[0b0001_1111, 0xff]),
+            ("padding of zeros", &[0b0001_1000]),
+            ("padding with a zero", &[0b0001_1110]),
+            ("half of a long code", &[0xff, 0xfe]),
+        ] {
+            assert_eq!(decode(input, &mut Vec::new()), Err(InvalidHuffman), "{name}");
+        }
+    }
+
+    #[test]
+    fn all_symbols_at_all_offsets() {
+        for before in 0..9 {
+            for byte in 0..=255 {
+                let mut text = vec![b'0'; before];
+                text.extend([byte, b'&', byte, b'a']);
+                let (mut encoded, mut decoded) = (Vec::new(), Vec::new());
+                encode(&text, &mut encoded);
+                assert_eq!(encoded.len(), encoded_bytes(&text));
+                assert_eq!(decode(&encoded, &mut decoded), Ok(()));
+                assert_eq!(decoded, text);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn there_and_back(text: Vec<u8>) {
+            let (mut encoded, mut decoded) = (Vec::new(), b"before".to_vec());
+            encode(&text, &mut encoded);
+            prop_assert_eq!(decode(&encoded, &mut decoded), Ok(()));
+            prop_assert_eq!(&decoded[6..], &text);
+        }
+
+        #[test]
+        fn what_is_decoded_has_only_one_code(input: Vec<u8>) {
+            let (mut decoded, mut encoded) = (Vec::new(), Vec::new());
+            if decode(&input, &mut decoded).is_ok() {
+                encode(&decoded, &mut encoded);
+                prop_assert_eq!(encoded, input);
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Integers with a prefix (RFC 7541, section 5.1).
+
+/// An integer that ends too late or is too large; no length or index comes near 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InvalidInteger;
+
+/// Bytes behind the prefix, at most: five have 35 bits. More would only be padding.
+const CONTINUATION_BYTES_MAX: usize = 5;
+
+/// Reads an integer whose first byte, with a prefix of so many bits, is at `*at`; moves `*at` behind it.
+#[inline]
+pub(super) fn read(block: &[u8], at: &mut usize, prefix_bits: u32) -> Result<usize, InvalidInteger> {
+    let mask = 0xffu8 >> (8 - prefix_bits);
+    let first = *block.get(*at).ok_or(InvalidInteger)? & mask;
+    *at += 1;
+    if first < mask {
+        return Ok(usize::from(first));
+    }
+    read_continuation(block, at, u64::from(mask))
+}
+
+fn read_continuation(block: &[u8], at: &mut usize, prefix: u64) -> Result<usize, InvalidInteger> {
+    let mut value = prefix;
+    for index in 0..CONTINUATION_BYTES_MAX {
+        let byte = *block.get(*at).ok_or(InvalidInteger)?;
+        *at += 1;
+        value += u64::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            return u32::try_from(value).map(|value| value as usize).map_err(|_| InvalidInteger);
+        }
+    }
+    Err(InvalidInteger)
+}
+
+/// Appends an integer; `first` has the bits before its prefix.
+#[inline]
+pub(super) fn write(out: &mut Vec<u8>, first: u8, prefix_bits: u32, value: usize) {
+    let mask = (1usize << prefix_bits) - 1;
+    if value < mask {
+        out.push(first | value as u8);
+        return;
+    }
+    out.push(first | mask as u8);
+    let mut rest = value - mask;
+    while rest >= 0x80 {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{InvalidInteger, read, write};
+
+    #[test]
+    fn examples_of_appendix_c_1() {
+        for (prefix_bits, value, bytes) in
+            [(5, 10, &[0b01010][..]), (5, 1337, &[0b11111, 0b1001_1010, 0b1010]), (8, 42, &[0b10_1010])]
+        {
+            let mut out = Vec::new();
+            write(&mut out, 0, prefix_bits, value);
+            assert_eq!(out, bytes);
+            let mut at = 0;
+            assert_eq!(read(bytes, &mut at, prefix_bits), Ok(value));
+            assert_eq!(at, bytes.len());
+        }
+    }
+
+    #[test]
+    fn refused() {
+        for bytes in [
+            &[][..],
+            &[0x7f],
+            &[0x7f, 0x80],
+            &[0x7f, 0xff, 0xff, 0xff, 0xff, 0x0f],
+            &[0x7f, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00],
+            &[0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
+        ] {
+            assert_eq!(read(bytes, &mut 0, 7), Err(InvalidInteger), "{bytes:x?}");
+        }
+        assert_eq!(read(&[0x7f, 0x80, 0xff, 0xff, 0xff, 0x0f], &mut 0, 7), Ok(0xffff_ffff));
+    }
+
+    proptest! {
+        #[test]
+        fn there_and_back(prefix_bits in 4u32..=8, value: u32) {
+            let mut out = Vec::new();
+            write(&mut out, 0, prefix_bits, value as usize);
+            let mut at = 0;
+            prop_assert_eq!(read(&out, &mut at, prefix_bits), Ok(value as usize));
+            prop_assert_eq!(at, out.len());
+        }
+    }
+}
