@@ -18,8 +18,9 @@ use tokio::sync::watch;
 
 use crate::config::{AccessLog, Config};
 use crate::connection::ClientLimit;
-use crate::control::{Command, Signals};
+use crate::control::{Command, ControlSocket, Executor, Order, Report, Signals};
 use crate::handler::SharedSite;
+use crate::handler::response_cache::{Purge, purge};
 use crate::log::{LogHandle, LogId, ServerLog};
 use crate::object_cache::ObjectStore;
 use crate::routing::rules::AllRules;
@@ -28,6 +29,9 @@ use crate::worker::{self, Inherited, Listener, ListenerPlan, Phase, WorkerPlan};
 
 /// Descriptors that are kept for other things than connections and cached files: listeners, logs, runtimes.
 const DESCRIPTORS_RESERVED: usize = 64;
+
+/// Permissions of the control socket: its user's alone.
+const CONTROL_SOCKET_MODE: u32 = 0o600;
 
 /// How long the log is waited for at the end. Not an option: by then all is served, and a log that takes nothing for so
 /// long takes nothing more.
@@ -104,6 +108,7 @@ impl Server {
         let rules = AllRules::new(&config, &server_log).map_err(StartError::at("cannot set up the rules"))?;
         let rules = Arc::new(rules);
         let client_limit = ClientLimit::new(&config);
+        serve_orders(&config, &store, &runtime).map_err(StartError::at("cannot listen on the control socket"))?;
         let (phase, phase_receiver) = watch::channel(Phase::Serving);
         let (ended_sender, ended) = unbounded_channel();
         let ended = RefCell::new(ended);
@@ -217,6 +222,23 @@ fn listen_to_signals() -> io::Result<(Rc<Runtime>, Cell<Option<Signals>>)> {
         Signals::new()?
     };
     Ok((Rc::new(runtime), Cell::new(Some(signals))))
+}
+
+/// Listens to orders, if that is wanted.
+fn serve_orders(config: &Config, store: &Arc<ObjectStore>, runtime: &Runtime) -> io::Result<()> {
+    let Some(path) = &config.server.control_socket else { return Ok(()) };
+    let listener = worker::bind_unix(path, CONTROL_SOCKET_MODE, config.server.listen_backlog)?;
+    let socket = ControlSocket::new(listener, path.clone());
+    let store = Arc::clone(store);
+    let executor: Executor = Arc::new(move |order| match order {
+        Order::PurgeCache { urls, prefixes } => {
+            let urls = urls.iter().map(|url| purge(&store, Purge::Url(url.as_bytes())));
+            let prefixes = prefixes.iter().map(|prefix| purge(&store, Purge::Prefix(prefix.as_bytes())));
+            Report::Purged(urls.chain(prefixes).sum())
+        }
+    });
+    runtime.spawn(socket.serve(executor));
+    Ok(())
 }
 
 /// Opens all listeners; returns those of each worker, the addresses of TCP, and the plan.

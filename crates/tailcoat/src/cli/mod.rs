@@ -1,5 +1,6 @@
 //! The command line: what it may say, and who does it.
 
+mod cache;
 mod configuration;
 mod format;
 mod hash_password;
@@ -90,6 +91,9 @@ enum Command {
     DefaultConfig,
     /// Hash a password, read from standard input, for a file of `basic-auth`
     HashPassword(hash_password::HashPassword),
+    /// Work with the cache of a running server
+    #[command(subcommand)]
+    Cache(cache::CacheCommand),
     /// Work with access logs
     #[command(subcommand)]
     Log(log::LogCommand),
@@ -141,6 +145,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Fmt(format)) => format.run(),
         Some(Command::DefaultConfig) => print(&config::default_config()),
         Some(Command::HashPassword(command)) => command.run(),
+        Some(Command::Cache(command)) => command.run(of_top),
         Some(Command::Log(command)) => command.run(),
         Some(Command::Completions { shell }) => pages::completions(shell),
         Some(Command::Man { dir }) => pages::man(dir),

@@ -63,6 +63,8 @@ pub struct Server {
     pub access_log_flush_interval: Duration,
     /// Requests that could not be logged are reported in the server's own log at most this often.
     pub access_log_report_interval: Duration,
+    /// Where operators give orders to the running server.
+    pub control_socket: Option<PathBuf>,
 }
 
 /// A field in which proxies say for whom they forward a request.
@@ -469,6 +471,7 @@ impl Default for Server {
             log_level: LogLevel::Info,
             access_log_flush_interval: Duration::from_millis(200),
             access_log_report_interval: Duration::from_secs(5),
+            control_socket: None,
         }
     }
 }

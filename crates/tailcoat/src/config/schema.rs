@@ -129,6 +129,7 @@ fn value(kind: Kind) -> Map<String, Json> {
         | Kind::Root
         | Kind::ErrorPageFile
         | Kind::FileName
+        | Kind::File
         | Kind::FileGlob
         | Kind::Extension
         | Kind::MediaType

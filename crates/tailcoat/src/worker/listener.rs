@@ -91,7 +91,7 @@ pub fn bind(listen: &Listen, workers: usize, server: &Server, inherited: &mut In
             Err(error) if is_without_ipv6(&error) && address.ip() == Ipv6Addr::UNSPECIFIED => Ok(Vec::new()),
             listeners => listeners,
         },
-        Listen::Unix(path, mode) => share(Listener::Unix(bind_unix(path, *mode, server)?), workers),
+        Listen::Unix(path, mode) => share(Listener::Unix(bind_unix(path, *mode, server.listen_backlog)?), workers),
         Listen::Inherited(name) => share(inherited.take(name)?, workers),
     }
 }
@@ -134,9 +134,12 @@ fn listen_tcp(address: SocketAddr, server: &Server, shares_port: bool) -> io::Re
     Ok(Listener::Tcp(socket.into()))
 }
 
-/// Binds a unix socket. A socket file that nobody listens on any more, as a killed server leaves it, is replaced; no
-/// other file ever is.
-fn bind_unix(path: &Path, mode: u32, server: &Server) -> io::Result<std::os::unix::net::UnixListener> {
+/// Binds a unix socket, with these permissions before anybody can connect. A socket file that nobody listens on any more,
+/// as a killed server leaves it, is replaced; no other file ever is.
+///
+/// # Errors
+/// The kernel's; `AddrInUse` if there is such a file already.
+pub fn bind_unix(path: &Path, mode: u32, backlog: u32) -> io::Result<std::os::unix::net::UnixListener> {
     let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
     let address = socket2::SockAddr::unix(path)?;
     if let Err(error) = socket.bind(&address) {
@@ -152,7 +155,7 @@ fn bind_unix(path: &Path, mode: u32, server: &Server) -> io::Result<std::os::uni
         socket.bind(&address)?;
     }
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-    socket.listen(server.listen_backlog.try_into().unwrap_or(i32::MAX))?;
+    socket.listen(backlog.try_into().unwrap_or(i32::MAX))?;
     Ok(OwnedFd::from(socket).into())
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use listener::{Inherited, Listener, ListenerPlan, bind, plan};
+pub use listener::{Inherited, Listener, ListenerPlan, bind, bind_unix, plan};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, watch};

@@ -170,6 +170,16 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         }),
         ..OPTION
     },
+    OptionDefinition {
+        name: "control-socket",
+        parameters: &[one("file", Kind::File)],
+        doc: "A unix socket on which `tailcoat cache purge` reaches the running server. Only root and the user that \
+              the server runs as may use it.",
+        example: r#"control-socket "/run/tailcoat/control.sock""#,
+        known_as: &["admin", "stats socket"],
+        set: Set::Server(|server, values| server.control_socket = values.file("file")),
+        ..OPTION
+    },
 ];
 
 pub(super) static LIMITS: &[OptionDefinition] = &[

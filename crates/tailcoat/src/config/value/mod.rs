@@ -87,6 +87,8 @@ pub(super) enum Kind {
     ErrorPageFile,
     /// Name of a file without a directory.
     FileName,
+    /// A file.
+    File,
     /// A file, whose last part may contain a `*`.
     FileGlob,
     /// Extension of a file name.
@@ -164,6 +166,7 @@ impl Kind {
                 "a path below the root (`\"/404.html\"`) or a file elsewhere (`\"file:404.html\"`)".into()
             }
             Self::FileName => "the name of a file".into(),
+            Self::File => "a file".into(),
             Self::FileGlob => "a file, or `\"DIRECTORY/*.kdl\"`".into(),
             Self::Extension => "an extension without the dot".into(),
             Self::MediaType => "a content type such as `\"text/markdown\"`".into(),

@@ -94,7 +94,7 @@ fn parse_text(kind: Kind, text: &str, directory: &Path) -> Result<Value, Wrong> 
         Kind::PathPrefix => Value::Text(parse_site_path(text)?.trim_end_matches('/').to_owned()),
         Kind::ErrorPageFile => Value::ErrorPageFile(parse_error_page_file(text, directory)?),
         Kind::FileName => Value::Text(parse_file_name(text)?),
-        Kind::FileGlob => Value::File(directory.join(not_empty(text)?)),
+        Kind::File | Kind::FileGlob => Value::File(directory.join(not_empty(text)?)),
         Kind::Extension => Value::Text(parse_extension(text)?),
         Kind::MediaType => Value::Text(parse_media_type(text)?),
         Kind::RedirectTarget => Value::Template(parse_target(text, REDIRECT_STARTS)?),
