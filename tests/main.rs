@@ -13,6 +13,7 @@ mod proxy_protocol;
 mod readme;
 mod real_clients;
 mod request_limits;
+mod response_cache;
 mod rules;
 mod static_files;
 mod support;

@@ -11,6 +11,7 @@ use super::diagnostic::{Diagnostics, Severity, Source};
 use super::model::*;
 use super::options::{Place, Set};
 use super::read::{Finding, Reader, Setting};
+use super::response_caching::ResponseCaching;
 use super::text::{parse_document, read_bytes, to_source};
 use super::upstream::Upstream;
 use super::value::{Value, Values, parse_server_address};
@@ -114,7 +115,13 @@ impl Draft {
                     "an included file includes no others",
                     "leave this out",
                 )),
-                Set::Server(_) | Set::Limits(_) | Set::Cache(_) | Set::Site(_) | Set::Upstream(_) | Set::Forward(_) => {
+                Set::Server(_)
+                | Set::Limits(_)
+                | Set::Cache(_)
+                | Set::Site(_)
+                | Set::Upstream(_)
+                | Set::Forward(_)
+                | Set::Caching(_) => {
                     unreachable!("the table has no such option outside of blocks")
                 }
             }
@@ -318,10 +325,11 @@ impl SiteDraft {
         let mut forward = Forward::to(setting.values.text("to").unwrap_or_default());
         if let Some(document) = setting.children {
             for inner in (Reader { source: source.clone(), diagnostics }).read(document, Place::Forward) {
-                let Set::Forward(set) = inner.option.set else {
-                    unreachable!("the table has only such options in forward")
-                };
-                set(&mut forward, &inner.values);
+                match inner.option.set {
+                    Set::Forward(set) => set(&mut forward, &inner.values),
+                    Set::Block(Place::Caching) => forward.cache = Some(read_caching(source, &inner, diagnostics)),
+                    _ => unreachable!("the table has only such options in forward"),
+                }
             }
         }
         let handler = Handler::Forward(forward);
@@ -361,6 +369,18 @@ impl SiteDraft {
         self.site.access_log_off = self.shared.access_log == Some(None) && matches!(shared.access_log, Some(Some(_)));
         self.site.access_log = self.shared.access_log.clone().flatten();
     }
+}
+
+/// A `cache` block of a `forward`.
+fn read_caching(source: &Arc<Source>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) -> ResponseCaching {
+    let mut caching = ResponseCaching::default();
+    if let Some(document) = setting.children {
+        for inner in (Reader { source: source.clone(), diagnostics }).read(document, Place::Caching) {
+            let Set::Caching(set) = inner.option.set else { unreachable!("the table has only such options in cache") };
+            set(&mut caching, &inner.values);
+        }
+    }
+    caching
 }
 
 /// Where a site listens that doesn't say.

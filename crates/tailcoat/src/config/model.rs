@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use wire::http::Status;
 
+use super::response_caching::ResponseCaching;
 use super::rules::{ClientPattern, Regex, Rules};
+
 use super::upstream::Upstream;
 
 /// A whole, checked configuration.
@@ -256,6 +258,8 @@ pub struct Forward {
     pub response_head_bytes_max: usize,
     /// Field lines in a response's head.
     pub response_fields_max: usize,
+    /// Whether and how responses are cached.
+    pub cache: Option<ResponseCaching>,
 }
 
 /// What the Host field of a forwarded request says.
@@ -299,6 +303,7 @@ impl Forward {
             tunnel_timeout: Duration::from_secs(3600),
             response_head_bytes_max: 64 << 10,
             response_fields_max: 256,
+            cache: None,
         }
     }
 }

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use wire::http::Status;
+
 /// How upstreams' responses are cached. What they say themselves (Cache-Control, Expires, Vary) goes before all that is
 /// supposed here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResponseCaching {
     /// Content of a response that is stored, in bytes.
     pub object_bytes_max: u64,
-    /// How long responses that don't say it are fresh, by lowest and highest status; the first that fits counts.
-    pub default_ages: Vec<((u16, u16), Duration)>,
+    /// How long responses that don't say it are fresh, by status; the first that fits counts.
+    pub default_ages: Vec<(Status, Duration)>,
     /// Whether a response that names no lifetime is held fresh for a tenth of the time since its Last-Modified (RFC 9111,
     /// section 4.2.2).
     pub heuristic: bool,

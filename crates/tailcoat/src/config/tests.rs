@@ -31,6 +31,9 @@ fn in_place(place: Place, node: &str) -> String {
         Place::Forward => {
             format!("site \"x.example\" {{ forward \"http://[::1]:80\" path=\"/app/*\" {{\n {node}\n}} }}\n")
         }
+        Place::Caching => {
+            format!("site \"x.example\" {{ forward \"http://[::1]:80\" {{ cache {{\n {node}\n}} }} }}\n")
+        }
         Place::Server => format!("server {{\n {node}\n}}\n{site}\n"),
         Place::Limits => format!("limits {{\n {node}\n}}\n{site}\n"),
         Place::Cache => format!("cache {{\n {node}\n}}\n{site}\n"),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::error_pages::{ErrorPage, ErrorPages};
 use super::forward::{Forward, Plan};
 use super::respond::Respond;
+use super::response_cache::{ResponseCache, SharedResponseCache};
 use super::static_file::{FileTree, StaticFile};
 use super::{Outcome, Routed};
 use crate::config::{self, Config, ErrorPageFile, Files};
@@ -47,8 +48,8 @@ pub struct SharedSite {
 enum SharedHandler {
     StaticFile(Arc<FileTree>),
     Respond(Arc<Respond>),
-    /// The plan, and which upstream.
-    Forward(Arc<Plan>, usize),
+    /// The plan, which upstream, and the cache before it.
+    Forward(Arc<Plan>, usize, Option<Arc<SharedResponseCache>>),
 }
 
 impl SharedSite {
@@ -72,7 +73,12 @@ impl SharedSite {
                     let index = upstreams.iter().position(|upstream| upstream.name() == forward.upstream);
                     // The check of the configuration sees to it that there is one.
                     let index = index.unwrap_or_else(|| panic!("no upstream {}", forward.upstream));
-                    SharedHandler::Forward(Plan::new(forward, &upstreams[index]), index)
+                    let cache = forward.cache.as_ref().map(|caching| {
+                        let patience = (forward.first_byte_timeout, forward.between_bytes_timeout);
+                        let ranges_max = config.limits.ranges_max;
+                        SharedResponseCache::new(caching.clone(), patience, ranges_max, Arc::clone(store))
+                    });
+                    SharedHandler::Forward(Plan::new(forward, &upstreams[index]), index, cache)
                 }
             })
             .collect();
@@ -100,8 +106,10 @@ impl SharedSite {
         let handlers = self.handlers.iter().map(|shared| match shared {
             SharedHandler::StaticFile(tree) => Handler::StaticFile(StaticFile::new(Arc::clone(tree), Rc::clone(cache))),
             SharedHandler::Respond(respond) => Handler::Respond(Arc::clone(respond)),
-            SharedHandler::Forward(plan, index) => {
-                Handler::Forward(Forward::new(Arc::clone(plan), Rc::clone(&upstreams[*index])))
+            SharedHandler::Forward(plan, index, shared) => {
+                let response_cache =
+                    shared.as_ref().map(|shared| ResponseCache::new(Arc::clone(shared), Rc::clone(cache)));
+                Handler::Forward(Forward::new(Arc::clone(plan), Rc::clone(&upstreams[*index]), response_cache))
             }
         });
         handlers.collect()

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{FLAG, Kind, OPTION, OptionDefinition, Set, many, one};
+use super::{FLAG, Kind, OPTION, OptionDefinition, Place, Set, many, one};
 use crate::config::model::*;
 use crate::config::value::Value;
 
@@ -139,6 +139,15 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         set: Set::Forward(|forward, values| {
             forward.response_fields_max = values.number("count").unwrap_or_default() as usize;
         }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "cache",
+        doc: "Answers are kept as long as they say, and served again without asking the server (RFC 9111). Without this \
+              block, none is.",
+        example: r#"cache { stale-if-error "1d" }"#,
+        known_as: &["proxy_cache", "CacheEnable", "proxy_cache_path"],
+        set: Set::Block(Place::Caching),
         ..OPTION
     },
 ];

@@ -3,6 +3,7 @@
 
 mod files;
 mod forward;
+mod response_caching;
 mod rules;
 mod server;
 mod site;
@@ -10,6 +11,7 @@ mod upstream;
 
 use super::build::Shared;
 use super::model::*;
+use super::response_caching::ResponseCaching;
 use super::rules::Rules;
 use super::upstream::Upstream;
 use super::value::{Kind, Values};
@@ -112,6 +114,8 @@ pub(super) enum Set {
     Forward(fn(&mut Forward, &Values)),
     /// Rules of all sites, or of a site.
     Rules(fn(&mut Rules, &Values)),
+    /// How responses to forwarded requests are cached.
+    Caching(fn(&mut ResponseCaching, &Values)),
     /// A group of servers.
     Upstream(fn(&mut Upstream, &Values)),
     /// A block of further options.
@@ -131,7 +135,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 12] = [
+pub(super) static SECTIONS: [Section; 13] = [
     Section {
         title: "Blocks",
         doc: "What a file consists of, besides settings for all sites.",
@@ -172,6 +176,13 @@ pub(super) static SECTIONS: [Section; 12] = [
         options: forward::OPTIONS,
     },
     Section {
+        title: "Caching answers",
+        doc: "Which answers to forwarded requests are kept and served again. What they say themselves (`Cache-Control`, \
+              `Expires`, `Vary`) goes before what is said here. They stand in `cache` of a `forward`.",
+        places: &[Place::Caching],
+        options: response_caching::OPTIONS,
+    },
+    Section {
         title: "Upstreams",
         doc: "Servers that requests are forwarded to. They stand in `upstream`.",
         places: &[Place::Upstream],
@@ -193,13 +204,23 @@ pub(super) enum Place {
     Site,
     Files,
     Forward,
+    Caching,
     Upstream,
 }
 
 impl Place {
     /// All places, in the order of the reference.
-    pub(super) const ALL: [Self; 8] =
-        [Self::Top, Self::Site, Self::Files, Self::Forward, Self::Upstream, Self::Server, Self::Limits, Self::Cache];
+    pub(super) const ALL: [Self; 9] = [
+        Self::Top,
+        Self::Site,
+        Self::Files,
+        Self::Forward,
+        Self::Caching,
+        Self::Upstream,
+        Self::Server,
+        Self::Limits,
+        Self::Cache,
+    ];
 
     /// The options that may stand here.
     pub(super) fn options(self) -> impl Iterator<Item = &'static OptionDefinition> {
@@ -221,6 +242,7 @@ impl Place {
             Self::Site => "in `site`",
             Self::Files => "in `files`",
             Self::Forward => "in `forward`",
+            Self::Caching => "in `cache` of a `forward`",
             Self::Upstream => "in `upstream`",
         }
     }

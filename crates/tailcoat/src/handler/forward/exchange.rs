@@ -6,14 +6,14 @@ use std::rc::Rc;
 use std::task::{Context as Task, Poll, ready};
 
 use wire::h1::{BodyFraming, parse_response_head};
-use wire::http::{Method, Status};
+use wire::http::{Fields, Method, Status};
 use wire::proxy_protocol::Endpoints;
 
 use super::content::Upstreaming;
 use super::request::forwarded_head;
 use super::response::{Received, interim_fields};
 use super::upload::Upload;
-use super::{Inner, Scratch};
+use super::{Inner, Scratch, hash_key_of};
 use crate::handler::{BuiltResponse, ClientLink, Now, Outcome, Response, Routed};
 use crate::log::Client;
 use crate::upstream::{Acquire, AcquireError, Failure, Lease, Tried, Wanted};
@@ -54,9 +54,12 @@ enum State {
 }
 
 impl Exchange {
-    pub(super) fn new(inner: Rc<Inner>, routed: &Routed<'_>, key: Option<u64>) -> Self {
+    /// An exchange for this request, but with the fields of `changes` in the place of its own of the same names; an empty
+    /// one only takes the place.
+    pub(super) fn new(inner: Rc<Inner>, routed: &Routed<'_>, changes: &Fields) -> Self {
         let link = Rc::clone(routed.link.link());
-        let head = forwarded_head(routed, link.framing(), &inner.plan.config, &inner.plan.authority);
+        let key = hash_key_of(inner.upstream.shared().config(), routed);
+        let head = forwarded_head(routed, link.framing(), &inner.plan.config, &inner.plan.authority, changes);
         Self {
             method: routed.request.method(),
             expects_continue: head.expects_continue,

@@ -13,10 +13,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use wire::h1::{HeadLimits, ResponseHead};
-use wire::http::{KnownField, Method, Status};
+use wire::http::{Fields, KnownField, Method, Status};
 
 use self::exchange::Exchange;
-use super::{BuiltResponse, Outcome, Response, Routed};
+use super::response_cache::{Fetch, FetchFuture, ResponseCache};
+use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed};
 use crate::config::{self, Balance, HashKey};
 use crate::log::{Client, ServerLog};
 use crate::upstream::{SharedUpstream, Upstream, hash_key};
@@ -27,6 +28,8 @@ const READ_BYTES: usize = 64 << 10;
 /// Forwards requests to the servers of an upstream. Each worker has its own.
 pub struct Forward {
     inner: Rc<Inner>,
+    /// What stands before it.
+    cache: Option<ResponseCache>,
 }
 
 /// What the exchanges of a worker's handler share.
@@ -67,9 +70,9 @@ impl Plan {
 
 impl Forward {
     /// A worker's handler.
-    pub fn new(plan: Arc<Plan>, upstream: Rc<Upstream>) -> Self {
+    pub fn new(plan: Arc<Plan>, upstream: Rc<Upstream>, cache: Option<ResponseCache>) -> Self {
         let scratch = RefCell::new(Scratch { input: vec![0; READ_BYTES], head: ResponseHead::default() });
-        Self { inner: Rc::new(Inner { plan, upstream, scratch }) }
+        Self { inner: Rc::new(Inner { plan, upstream, scratch }), cache }
     }
 
     /// Forwards a request.
@@ -83,8 +86,23 @@ impl Forward {
             Method::Options if request::is_last_hop(routed) => return not_allowed(Status::NO_CONTENT),
             _ => {}
         }
-        let key = hash_key_of(self.inner.upstream.shared().config(), routed);
-        Outcome::Wait(Box::pin(Exchange::new(Rc::clone(&self.inner), routed, key)))
+        match &self.cache {
+            Some(cache) => cache.handle(routed, &self.inner),
+            None => Outcome::Wait(Box::pin(Exchange::new(Rc::clone(&self.inner), routed, &Fields::new()))),
+        }
+    }
+}
+
+impl Fetch for Inner {
+    fn fetch(self: Rc<Self>, request: Rc<OwnedRequest>, changes: Fields) -> FetchFuture {
+        let exchange = Exchange::new(self, &request.routed(false), &changes);
+        Box::pin(async move {
+            match exchange.await {
+                Outcome::Ready(Response::Built(response)) => response,
+                // Local invariant: an exchange ends with a response that was built.
+                _ => BuiltResponse::new(Status::BAD_GATEWAY),
+            }
+        })
     }
 }
 

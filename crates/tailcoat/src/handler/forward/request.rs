@@ -27,19 +27,20 @@ pub(super) fn is_last_hop(routed: &Routed<'_>) -> bool {
     routed.request.field_by_name(b"max-forwards") == Some(b"0")
 }
 
-/// Makes the head for a server at `authority`.
+/// Makes the head for a server at `authority`. The fields of `changes` take the place of the request's.
 pub(super) fn forwarded_head(
     routed: &Routed<'_>,
     framing: BodyFraming,
     config: &Forward,
     authority: &str,
+    changes: &Fields,
 ) -> ForwardedHead {
     let mut fields = Fields::with_capacity(routed.request.bytes.len().min(4 << 10) + 128, 24);
     push_host(routed, config, authority, &mut fields);
     let has_content = framing != BodyFraming::None;
     let expects_continue = has_content && routed.request.head.has(KnownField::Expect);
     for (name, value, known) in field_lines(routed) {
-        if is_passed_on(routed, name, known, config) {
+        if is_passed_on(routed, name, known, config) && !changes.has(name) {
             match known {
                 KnownField::Expect if !expects_continue => {}
                 _ if is_max_forwards(name, routed) => {
@@ -50,6 +51,9 @@ pub(super) fn forwarded_head(
                 }
             }
         }
+    }
+    for (name, value) in changes.iter().filter(|(_, value)| !value.is_empty()) {
+        fields.push(name, value);
     }
     push_own_fields(routed, config, &mut fields);
     match framing {

@@ -1,5 +1,5 @@
 use wire::h1::{BodyFraming, HeadLimits, parse_request_head};
-use wire::http::{RequestHead, Target};
+use wire::http::{Fields, RequestHead, Target};
 
 use super::request::forwarded_head;
 use crate::config::{ClientFields, Forward, ForwardHost};
@@ -24,7 +24,7 @@ fn forwarded(input: &str, framing: BodyFraming, change: impl FnOnce(&mut Forward
         has_next: false,
         now: Now::read(),
     };
-    let bytes = forwarded_head(&routed, framing, &config, "up:8080").bytes;
+    let bytes = forwarded_head(&routed, framing, &config, "up:8080", &Fields::new()).bytes;
     String::from_utf8(bytes).unwrap().strip_suffix("\r\n\r\n").unwrap().replace("\r\n", "|")
 }
 

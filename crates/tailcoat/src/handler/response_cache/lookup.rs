@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use wire::h1::BodyFraming;
 use wire::http::caching::{RequestDirectives, Reuse, reuse, write_selecting_value};
 use wire::http::{KnownField, Method, Request};
 
@@ -104,7 +105,7 @@ impl Inner {
             [KnownField::IfMatch, KnownField::IfUnmodifiedSince, KnownField::Upgrade];
         let request = &routed.request;
         matches!(request.method(), Method::Get | Method::Head)
-            && routed.link.get().is_none()
+            && routed.link.get().is_none_or(|link| link.framing() == BodyFraming::None)
             && !NOT_FOR_CACHE.iter().any(|field| request.head.has(*field))
             && !self.has_bypass_cookie(request)
     }

@@ -65,6 +65,8 @@ impl ResponseCache {
         if let Look::Serve(object) = look {
             return Outcome::Ready(inner.respond(routed, object));
         }
+        // Made now, so that the connection shares it with whoever asks the upstream.
+        routed.link.link();
         let request = Rc::new(OwnedRequest::new(routed));
         let fetch: Rc<dyn Fetch> = Rc::clone(fetch) as _;
         if let Look::ServeAndRevalidate(object) = look {

@@ -1,7 +1,6 @@
 //! What takes its time: fetching, validating, and waiting for others who do.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -19,9 +18,6 @@ use super::store::Entry;
 use super::{Fetch, Inner};
 use crate::handler::{Body, BuiltResponse, ClientLinkCell, Now, OwnedRequest, Response, Routed, Segment};
 use crate::object_cache::{CachedObject, Lookup, Object};
-
-/// How long a validation that no client waits for may take until its response's content begins.
-const REVALIDATION_LIMIT: Duration = Duration::from_secs(60);
 
 /// A response that was fetched, and when.
 struct Fetched {
@@ -93,7 +89,7 @@ impl Inner {
         tokio::task::spawn_local(async move {
             let kept = inner.fetch_and_keep(&request, &fetch, Some(stale), Some(ticket), key);
             // What is stored is stored; nobody waits for the response itself.
-            let _ = tokio::time::timeout(REVALIDATION_LIMIT, kept).await;
+            let _ = tokio::time::timeout(inner.shared.head_timeout, kept).await;
         });
     }
 
@@ -170,22 +166,29 @@ impl Inner {
         let is_invalid = ticket.as_ref().is_some_and(Ticket::is_invalid);
         let entry = self.entry(&routed, &response, reception).filter(|_| !is_invalid);
         let Some(entry) = entry.filter(|_| self.fits(&response.body)) else {
-            let failed = is_failure(&response);
-            if !failed && !is_invalid {
-                self.shared.uncacheable.note(key, now.monotonic_ms);
+            match (is_failure(&response), &response.forwarded) {
+                (true, _) => end(ticket, Ended::Failed),
+                (false, Some(_)) => {
+                    if !is_invalid {
+                        self.shared.uncacheable.note(key, now.monotonic_ms);
+                    }
+                    end(ticket, Ended::NotStored);
+                }
+                // The client has left before the upstream answered. That says nothing of the response.
+                (false, None) => drop(ticket),
             }
-            end(ticket, if failed { Ended::Failed } else { Ended::NotStored });
             self.add_cache_status(&mut response.fields, &handling);
             apply_conditions(&routed, &mut response);
             return Response::Built(response);
         };
         let handling = format!("{handling}; stored");
-        if response.body.stream.is_none() {
-            let object = self.store(&routed.request, entry, joined(&response.body.segments), now.monotonic_ms);
+        // The client that caused it gets the response as it came, also fields that are not stored.
+        if response.body.stream.is_some() {
+            response.body = record(Rc::clone(self), Rc::clone(request), entry, response.body, ticket);
+        } else {
+            self.store(&routed.request, entry, joined(&response.body.segments), now.monotonic_ms);
             end(ticket, Ended::Stored);
-            return self.respond_after(&routed, object, Some(&handling));
         }
-        response.body = record(Rc::clone(self), Rc::clone(request), entry, response.body, ticket);
         self.add_cache_status(&mut response.fields, &handling);
         apply_conditions(&routed, &mut response);
         Response::Built(response)

@@ -10,7 +10,6 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll, Waker};
-use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use wire::http::Fields;
@@ -25,9 +24,6 @@ const PIECE_BYTES_MAX: usize = 16 << 10;
 
 /// Bytes that wait for the client when a response is not recorded.
 const UNREAD_BYTES_MAX: usize = 64 << 10;
-
-/// How long an upstream may stand still in the middle of a response that is read for the cache.
-const STANDSTILL_LIMIT: Duration = Duration::from_secs(60);
 
 /// What is between the task that reads the upstream and the client.
 #[derive(Default)]
@@ -89,7 +85,7 @@ impl Recording {
         let mut buffer = vec![0; PIECE_BYTES_MAX];
         loop {
             let filled = poll_fn(|task| source.poll_fill(task, &mut buffer));
-            let filled = tokio::time::timeout(STANDSTILL_LIMIT, filled).await;
+            let filled = tokio::time::timeout(self.inner.shared.content_timeout, filled).await;
             match filled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 Ok(Filled::Content(count)) => self.take(Bytes::copy_from_slice(&buffer[..count])),
                 Ok(Filled::End(trailers)) => return self.finish(trailers, length),

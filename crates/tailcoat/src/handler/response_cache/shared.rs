@@ -1,8 +1,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use wire::http::Status;
 use wire::http::caching::{Defaults, ResponseDirectives};
+use wire::http::{Fields, Status};
 
 use super::flights::Flights;
 use super::uncacheable::Uncacheable;
@@ -13,6 +14,10 @@ use crate::object_cache::{ObjectStore, RootId};
 #[derive(Debug)]
 pub struct SharedResponseCache {
     pub(super) config: ResponseCaching,
+    /// How long the head of a response is waited for that no client waits for.
+    pub(super) head_timeout: Duration,
+    /// How long a response that is stored may stand still.
+    pub(super) content_timeout: Duration,
     pub(super) ranges_max: usize,
     pub(super) id: RootId,
     pub(super) store: Arc<ObjectStore>,
@@ -28,10 +33,18 @@ pub struct SharedResponseCache {
 const RECORDING_DIVISOR: u64 = 4;
 
 impl SharedResponseCache {
-    /// An empty cache that keeps responses in this store.
-    pub fn new(config: ResponseCaching, ranges_max: usize, store: Arc<ObjectStore>) -> Arc<Self> {
+    /// An empty cache that keeps responses in this store. Where no client waits for the upstream, it is given as long for
+    /// the head of a response, and for each piece of its content.
+    pub fn new(
+        config: ResponseCaching,
+        (head_timeout, content_timeout): (Duration, Duration),
+        ranges_max: usize,
+        store: Arc<ObjectStore>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             config,
+            head_timeout,
+            content_timeout,
             ranges_max,
             id: store.new_root_id(),
             store,
@@ -45,8 +58,7 @@ impl SharedResponseCache {
     /// What is supposed of responses with this status that don't say it themselves.
     pub(super) fn defaults(&self, status: Status) -> Defaults {
         let config = &self.config;
-        let fits = |(from, to): (u16, u16)| (from..=to).contains(&status.code());
-        let default_age = config.default_ages.iter().find(|(statuses, _)| fits(*statuses)).map(|(_, age)| *age);
+        let default_age = config.default_ages.iter().find(|(of, _)| *of == status).map(|(_, age)| *age);
         Defaults {
             lifetime_seconds: default_age.map(whole_seconds),
             heuristic: config.heuristic,
@@ -56,7 +68,7 @@ impl SharedResponseCache {
     }
 
     /// What a response's fields say about its being cached.
-    pub(super) fn directives(&self, fields: &wire::http::Fields) -> ResponseDirectives {
+    pub(super) fn directives(&self, fields: &Fields) -> ResponseDirectives {
         ResponseDirectives::of(fields, &self.config.targeted_fields)
     }
 
@@ -81,6 +93,6 @@ impl SharedResponseCache {
     }
 }
 
-fn whole_seconds(time: std::time::Duration) -> u32 {
+fn whole_seconds(time: Duration) -> u32 {
     u32::try_from(time.as_secs()).unwrap_or(u32::MAX)
 }
