@@ -95,7 +95,7 @@ impl Writer {
             }
             TokenKind::Close => {
                 self.depth = self.depth.saturating_sub(1);
-                if self.after == After::Open && self.newlines < 2 {
+                if self.after == After::Open {
                     self.out.push('}');
                 } else {
                     self.start_line(false);
@@ -207,6 +207,7 @@ mod tests {
         check("a {\n\n  b\n\n}\nc", "a {\n    b\n}\nc\n");
         check("a {}", "a {}\n");
         check("a { }\n", "a {}\n");
+        check("a {\n\n}\n", "a {}\n");
         check("a{b{c}}", "a {\n    b {\n        c\n    }\n}\n");
         check("a k = \"v\"  # \n".trim_end_matches("# \n"), "a k=\"v\"\n");
         check("// one\n\n\n// two\na // three  \n", "// one\n\n// two\na // three\n");
