@@ -1,93 +1,12 @@
 //! Requests that another server answers: what reaches that server, and what comes back.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, channel};
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use crate::support::{PATIENCE, Server, read_all, read_until};
-
-/// A server that does what the test says: on each connection, in their order, one of `scripts`; the last of them again
-/// and again.
-struct Upstream {
-    address: SocketAddr,
-    /// What came in, a string a connection, when it has ended.
-    connections: Receiver<String>,
-}
-
-/// What is done on a connection: until `Read` has seen its text nothing is written.
-#[derive(Clone, Debug)]
-enum Step {
-    /// Reads until this has come since the last step.
-    Read(&'static str),
-    Write(&'static str),
-    /// Reads and writes back what comes, until the end.
-    Echo,
-    /// Writes so many bytes.
-    Fill(usize),
-    /// Closes so that the other side sees an error.
-    Reset,
-}
-
-use Step::{Echo, Fill, Read as Await, Reset, Write as Say};
-
-impl Upstream {
-    fn start(scripts: Vec<Vec<Step>>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let (sender, connections) = channel();
-        std::thread::spawn(move || {
-            for (index, stream) in listener.incoming().enumerate() {
-                let script = scripts[index.min(scripts.len() - 1)].clone();
-                let sender = sender.clone();
-                std::thread::spawn(move || sender.send(act(stream.unwrap(), &script)));
-            }
-        });
-        Self { address, connections }
-    }
-
-    fn connection(&self) -> String {
-        self.connections.recv_timeout(PATIENCE).expect("a connection has ended")
-    }
-}
-
-fn act(mut stream: TcpStream, script: &[Step]) -> String {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let (mut seen, mut input, mut buffer) = (0, Vec::new(), [0; 65_536]);
-    for step in script {
-        match step {
-            Step::Read(text) => loop {
-                let rest = String::from_utf8_lossy(&input[seen..]).into_owned();
-                if let Some(at) = rest.find(text) {
-                    seen += at + text.len();
-                    break;
-                }
-                match stream.read(&mut buffer) {
-                    Ok(count @ 1..) => input.extend_from_slice(&buffer[..count]),
-                    _ => return String::from_utf8_lossy(&input).into_owned(),
-                }
-            },
-            Step::Write(text) => stream.write_all(text.as_bytes()).unwrap_or_default(),
-            Step::Fill(bytes) => stream.write_all(&vec![b'x'; *bytes]).unwrap_or_default(),
-            Step::Echo => {
-                while let Ok(count @ 1..) = stream.read(&mut buffer) {
-                    stream.write_all(&buffer[..count]).unwrap_or_default();
-                }
-            }
-            Step::Reset => {
-                let socket = socket2::SockRef::from(&stream);
-                socket.set_linger(Some(Duration::ZERO)).unwrap();
-            }
-        }
-    }
-    if script.last().is_some_and(|step| matches!(step, Step::Read(_))) {
-        // Whatever else comes.
-        while let Ok(count @ 1..) = stream.read(&mut buffer) {
-            input.extend_from_slice(&buffer[..count]);
-        }
-    }
-    String::from_utf8_lossy(&input).into_owned()
-}
+use crate::support::upstream::Step::{Echo, Fill, Read as Await, Reset, Write as Say};
+use crate::support::upstream::Upstream;
+use crate::support::{Server, ask, read_all, read_until};
 
 const HEAD: &str = "\r\n\r\n";
 
@@ -97,13 +16,6 @@ fn front(upstream: SocketAddr, options: &str) -> Server {
         "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{upstream}\" {{\n client-fields none\n {options}\n }}\n}}\n\
          server {{ workers 1 }}\n"
     ))
-}
-
-/// The whole answer to a request on a connection of its own, which the client keeps open.
-fn ask(server: &Server, request: &str) -> String {
-    let mut stream = server.connect();
-    stream.write_all(request.as_bytes()).unwrap();
-    read_all(&mut stream)
 }
 
 const GET: &str = "GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
@@ -417,22 +329,4 @@ fn a_request_is_given_up_with_its_client() {
     std::thread::sleep(Duration::from_millis(100));
     drop(stream);
     assert!(upstream.connection().starts_with("GET /a HTTP/1.1"), "the connection was closed");
-}
-
-#[test]
-fn what_is_not_here_is_elsewhere() {
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("here.txt"), "here").unwrap();
-    let there = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nthere";
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Say(there)]]);
-    let server = Server::serve(directory.path(), &["--forward", &format!("http://{}", upstream.address)]);
-    for (request, expect) in [
-        ("GET /here.txt", "here"),
-        ("GET /other.txt", "there"),
-        ("POST /here.txt", "there"),
-        ("PROPFIND /here.txt", "there"),
-    ] {
-        let answer = ask(&server, &format!("{request} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
-        assert!(answer.ends_with(&format!("\r\n\r\n{expect}")), "{request}: {answer}");
-    }
 }

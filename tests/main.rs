@@ -6,6 +6,7 @@ mod command_line;
 mod conformance;
 mod exchange;
 mod forward;
+mod forward_fallback;
 mod lifecycle;
 mod limits;
 mod listing;

@@ -1,6 +1,7 @@
 //! What the black-box tests share: the built server, started on a free port.
 
 pub(crate) mod real_server;
+pub(crate) mod upstream;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -107,6 +108,13 @@ pub(crate) fn site_with_large_file() -> TempDir {
     let directory = tempfile::tempdir().expect("a directory for the site");
     std::fs::write(directory.path().join("large"), "x".repeat(LARGE_BYTES)).expect("it can be written");
     directory
+}
+
+/// The whole answer to a request on a connection of its own, which the client keeps open.
+pub(crate) fn ask(server: &Server, request: &str) -> String {
+    let mut stream = server.connect();
+    stream.write_all(request.as_bytes()).expect("the server reads");
+    read_all(&mut stream)
 }
 
 /// All that comes until the other side ends.

@@ -336,6 +336,9 @@ pub struct Files {
     pub compress_bytes_max: u64,
     /// TUX's rule: only files that are world-readable, not executable and not sticky are served; the rest is declined.
     pub permission_rule: bool,
+    /// Extensions (lower case, without the dot) of files that are left to the next handler, if there is one: programs,
+    /// whose source is not for clients. Shared by all that have none of their own.
+    pub exclude_extensions: Arc<[String]>,
     /// Whether a query is ignored; otherwise a request with one is declined if another handler follows.
     pub ignore_query: bool,
     /// `charset` parameter of text types; empty for none.
@@ -521,6 +524,12 @@ impl Default for Cache {
     }
 }
 
+/// Extensions of files that other servers run instead of sending them.
+const PROGRAM_EXTENSIONS: [&str; 16] = [
+    "php", "phtml", "phar", "phps", "php5", "php7", "cgi", "fcgi", "pl", "py", "rb", "asp", "aspx", "jsp", "cfm",
+    "shtml",
+];
+
 impl Files {
     /// The defaults, below this root.
     pub fn below(root: impl Into<String>) -> Self {
@@ -541,6 +550,7 @@ impl Files {
             compress_bytes_min: 1024,
             compress_bytes_max: 1 << 20,
             permission_rule: false,
+            exclude_extensions: PROGRAM_EXTENSIONS.map(str::to_owned).into(),
             ignore_query: true,
             charset: "utf-8".into(),
             types: Arc::default(),

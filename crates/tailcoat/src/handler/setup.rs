@@ -63,10 +63,17 @@ impl SharedSite {
         let tree = |files: &Files| {
             FileTree::new(files.clone(), config.server.server_field, config.limits.ranges_max, Arc::clone(store))
         };
+        let is_forward = |route: &config::Route| matches!(route.handler, config::Handler::Forward(_));
+        let forwards_until = site.routes.iter().rposition(is_forward).unwrap_or_default();
         let handlers: Vec<_> = site
             .routes
             .iter()
-            .map(|route| match &route.handler {
+            .enumerate()
+            .map(|(index, route)| match &route.handler {
+                // Programs are files like others, unless another server follows that may run them.
+                config::Handler::Files(files) if index >= forwards_until => {
+                    SharedHandler::StaticFile(tree(&Files { exclude_extensions: Arc::default(), ..files.clone() }))
+                }
                 config::Handler::Files(files) => SharedHandler::StaticFile(tree(files)),
                 config::Handler::Respond(respond) => SharedHandler::Respond(Arc::new(Respond::new(respond))),
                 config::Handler::Forward(forward) => {

@@ -77,6 +77,8 @@ pub struct FilesOrigin {
     pub changes_seen: u64,
     /// Those of them that names came or went by.
     pub entry_changes_seen: u64,
+    /// Whether it is for the next handler, where there is one.
+    pub is_excluded: bool,
     /// When all of this was known to be so, in milliseconds.
     pub checked_at_ms: u64,
     /// Whether one of the files may have changed without a trace, so that the object is made anew instead of compared.
@@ -157,6 +159,12 @@ impl Object {
             Origin::Files(files) => files.sources.first().map_or(&[], |source| &source.name),
             Origin::Upstream(_) => &[],
         }
+    }
+
+    /// Whether it was made of a file that is for the next handler, where there is one.
+    #[inline]
+    pub fn is_excluded(&self) -> bool {
+        matches!(&self.origin, Origin::Files(files) if files.is_excluded)
     }
 
     /// What is known of the response that it was made of, if it was made of one.

@@ -143,6 +143,21 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "exclude-extensions",
+        parameters: &[many("extension", Kind::Extension)],
+        default: r#"exclude-extensions "php" "phtml" "phar" "phps" "php5" "php7" "cgi" "fcgi" "pl" "py" "rb" "asp" "aspx" "jsp" "cfm" "shtml""#,
+        doc: "Files with these extensions are left to the next handler, in sites where `forward` follows: programs, \
+              which the server behind it runs, and whose source is not for clients. It does not matter whether the path \
+              names the file, or it is the `index` of a directory. `off` is none.",
+        example: r#"exclude-extensions "php""#,
+        known_as: &["static-file.exclude-extensions", "AddHandler", "SetHandler"],
+        set: Set::Files(|files, values| {
+            files.exclude_extensions =
+                values.texts("extension").into_iter().filter(|extension| extension != "off").collect();
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "ignore-query",
         parameters: FLAG,
         default: "ignore-query on",

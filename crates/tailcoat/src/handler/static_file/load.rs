@@ -131,6 +131,7 @@ impl FileTree {
         // Before anything is read, so that what changes meanwhile is seen at the next request.
         let origin = FilesOrigin {
             sources: Vec::new(),
+            is_excluded: false,
             changes_seen: directory.changes(),
             entry_changes_seen: directory.entry_changes(),
             checked_at_ms: directory.checked_at_ms().min(now.monotonic_ms),
@@ -193,6 +194,7 @@ impl Loading<'_> {
         };
         self.origin.sources.insert(0, Source { name: name.into(), version: Some(file.status.identity) });
         self.origin.unsettled = file.unsettled;
+        self.origin.is_excluded = is_excluded(&files.exclude_extensions, name);
         let codings = if varies { Some(self.codings(&description, name, &file)?) } else { None };
         let unsettled_content = file.unsettled.then_some(&file.content);
         let etag = etag(&file.status.identity, unsettled_content, Coding::Identity);
@@ -264,6 +266,13 @@ impl Loading<'_> {
             },
         ))
     }
+}
+
+/// Whether the name ends with one of these extensions, in whatever case.
+fn is_excluded(extensions: &[String], name: &[u8]) -> bool {
+    let file_name = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let Some(dot) = memchr::memrchr(b'.', file_name) else { return false };
+    extensions.iter().any(|extension| file_name[dot + 1..].eq_ignore_ascii_case(extension.as_bytes()))
 }
 
 /// TUX's rule: readable by all, and neither executable nor sticky.

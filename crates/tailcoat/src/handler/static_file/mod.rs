@@ -54,6 +54,8 @@ enum Step {
     Fallback,
     /// A listing of the directory.
     List,
+    /// What is in the directory decides whether this handler has it.
+    LookInside,
     /// A representation that has yet to be made.
     Make(Choice),
 }
@@ -99,6 +101,9 @@ impl Inner {
         match id {
             Ok(id) => {
                 if let Lookup::Fresh(cached) = self.cache.get(id, path, now_ms) {
+                    if routed.has_next && cached.object.is_excluded() {
+                        return Some(Outcome::Decline);
+                    }
                     return match self.tree.choose(routed, cached) {
                         Choice::Ready(response) => Some(Outcome::Ready(response)),
                         Choice::ToBeMade(..) => None,
@@ -120,6 +125,10 @@ impl Inner {
             match self.take_step(routed, result, may_fall_back) {
                 Step::Done(outcome) => return Some(outcome),
                 Step::Make(_) | Step::List => return None,
+                Step::LookInside => {
+                    let inside = self.load_now(&root, &[path, b"/"].concat(), routed.now)?;
+                    return Some(self.on_directory(routed, inside));
+                }
                 Step::Fallback => {
                     may_fall_back = false;
                     result = self.load_now(&root, self.fallback_path(), routed.now)?;
@@ -154,6 +163,10 @@ impl Inner {
             match self.take_step(&routed, result, may_fall_back) {
                 Step::Done(outcome) => return outcome,
                 Step::Make(choice) => return Outcome::Ready(self.make(&routed, choice).await),
+                Step::LookInside => {
+                    let inside = self.tree.obtain(&root, &[path, b"/"].concat(), routed.now).await;
+                    return self.on_directory(&routed, inside);
+                }
                 Step::List => {
                     return match self.tree.list(&root, path, &routed).await {
                         Ok(response) => Outcome::Ready(response),
@@ -203,10 +216,12 @@ impl Inner {
     /// What to do about what was found.
     fn take_step(&self, routed: &Routed<'_>, result: LoadResult, may_fall_back: bool) -> Step {
         match result {
+            Ok(Found::Object(object)) if routed.has_next && object.is_excluded() => Step::Done(Outcome::Decline),
             Ok(Found::Object(object)) => match self.tree.choose(routed, self.cache.adopt(object)) {
                 Choice::Ready(response) => Step::Done(Outcome::Ready(response)),
                 choice @ Choice::ToBeMade(..) => Step::Make(choice),
             },
+            Ok(Found::Directory) if routed.has_next => Step::LookInside,
             Ok(Found::Directory) => Step::Done(redirect_to_directory(routed)),
             Ok(Found::DirectoryWithoutIndex) if self.tree.files.browse => Step::List,
             Ok(Found::DirectoryWithoutIndex) | Err(Refusal::NotFound)
@@ -217,6 +232,18 @@ impl Inner {
             Ok(Found::DirectoryWithoutIndex) if routed.has_next => Step::Done(Outcome::Decline),
             Ok(Found::DirectoryWithoutIndex) => Step::Done(refuse(routed, Refusal::Forbidden)),
             Err(refusal) => Step::Done(refuse(routed, refusal)),
+        }
+    }
+
+    /// Where there is a next handler, a directory's path without its slash is this one's only if the path with it is: else
+    /// both might send the client to and fro between the two.
+    fn on_directory(&self, routed: &Routed<'_>, inside: LoadResult) -> Outcome {
+        let files = &self.tree.files;
+        match inside {
+            Ok(Found::Object(object)) if object.is_excluded() => Outcome::Decline,
+            Ok(Found::DirectoryWithoutIndex) if !files.browse && files.fallback.is_none() => Outcome::Decline,
+            Ok(_) => redirect_to_directory(routed),
+            Err(refusal) => refuse(routed, refusal),
         }
     }
 
@@ -255,7 +282,8 @@ fn other_method(routed: &Routed<'_>) -> Outcome {
 
 fn refuse(routed: &Routed<'_>, refusal: Refusal) -> Outcome {
     let status = match refusal {
-        Refusal::NotFound | Refusal::NotPermitted if routed.has_next => return Outcome::Decline,
+        // What may not be read here may be another's to read.
+        Refusal::NotFound | Refusal::Forbidden | Refusal::NotPermitted if routed.has_next => return Outcome::Decline,
         Refusal::NotFound => Status::NOT_FOUND,
         Refusal::Forbidden | Refusal::NotPermitted => Status::FORBIDDEN,
         Refusal::Unavailable => Status::SERVICE_UNAVAILABLE,

@@ -149,6 +149,39 @@ fn what_is_declined() {
 }
 
 #[test]
+fn what_another_handler_may_have_is_declined() {
+    let site = Site::new(|files, _| {
+        files.index = vec!["index.html".into(), "index.php".into()];
+        files.exclude_extensions = ["php".into(), "cgi".into()].into();
+    });
+    for name in ["a.php", "a.PHP", "a.php.txt", "php", ".php/a", "page/index.html", "program/index.php", "none/a.css"] {
+        site.write(name, "content");
+    }
+    std::os::unix::fs::symlink("/etc/hostname", site.path("outside")).unwrap();
+    site.settle();
+    let check = |target: &str, with_next: u16, alone: u16| {
+        // From the disk, and from the cache.
+        for _ in 0..2 {
+            let got = |has_next| site.request(Method::Get, "", target, &[], has_next).status;
+            assert_eq!((got(true), got(false)), (with_next, alone), "{target}");
+        }
+    };
+    check("/a.php", 0, 200);
+    check("/a.PHP", 0, 200);
+    check("/a.php.txt", 200, 200);
+    check("/php", 200, 200);
+    check("/page/", 200, 200);
+    check("/program/", 0, 200);
+    check("/none/", 0, 403);
+    check("/none/a.css", 200, 200);
+    // No redirect to what is not here.
+    check("/page", 301, 301);
+    check("/program", 0, 301);
+    check("/none", 0, 301);
+    check("/outside", 0, 403);
+}
+
+#[test]
 fn directories() {
     let site = Site::new(|files, _| files.index = vec!["index.html".into(), "index.htm".into()]);
     site.write("index.html", "home");
