@@ -4,6 +4,7 @@ mod access;
 mod attacks;
 mod command_line;
 mod conformance;
+mod error_pages;
 mod exchange;
 mod forward;
 mod forward_fallback;

@@ -89,7 +89,8 @@ impl SharedSite {
                 }
             })
             .collect();
-        let site_tree = handlers.iter().find_map(|handler| match handler {
+        // The site's own root is tried after all of its parts.
+        let site_tree = handlers.iter().rev().find_map(|handler| match handler {
             SharedHandler::StaticFile(tree) => Some(Arc::clone(tree)),
             _ => None,
         });
