@@ -330,3 +330,24 @@ fn a_request_is_given_up_with_its_client() {
     drop(stream);
     assert!(upstream.connection().starts_with("GET /a HTTP/1.1"), "the connection was closed");
 }
+
+#[test]
+fn the_list_of_a_trusted_proxy_goes_on() {
+    let ok = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    let upstream = Upstream::start(vec![vec![Await(HEAD), Say(ok), Await("never")]]);
+    let server = Server::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\"\n}}\n\
+         server {{ workers 1; trusted-proxies \"127.0.0.1\" }}\n",
+        upstream.address
+    ));
+    let fields = "X-Forwarded-For: 203.0.113.7, 192.0.2.1\r\nX-Forwarded-Proto: https\r\n";
+    ask(&server, &format!("GET /a HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n"));
+    drop(server);
+    let request = upstream.connection();
+    assert!(
+        request.ends_with(
+            "X-Forwarded-For: 192.0.2.1, 127.0.0.1\r\nX-Forwarded-Host: h\r\nX-Forwarded-Proto: https\r\n\r\n"
+        ),
+        "{request}"
+    );
+}

@@ -43,7 +43,17 @@ impl ErrorPages {
         let page = &self.pages[page];
         let request = Request { head: &self.head, bytes: b"" };
         let (client, link) = (Client::Unix, &ClientLinkCell::default());
-        page.files.handle(&Routed { request, path: &page.path, query: None, host, client, link, has_next: false, now })
+        page.files.handle(&Routed {
+            request,
+            path: &page.path,
+            query: None,
+            host,
+            client,
+            proxied: None,
+            link,
+            has_next: false,
+            now,
+        })
     }
 
     /// Makes the page the content of the error; whether it could be had.

@@ -28,6 +28,7 @@ use rustix::time::{ClockId, clock_gettime};
 pub use setup::{Handler, SharedSite};
 use wire::http::{Request, Status};
 
+use crate::config::ForwardedField;
 use crate::log::Client;
 
 /// An error, with the page that the server has for it.
@@ -70,12 +71,25 @@ pub struct Routed<'a> {
     pub host: &'a [u8],
     /// Who sent it.
     pub client: Client,
+    /// The proxy whose word for that was taken, if there is one.
+    pub proxied: Option<Proxied>,
     /// The link to the client, for handlers that read content or take their time.
     pub link: &'a ClientLinkCell,
     /// Whether another handler follows, so that what isn't this one's business is better declined than refused.
     pub has_next: bool,
     /// The time.
     pub now: Now,
+}
+
+/// What is known of a request that came from a proxy that is trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proxied {
+    /// The proxy.
+    pub peer: Client,
+    /// The field by which proxies tell whom they got a request from.
+    pub field: ForwardedField,
+    /// How many entries at the end of that field trusted proxies have written: from the client's own on.
+    pub entries: usize,
 }
 
 /// The time as the worker's event loop sees it: read once a turn.

@@ -2,7 +2,7 @@ use std::rc::Rc;
 
 use wire::http::{Request, RequestHead, Target};
 
-use super::{ClientLink, ClientLinkCell, Now, Routed};
+use super::{ClientLink, ClientLinkCell, Now, Proxied, Routed};
 use crate::log::Client;
 
 /// A request that outlives the buffer it came in: for whatever has to be waited for.
@@ -13,6 +13,7 @@ pub struct OwnedRequest {
     path: Vec<u8>,
     host: Vec<u8>,
     client: Client,
+    proxied: Option<Proxied>,
     link: ClientLinkCell,
     now: Now,
 }
@@ -29,6 +30,7 @@ impl OwnedRequest {
             path: routed.path.to_vec(),
             host: routed.host.to_vec(),
             client: routed.client,
+            proxied: routed.proxied,
             link: routed.link.clone(),
             now: routed.now,
         }
@@ -45,6 +47,7 @@ impl OwnedRequest {
                 .and_then(|target| target.query),
             host: &self.host,
             client: self.client,
+            proxied: self.proxied,
             link: &self.link,
             has_next,
             now: self.now,

@@ -103,9 +103,11 @@ impl Router {
             && let Some(trusted) = trusting.rules.trusted_proxies.as_ref()
             && trusted.has(routed.client)
         {
-            let client = trusted.client(routed.client, &routed.request);
+            let (client, proxied) = trusted.client(routed.client, &routed.request);
             let visit = Rc::new(Visit::new(client, &trusting.ids));
-            return self.answer_client(listener, &Routed { client, ..*routed }).with_visit(visit);
+            return self
+                .answer_client(listener, &Routed { client, proxied: Some(proxied), ..*routed })
+                .with_visit(visit);
         }
         self.answer_client(listener, routed)
     }

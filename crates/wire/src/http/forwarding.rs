@@ -1,4 +1,7 @@
-//! Which fields a proxy passes on (RFC 9110, section 7.6).
+//! Which fields a proxy passes on (RFC 9110, section 7.6), and what proxies before it tell of the client (RFC 7239 and its
+//! forerunner X-Forwarded-For).
+
+use core::net::{IpAddr, SocketAddr};
 
 /// Whether a field is about one connection, so that a proxy does not pass it on (RFC 9110, section 7.6.1); besides those
 /// that Connection names. Content-Length and Transfer-Encoding are each hop's own business too, as it frames content anew.
@@ -56,6 +59,61 @@ pub fn may_be_trailer(name: &[u8]) -> bool {
     ];
     let is_forwarded = name.len() > 12 && name[..12].eq_ignore_ascii_case(b"x-forwarded-");
     !is_hop_by_hop(name) && !is_forwarded && !NEVER.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// The entries of X-Forwarded-For, from these lines of it: each proxy adds at the end whom it got the request from.
+pub fn x_forwarded_for_entries<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]> {
+    let entries = lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    entries.filter(|entry| !entry.is_empty()).collect()
+}
+
+/// The elements of Forwarded, from these lines of it (RFC 7239, section 4).
+pub fn forwarded_elements<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]> {
+    let elements = lines.flat_map(|line| split_unquoted(line, b',')).map(<[u8]>::trim_ascii);
+    elements.filter(|element| !element.is_empty()).collect()
+}
+
+/// A parameter of an element of Forwarded (`for`, `by`, `host`, `proto`), without quotes. Escapes stay: what is believed,
+/// addresses, hosts and schemes, has none.
+pub fn forwarded_parameter<'a>(element: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let pairs = split_unquoted(element, b';').into_iter().map(<[u8]>::trim_ascii);
+    let mut values = pairs.filter_map(|pair| {
+        let (pair_name, rest) = pair.split_at_checked(name.len())?;
+        pair_name.eq_ignore_ascii_case(name.as_bytes()).then(|| rest.strip_prefix(b"="))?
+    });
+    let value = values.next()?;
+    Some(value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value))
+}
+
+/// The address of a node: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`. Without a port
+/// it is 0. `None` for a name (`unknown`, or one made up; RFC 7239, section 6).
+pub fn parse_node(node: &[u8]) -> Option<SocketAddr> {
+    let text = core::str::from_utf8(node).ok()?;
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    let address = match bare.parse::<IpAddr>() {
+        Ok(address) if bare.len() == text.len() || address.is_ipv6() => SocketAddr::new(address, 0),
+        _ => text.parse().ok()?,
+    };
+    Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
+}
+
+/// Splits where the separator is not in a quoted-string (RFC 9110, section 5.6.4).
+fn split_unquoted(text: &[u8], separator: u8) -> Vec<&[u8]> {
+    let (mut pieces, mut start, mut is_quoted, mut is_escaped) = (Vec::new(), 0, false, false);
+    for (at, &byte) in text.iter().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_quoted => is_escaped = true,
+            b'"' => is_quoted = !is_quoted,
+            _ if byte == separator && !is_quoted => {
+                pieces.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    pieces.push(&text[start..]);
+    pieces
 }
 
 #[cfg(test)]

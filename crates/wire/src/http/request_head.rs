@@ -170,6 +170,13 @@ impl<'a> Request<'a> {
         self.head.fields.iter().filter(move |field| field.known == known).map(move |field| field.value.of(bytes))
     }
 
+    /// The values of all lines of any field, by name in any case, in order.
+    pub fn field_lines_by_name(&self, name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let bytes = self.bytes;
+        let lines = self.head.fields.iter().filter(move |field| field.name.of(bytes).eq_ignore_ascii_case(name));
+        lines.map(move |field| field.value.of(bytes))
+    }
+
     /// The value of the first line of any field, by name in any case.
     pub fn field_by_name(&self, name: &[u8]) -> Option<&'a [u8]> {
         let field = self.head.fields.iter().find(|field| field.name.of(self.bytes).eq_ignore_ascii_case(name))?;

@@ -31,8 +31,10 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         parameters: &[one("which", Kind::Choice(&["x-forwarded", "forwarded", "both", "none", "keep"]))],
         default: "client-fields x-forwarded",
         doc: "How the server is told who the client is and what it asked for: by `X-Forwarded-For`, `-Host` and \
-              `-Proto`, by `Forwarded` (RFC 7239), by `both` or `none`. What clients write there themselves is not \
-              passed on, except with `keep`.",
+              `-Proto`, by `Forwarded` (RFC 7239), by `both` or `none`. What clients write there themselves, or in other \
+              fields that begin with `X-Forwarded-`, is not passed on, except with `keep`. If the request comes from \
+              one of the `trusted-proxies`, the list goes on from what such proxies have written, and what they say \
+              of host and protocol stays.",
         example: "client-fields both",
         known_as: &["ProxyAddHeaders", "proxy.header", "option forwardfor", "trusted_proxies"],
         set: Set::Forward(|forward, values| {

@@ -347,7 +347,7 @@ fn route<'a>(
     };
     let host = host.map_or(&b""[..], |host| host.lower_case(host_buffer));
     let Arrived { client, link, now } = arrived;
-    Ok(Routed { request, path, query: target.query, host, client, link, has_next: false, now })
+    Ok(Routed { request, path, query: target.query, host, client, proxied: None, link, has_next: false, now })
 }
 
 impl Drop for H1Connection {

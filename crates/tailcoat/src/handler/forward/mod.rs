@@ -1,5 +1,6 @@
 //! Forwarding: what is not answered here is answered by another server, and its answer comes back untouched.
 
+mod client_fields;
 mod content;
 mod exchange;
 mod request;

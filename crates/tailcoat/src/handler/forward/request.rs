@@ -1,15 +1,12 @@
 //! The request as it is forwarded: made anew from what was parsed, so that nothing ambiguous is passed on.
 
-use std::fmt::Write;
-use std::net::IpAddr;
-
 use wire::h1::{BodyFraming, write_request_head};
 use wire::http::forwarding::{is_hop_by_hop, is_named_by_connection};
 use wire::http::{Fields, KnownField, Method, Version, path};
 
-use crate::config::{ClientFields, Forward, ForwardHost};
+use super::client_fields::{is_ours, push_client_fields, push_via};
+use crate::config::{Forward, ForwardHost};
 use crate::handler::Routed;
-use crate::log::Client;
 
 /// A request's head, and what has to be known to read its response.
 #[derive(Debug)]
@@ -55,7 +52,8 @@ pub(super) fn forwarded_head(
     for (name, value) in changes.iter().filter(|(_, value)| !value.is_empty()) {
         fields.push(name, value);
     }
-    push_own_fields(routed, config, &mut fields);
+    push_via(routed, &mut fields);
+    push_client_fields(routed, config.client_fields, &mut fields);
     match framing {
         BodyFraming::Length(length) => {
             fields.push("Content-Length", length.to_string());
@@ -125,7 +123,7 @@ fn push_host(routed: &Routed<'_>, config: &Forward, authority: &str, fields: &mu
 }
 
 /// Host and port that the client asked for, as it wrote them.
-fn host_and_port<'a>(routed: &Routed<'a>) -> &'a [u8] {
+pub(super) fn host_and_port<'a>(routed: &Routed<'a>) -> &'a [u8] {
     let raw = routed.request.target();
     if !raw.starts_with(b"/")
         && let Some(at) = memchr::memmem::find(raw, b"://")
@@ -148,36 +146,12 @@ fn is_passed_on(routed: &Routed<'_>, name: &[u8], known: KnownField, config: &Fo
         KnownField::Other => {}
         _ => return !is_nominated(routed, name),
     }
-    !is_hop_by_hop(name) && !is_nominated(routed, name) && !is_ours(name, config)
+    !is_hop_by_hop(name) && !is_nominated(routed, name) && !is_ours(name, routed, config)
 }
 
 fn is_nominated(routed: &Routed<'_>, name: &[u8]) -> bool {
     routed.request.head.has(KnownField::Connection)
         && is_named_by_connection(name, routed.request.field_lines(KnownField::Connection))
-}
-
-/// Fields about the client that are ours to set, so that a client can't forge them; also written with underscores, which
-/// CGI does not tell apart. And Proxy, which CGI programs take for a setting of theirs (httpoxy, CVE-2016-5385).
-fn is_ours(name: &[u8], config: &Forward) -> bool {
-    const PROXY: &[u8] = b"proxy";
-    let is = |known: &[u8]| {
-        name.len() == known.len()
-            && name.iter().zip(known).all(|(byte, known)| {
-                let byte = if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
-                byte == *known
-            })
-    };
-    match name.len() {
-        5 => is(PROXY),
-        3 | 9 | 15 | 16 | 17 => {
-            let ours = config.client_fields != ClientFields::Keep
-                && [&b"forwarded"[..], b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"]
-                    .iter()
-                    .any(|known| is(known));
-            ours || is(b"via")
-        }
-        _ => false,
-    }
 }
 
 fn is_max_forwards(name: &[u8], routed: &Routed<'_>) -> bool {
@@ -188,66 +162,6 @@ fn is_max_forwards(name: &[u8], routed: &Routed<'_>) -> bool {
 fn decremented(value: &[u8]) -> Vec<u8> {
     let number = str::from_utf8(value).ok().and_then(|text| text.parse::<u64>().ok());
     number.map_or(value.to_vec(), |number| number.saturating_sub(1).to_string().into_bytes())
-}
-
-/// Who sent the request, and what to whom, for the other server to know (RFC 7239 and its forerunners); and Via
-/// (RFC 9110, section 7.6.3).
-fn push_own_fields(routed: &Routed<'_>, config: &Forward, fields: &mut Fields) {
-    push_via(routed, fields);
-    let client = match routed.client {
-        Client::Ip(address) => Some(address.ip().to_canonical()),
-        Client::Unix => None,
-    };
-    let (legacy, standard) = match config.client_fields {
-        ClientFields::XForwarded => (true, false),
-        ClientFields::Forwarded => (false, true),
-        ClientFields::Both => (true, true),
-        ClientFields::Keep | ClientFields::None => return,
-    };
-    if legacy {
-        let address = client.map_or_else(|| "unix".to_owned(), |client| client.to_string());
-        fields.push("X-Forwarded-For", address);
-        fields.push("X-Forwarded-Host", host_and_port(routed));
-        fields.push("X-Forwarded-Proto", "http");
-    }
-    if standard {
-        fields.push("Forwarded", forwarded_element(client, routed));
-    }
-}
-
-/// An element of Forwarded (RFC 7239, section 4).
-fn forwarded_element(client: Option<IpAddr>, routed: &Routed<'_>) -> String {
-    let mut element = match client {
-        Some(IpAddr::V4(address)) => format!("for={address}"),
-        Some(IpAddr::V6(address)) => format!("for=\"[{address}]\""),
-        None => "for=unknown".to_owned(),
-    };
-    // A host has no quote, backslash or control byte: it was parsed.
-    if !routed.host.is_empty() {
-        let _ = write!(element, ";host=\"{}\"", String::from_utf8_lossy(host_and_port(routed)));
-    }
-    element.push_str(";proto=http");
-    element
-}
-
-/// Adds our entry to Via, behind those that the request has.
-fn push_via(routed: &Routed<'_>, fields: &mut Fields) {
-    let mut via = Vec::with_capacity(64);
-    for (_, earlier, _) in field_lines(routed).filter(|(name, value, _)| is_via(name) && !value.is_empty()) {
-        via.extend_from_slice(earlier);
-        via.extend_from_slice(b", ");
-    }
-    via.extend_from_slice(match routed.request.head.version {
-        Version::Http10 => b"1.0 tailcoat",
-        Version::Http11 => b"1.1 tailcoat",
-        Version::Http2 => b"2 tailcoat",
-        Version::Http3 => b"3 tailcoat",
-    });
-    fields.push("Via", via);
-}
-
-fn is_via(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"via")
 }
 
 /// What this connection is to be: TE, and the change of protocols where that is allowed. Says whether it asks for one.

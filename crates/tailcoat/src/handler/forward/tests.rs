@@ -2,12 +2,22 @@ use wire::h1::{BodyFraming, HeadLimits, parse_request_head};
 use wire::http::{Fields, RequestHead, Target};
 
 use super::request::forwarded_head;
-use crate::config::{ClientFields, Forward, ForwardHost};
-use crate::handler::{ClientLinkCell, Now, Routed};
+use crate::config::{ClientFields, Forward, ForwardHost, ForwardedField};
+use crate::handler::{ClientLinkCell, Now, Proxied, Routed};
 use crate::log::Client;
 
 /// The head that is sent for this request, without its final empty line.
 fn forwarded(input: &str, framing: BodyFraming, change: impl FnOnce(&mut Forward)) -> String {
+    forwarded_for("[::ffff:192.0.2.1]:5", None, input, framing, change)
+}
+
+fn forwarded_for(
+    client: &str,
+    proxied: Option<Proxied>,
+    input: &str,
+    framing: BodyFraming,
+    change: impl FnOnce(&mut Forward),
+) -> String {
     let mut config = Forward { client_fields: ClientFields::None, ..Forward::to("x") };
     change(&mut config);
     let mut head = RequestHead::default();
@@ -19,7 +29,8 @@ fn forwarded(input: &str, framing: BodyFraming, change: impl FnOnce(&mut Forward
         path: target.path,
         query: target.query,
         host: b"h",
-        client: Client::Ip("[::ffff:192.0.2.1]:5".parse().unwrap()),
+        client: client.parse().map_or(Client::Unix, Client::Ip),
+        proxied,
         link: &ClientLinkCell::default(),
         has_next: false,
         now: Now::read(),
@@ -66,6 +77,8 @@ fn attacks_by_fields() {
         ("forged client", "X-Forwarded-For: 127.0.0.1"),
         ("forged client, as CGI reads it", "X_Forwarded_For: 127.0.0.1"),
         ("forged client, RFC 7239", "Forwarded: for=127.0.0.1"),
+        ("forged prefix of links, as frameworks read it", "X-Forwarded-Prefix: //evil"),
+        ("forged port, as CGI reads it", "x_forwarded_port: 1"),
     ] {
         let input = format!("GET / HTTP/1.1\r\nHost: h\r\n{field}");
         let head = forwarded(&format!("{input}\r\n\r\n"), BodyFraming::None, |_| {});
@@ -112,6 +125,100 @@ fn what_the_configuration_changes() {
         |forward| forward.client_fields = ClientFields::Keep,
         "GET /app/a%20b?c HTTP/1.1|Host: h:1|X-Forwarded-For: y|Via: 1.0 x, 1.1 tailcoat",
     );
+}
+
+#[test]
+fn who_the_client_is() {
+    let check = |client: &str, fields: &str, expect: &str| {
+        let input = format!("GET / HTTP/1.1\r\nHost: H:8\r\n{fields}\r\n");
+        let both = |forward: &mut Forward| forward.client_fields = ClientFields::Both;
+        let head = forwarded_for(client, None, &input, BodyFraming::None, both);
+        assert_eq!(head.split_once("|Via: 1.1 tailcoat|").unwrap().1, expect, "{client} {fields}");
+    };
+    let v4 = "X-Forwarded-For: 192.0.2.1|X-Forwarded-Host: H:8|X-Forwarded-Proto: http|\
+              Forwarded: for=192.0.2.1;host=\"H:8\";proto=http";
+    check("192.0.2.1:5", "", v4);
+    check("[::ffff:192.0.2.1]:5", "", v4);
+    check("192.0.2.1:5", "X-Forwarded-For: 127.0.0.1\r\nForwarded: for=::1\r\nX-Forwarded-Proto: https\r\n", v4);
+    check("192.0.2.1:5", "Connection: X-Forwarded-For, Forwarded\r\nX_FORWARDED_HOST: evil\r\n", v4);
+    check(
+        "[2001:db8::1]:5",
+        "",
+        "X-Forwarded-For: 2001:db8::1|X-Forwarded-Host: H:8|X-Forwarded-Proto: http|\
+         Forwarded: for=\"[2001:db8::1]\";host=\"H:8\";proto=http",
+    );
+    check(
+        "unix",
+        "",
+        "X-Forwarded-For: unix|X-Forwarded-Host: H:8|X-Forwarded-Proto: http|\
+         Forwarded: for=unknown;host=\"H:8\";proto=http",
+    );
+}
+
+/// What comes of a request from a proxy that is trusted, which has written the last `entries` of the list.
+#[test]
+fn who_the_client_is_behind_a_trusted_proxy() {
+    let check = |field, entries, fields: &str, expect: &str| {
+        let proxied = Proxied { peer: Client::Ip("10.0.0.9:1".parse().unwrap()), field, entries };
+        let input = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n");
+        let both = |forward: &mut Forward| forward.client_fields = ClientFields::Both;
+        let head = forwarded_for("192.0.2.1:0", Some(proxied), &input, BodyFraming::None, both);
+        assert_eq!(head.strip_prefix("GET / HTTP/1.1|Host: h|").unwrap(), expect, "{fields}");
+    };
+    use ForwardedField::{Forwarded, XForwardedFor};
+    check(
+        XForwardedFor,
+        1,
+        "X-Forwarded-For: 127.0.0.1, 192.0.2.1:80\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: Www.Example",
+        "Via: 1.1 tailcoat|X-Forwarded-For: 192.0.2.1, 10.0.0.9|X-Forwarded-Host: Www.Example|X-Forwarded-Proto: https|\
+         Forwarded: for=192.0.2.1;host=\"Www.Example\";proto=https, for=10.0.0.9;host=\"h\";proto=http",
+    );
+    check(
+        XForwardedFor,
+        2,
+        "X-Forwarded-For: 2001:db8::1\r\nX-Forwarded-For: 10.0.0.2\r\nX-Forwarded-Port: 443\r\nForwarded: for=evil",
+        "X-Forwarded-Port: 443|Via: 1.1 tailcoat|X-Forwarded-For: 2001:db8::1, 10.0.0.2, 10.0.0.9|X-Forwarded-Host: h|\
+         X-Forwarded-Proto: http|\
+         Forwarded: for=\"[2001:db8::1]\", for=10.0.0.2, for=10.0.0.9;host=\"h\";proto=http",
+    );
+    // A list that is no list of addresses, several lines where one has to be, and what is neither scheme nor host.
+    check(
+        XForwardedFor,
+        0,
+        "X-Forwarded-For: unknown\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: a b",
+        "Via: 1.1 tailcoat|X-Forwarded-For: 10.0.0.9|X-Forwarded-Host: h|X-Forwarded-Proto: http|\
+         Forwarded: for=10.0.0.9;host=\"h\";proto=http",
+    );
+    check(
+        XForwardedFor,
+        0,
+        "X-Forwarded-Proto: javascript",
+        "Via: 1.1 tailcoat|X-Forwarded-For: 10.0.0.9|X-Forwarded-Host: h|X-Forwarded-Proto: http|\
+         Forwarded: for=10.0.0.9;host=\"h\";proto=http",
+    );
+    check(
+        Forwarded,
+        2,
+        "Forwarded: for=127.0.0.1;by=\"a, b\", For=\"[2001:db8::1]:80\";Host=\"w:1\";proto=https, for=10.0.0.2\r\n\
+         X-Forwarded-For: evil\r\nX-Forwarded-Proto: evil",
+        "Via: 1.1 tailcoat|X-Forwarded-For: 2001:db8::1, 10.0.0.2, 10.0.0.9|X-Forwarded-Host: w:1|\
+         X-Forwarded-Proto: https|Forwarded: For=\"[2001:db8::1]:80\";Host=\"w:1\";proto=https, for=10.0.0.2, \
+         for=10.0.0.9;host=\"h\";proto=http",
+    );
+}
+
+#[test]
+fn via_is_added_to() {
+    for (input, expect) in [
+        (
+            "GET / HTTP/1.1\r\nHost: h\r\nvIa: 1.0 a\r\nVia:\r\nVia: 1.1 b (c, d)\r\n\r\n",
+            "1.0 a, 1.1 b (c, d), 1.1 tailcoat",
+        ),
+        ("GET / HTTP/1.0\r\nHost: h\r\n\r\n", "1.0 tailcoat"),
+    ] {
+        let head = forwarded(input, BodyFraming::None, |_| {});
+        assert_eq!(head, format!("GET / HTTP/1.1|Host: h|Via: {expect}"));
+    }
 }
 
 #[test]

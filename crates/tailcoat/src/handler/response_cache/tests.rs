@@ -172,6 +172,7 @@ impl Site {
             query: None,
             host: b"h",
             client: Client::Unix,
+            proxied: None,
             link: &ClientLinkCell::default(),
             has_next: false,
             now,

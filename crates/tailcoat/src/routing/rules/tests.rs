@@ -49,6 +49,7 @@ impl TestRequest {
             query: self.query.as_deref(),
             host: &self.host,
             client: Client::Unix,
+            proxied: None,
             link: &self.link,
             has_next: false,
             now: Now { monotonic_ms: 1_000_000, unix_seconds: 0, unix_us: 0 },

@@ -1,11 +1,11 @@
 //! Who the client is behind proxies that are trusted.
 
-use std::net::{IpAddr, SocketAddr};
-
 use wire::http::Request;
+use wire::http::forwarding::{forwarded_elements, forwarded_parameter, parse_node, x_forwarded_for_entries};
 
 use super::AddressSet;
-use crate::config::{ClientPattern, ForwardedField, unmapped};
+use crate::config::{ClientPattern, ForwardedField};
+use crate::handler::Proxied;
 use crate::log::Client;
 
 /// Proxies whose word is taken, and where they give it.
@@ -27,88 +27,38 @@ impl TrustedProxies {
         self.proxies.has(peer)
     }
 
-    /// The client of a request that came from `peer`: each proxy adds at the end whom it got the request from, so that the
-    /// list is read backwards, as far as whoever wrote an entry is trusted.
-    pub fn client(&self, peer: Client, request: &Request<'_>) -> Client {
+    /// The client of a request that came from `peer`, and what is believed of the field: each proxy adds at the end whom it
+    /// got the request from, so that the list is read backwards, as far as whoever wrote an entry is trusted.
+    pub fn client(&self, peer: Client, request: &Request<'_>) -> (Client, Proxied) {
         let mut client = peer;
-        let entries = match self.field {
-            ForwardedField::XForwardedFor => entries_of_x_forwarded_for(request),
-            ForwardedField::Forwarded => entries_of_forwarded(request),
-        };
-        for entry in entries.into_iter().rev() {
+        let mut proxied = Proxied { peer, field: self.field, entries: 0 };
+        for entry in self.entries(request).into_iter().rev() {
             if !self.has(client) {
                 break;
             }
-            // What is no address (`unknown`, or a name made up; RFC 7239, section 6) tells no more than its writer.
+            // What is no address tells no more than its writer.
             let Some(address) = parse_node(entry) else { break };
             client = Client::Ip(address);
+            proxied.entries += 1;
         }
-        client
+        (client, proxied)
     }
-}
 
-fn lines<'a>(request: &Request<'a>, name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
-    let bytes = request.bytes;
-    let fields = request.head.fields.iter().filter(move |field| field.name.of(bytes).eq_ignore_ascii_case(name));
-    fields.map(move |field| field.value.of(bytes))
-}
-
-fn entries_of_x_forwarded_for<'a>(request: &Request<'a>) -> Vec<&'a [u8]> {
-    lines(request, b"x-forwarded-for")
-        .flat_map(|line| line.split(|byte| *byte == b','))
-        .map(<[u8]>::trim_ascii)
-        .filter(|entry| !entry.is_empty())
-        .collect()
-}
-
-/// The `for` of each element (RFC 7239, section 4); empty where there is none.
-fn entries_of_forwarded<'a>(request: &Request<'a>) -> Vec<&'a [u8]> {
-    lines(request, b"forwarded")
-        .flat_map(|line| split_unquoted(line, b','))
-        .map(<[u8]>::trim_ascii)
-        .filter(|element| !element.is_empty())
-        .map(|element| {
-            let mut pairs = split_unquoted(element, b';').into_iter().map(<[u8]>::trim_ascii);
-            let found = pairs.find(|pair| pair.get(..4).is_some_and(|name| name.eq_ignore_ascii_case(b"for=")));
-            let value = found.map_or(&b""[..], |pair| &pair[4..]);
-            // No address needs an escape in a quoted-string.
-            value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value)
-        })
-        .collect()
-}
-
-/// Splits where the separator is not in a quoted-string (RFC 9110, section 5.6.4).
-fn split_unquoted(text: &[u8], separator: u8) -> Vec<&[u8]> {
-    let (mut pieces, mut start, mut is_quoted, mut is_escaped) = (Vec::new(), 0, false, false);
-    for (at, &byte) in text.iter().enumerate() {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if is_quoted => is_escaped = true,
-            b'"' => is_quoted = !is_quoted,
-            _ if byte == separator && !is_quoted => {
-                pieces.push(&text[start..at]);
-                start = at + 1;
+    fn entries<'a>(&self, request: &Request<'a>) -> Vec<&'a [u8]> {
+        match self.field {
+            ForwardedField::XForwardedFor => x_forwarded_for_entries(request.field_lines_by_name(b"x-forwarded-for")),
+            ForwardedField::Forwarded => {
+                let elements = forwarded_elements(request.field_lines_by_name(b"forwarded")).into_iter();
+                elements.map(|element| forwarded_parameter(element, "for").unwrap_or_default()).collect()
             }
-            _ => {}
         }
     }
-    pieces.push(&text[start..]);
-    pieces
-}
-
-/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`. Without a port it is 0.
-fn parse_node(node: &[u8]) -> Option<SocketAddr> {
-    let text = std::str::from_utf8(node).ok()?;
-    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
-    let address = match bare.parse::<IpAddr>() {
-        Ok(address) if bare.len() == text.len() || address.is_ipv6() => SocketAddr::new(address, 0),
-        _ => text.parse().ok()?,
-    };
-    Some(SocketAddr::new(unmapped(address.ip()), address.port()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -123,7 +73,7 @@ mod tests {
     fn client(field: ForwardedField, peer: &str, fields: &str) -> String {
         let request = TestRequest::new(&format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
         let peer = Client::Ip(SocketAddr::new(peer.parse().unwrap(), 1));
-        match trusted(field).client(peer, &request.routed().request) {
+        match trusted(field).client(peer, &request.routed().request).0 {
             Client::Ip(address) => address.ip().to_string(),
             Client::Unix => "unix".into(),
         }

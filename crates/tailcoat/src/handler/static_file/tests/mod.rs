@@ -103,8 +103,17 @@ impl Site {
         now.monotonic_ms += self.later_ms;
         let request = Request { head: &head, bytes: &bytes };
         let (client, link) = (Client::Unix, &ClientLinkCell::default());
-        let routed =
-            Routed { request, path: path.as_bytes(), query, host: host.as_bytes(), client, link, has_next, now };
+        let routed = Routed {
+            request,
+            path: path.as_bytes(),
+            query,
+            host: host.as_bytes(),
+            client,
+            proxied: None,
+            link,
+            has_next,
+            now,
+        };
         match self.handler.handle(&routed) {
             Outcome::Wait(future) => Got { waited: true, ..receive(self.runtime.block_on(future)) },
             outcome => receive(outcome),

@@ -1,0 +1,172 @@
+//! How a server is told who its client is and what it asked for: X-Forwarded-For, -Host and -Proto, and Forwarded
+//! (RFC 7239); and Via (RFC 9110, section 7.6.3).
+//!
+//! All are made anew from what is known. Of a request that came from a proxy that is trusted, the part of the list is kept
+//! that such proxies have written, from the client on: what is before that, the client may have made up.
+
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+
+use wire::http::forwarding::{forwarded_elements, forwarded_parameter, parse_node, x_forwarded_for_entries};
+use wire::http::{Fields, Host, Version};
+
+use super::request::host_and_port;
+use crate::config::{ClientFields, Forward, ForwardedField};
+use crate::handler::{Proxied, Routed};
+use crate::log::Client;
+
+const X_FORWARDED: &[u8] = b"x-forwarded-";
+
+/// The scheme of requests that come to us.
+const SCHEME: &str = "http";
+
+/// Fields that are ours to set, so that a client can't forge them; and Proxy, which CGI programs take for a setting of
+/// theirs (httpoxy, CVE-2016-5385). Written with underscores they are the same, for CGI does not tell those apart.
+pub(super) fn is_ours(name: &[u8], routed: &Routed<'_>, config: &Forward) -> bool {
+    match name.len() {
+        3 => is(name, b"via"),
+        5 => is(name, b"proxy"),
+        9.. if config.client_fields == ClientFields::Keep => false,
+        9 => is(name, b"forwarded"),
+        15.. if is(&name[..X_FORWARDED.len()], X_FORWARDED) => {
+            // Frameworks believe more of them: -Port, -Prefix, -Ssl. A proxy that is trusted may set those.
+            routed.proxied.is_none()
+                || [&b"for"[..], b"host", b"proto"].iter().any(|own| is(&name[X_FORWARDED.len()..], own))
+        }
+        _ => false,
+    }
+}
+
+fn is(name: &[u8], known: &[u8]) -> bool {
+    let normal = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    name.len() == known.len() && name.iter().zip(known).all(|(&byte, &known)| normal(byte) == known)
+}
+
+/// Adds the fields about the client.
+pub(super) fn push_client_fields(routed: &Routed<'_>, which: ClientFields, fields: &mut Fields) {
+    let (legacy, standard) = match which {
+        ClientFields::XForwarded => (true, false),
+        ClientFields::Forwarded => (false, true),
+        ClientFields::Both => (true, true),
+        ClientFields::Keep | ClientFields::None => return,
+    };
+    let earlier = routed.proxied.map_or_else(Earlier::default, |proxied| Earlier::of(routed, proxied));
+    if legacy {
+        fields.push("X-Forwarded-For", earlier.x_forwarded_for(routed));
+        let host = earlier.host.unwrap_or_else(|| host_and_port(routed));
+        if !host.is_empty() {
+            fields.push("X-Forwarded-Host", host);
+        }
+        fields.push("X-Forwarded-Proto", earlier.scheme.unwrap_or(SCHEME.as_bytes()));
+    }
+    if standard {
+        fields.push("Forwarded", earlier.forwarded(routed));
+    }
+}
+
+/// What trusted proxies have told.
+#[derive(Default)]
+struct Earlier<'a> {
+    /// From the client to the proxy before the last, each as in the field that was read.
+    entries: Vec<&'a [u8]>,
+    is_standard: bool,
+    /// What the client has asked for.
+    host: Option<&'a [u8]>,
+    scheme: Option<&'a [u8]>,
+}
+
+impl<'a> Earlier<'a> {
+    fn of(routed: &Routed<'a>, proxied: Proxied) -> Self {
+        let request = &routed.request;
+        let is_standard = proxied.field == ForwardedField::Forwarded;
+        let mut entries = if is_standard {
+            forwarded_elements(request.field_lines_by_name(b"forwarded"))
+        } else {
+            x_forwarded_for_entries(request.field_lines_by_name(b"x-forwarded-for"))
+        };
+        entries.drain(..entries.len().saturating_sub(proxied.entries));
+        let told = |name: &str, legacy_name: &'static [u8]| {
+            if is_standard {
+                return forwarded_parameter(entries.first()?, name);
+            }
+            let mut lines = request.field_lines_by_name(legacy_name);
+            // Several would be a client's and a proxy's, in whatever order.
+            lines.next().filter(|_| lines.next().is_none())
+        };
+        let is_host = |host: &&[u8]| !host.is_empty() && Host::parse(host).is_ok();
+        let is_scheme = |scheme: &&[u8]| [&b"http"[..], b"https"].iter().any(|one| scheme.eq_ignore_ascii_case(one));
+        let host = told("host", b"x-forwarded-host").filter(is_host);
+        let scheme = told("proto", b"x-forwarded-proto").filter(is_scheme);
+        Self { entries, is_standard, host, scheme }
+    }
+
+    /// The addresses of the entries: all have one, or they would not be believed.
+    fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        let nodes = self.entries.iter().filter_map(|entry| match self.is_standard {
+            true => forwarded_parameter(entry, "for"),
+            false => Some(*entry),
+        });
+        nodes.filter_map(parse_node)
+    }
+
+    fn x_forwarded_for(&self, routed: &Routed<'_>) -> String {
+        let earlier = self.addresses().map(|address| address.ip().to_string());
+        let peer = peer(routed).map_or_else(|| "unix".to_owned(), |peer| peer.to_string());
+        earlier.chain([peer]).collect::<Vec<_>>().join(", ")
+    }
+
+    fn forwarded(&self, routed: &Routed<'_>) -> Vec<u8> {
+        let mut elements: Vec<Vec<u8>> = if self.is_standard {
+            self.entries.iter().map(|entry| entry.to_vec()).collect()
+        } else {
+            let asked = |index| if index == 0 { (self.host, self.scheme) } else { (None, None) };
+            let addresses = self.addresses().enumerate();
+            addresses.map(|(index, address)| element(Some(address.ip()), asked(index))).collect()
+        };
+        let host = Some(host_and_port(routed)).filter(|host| !host.is_empty());
+        elements.push(element(peer(routed), (host, Some(SCHEME.as_bytes()))));
+        elements.join(&b", "[..])
+    }
+}
+
+/// Who has connected to us: the client, or a proxy.
+fn peer(routed: &Routed<'_>) -> Option<IpAddr> {
+    match routed.proxied.map_or(routed.client, |proxied| proxied.peer) {
+        Client::Ip(address) => Some(address.ip().to_canonical()),
+        Client::Unix => None,
+    }
+}
+
+/// An element of Forwarded (RFC 7239, section 4).
+fn element(node: Option<IpAddr>, (host, scheme): (Option<&[u8]>, Option<&[u8]>)) -> Vec<u8> {
+    let mut element = match node {
+        Some(IpAddr::V4(address)) => format!("for={address}"),
+        // Brackets and colons are no token's (section 6).
+        Some(IpAddr::V6(address)) => format!("for=\"[{address}]\""),
+        None => "for=unknown".to_owned(),
+    };
+    // A host has no quote, backslash, control byte, or any that is not ASCII: it was parsed.
+    if let Some(host) = host {
+        let _ = write!(element, ";host=\"{}\"", String::from_utf8_lossy(host));
+    }
+    if let Some(scheme) = scheme {
+        let _ = write!(element, ";proto={}", String::from_utf8_lossy(scheme));
+    }
+    element.into_bytes()
+}
+
+/// Adds our entry to Via, behind those that the request has.
+pub(super) fn push_via(routed: &Routed<'_>, fields: &mut Fields) {
+    let mut via = Vec::with_capacity(64);
+    for earlier in routed.request.field_lines_by_name(b"via").filter(|value| !value.is_empty()) {
+        via.extend_from_slice(earlier);
+        via.extend_from_slice(b", ");
+    }
+    via.extend_from_slice(match routed.request.head.version {
+        Version::Http10 => b"1.0 tailcoat",
+        Version::Http11 => b"1.1 tailcoat",
+        Version::Http2 => b"2 tailcoat",
+        Version::Http3 => b"3 tailcoat",
+    });
+    fields.push("Via", via);
+}
