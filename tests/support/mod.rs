@@ -86,6 +86,13 @@ impl Server {
         assert!(status.is_ok_and(|status| status.success()), "signal {name}");
     }
 
+    /// The most memory that it has had in RAM so far, in KiB.
+    pub(crate) fn resident_kib_max(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel tells");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
     /// Waits until it has ended; whether it said that all went well.
     pub(crate) fn wait(&mut self) -> bool {
         self.child.wait().expect("a child can be waited for").success()

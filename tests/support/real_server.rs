@@ -1,6 +1,7 @@
 //! Servers that others have made, as far as they are installed; `.ci/run` installs them.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -50,7 +51,8 @@ impl RealServer {
             std::fs::create_dir_all(path.parent().expect("it is in the directory")).expect("it can be made");
             std::fs::write(path, fill(content)).expect("it can be written");
         }
-        let mut server = Self { child: spawn(recipe, fill), address, _directory: directory };
+        let errors = std::fs::File::create(directory.path().join("errors")).expect("it can be made");
+        let mut server = Self { child: spawn(recipe, fill, errors), address, _directory: directory };
         server.await_listening();
         Some(server)
     }
@@ -66,13 +68,17 @@ impl RealServer {
     }
 }
 
-fn spawn(recipe: &Recipe<'_>, fill: impl Fn(&str) -> String) -> Child {
+/// What it says of errors is only for who looks into its directory.
+fn spawn(recipe: &Recipe<'_>, fill: impl Fn(&str) -> String, errors: std::fs::File) -> Child {
     let (program, arguments) = recipe.command.split_first().expect("a program is named");
     Command::new(find(program).expect("it is installed"))
         .args(arguments.iter().map(|argument| fill(argument)))
         .envs(recipe.environment.iter().map(|(name, value)| (name, fill(value))))
+        // Apache ends its whole group.
+        .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
+        .stderr(errors)
         .spawn()
         .expect("it can be started")
 }
