@@ -2,6 +2,7 @@
 
 mod access;
 mod attacks;
+mod body_limits;
 mod command_line;
 mod conformance;
 mod error_pages;

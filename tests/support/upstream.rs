@@ -47,6 +47,11 @@ impl Upstream {
     pub(crate) fn connection(&self) -> String {
         self.connections.recv_timeout(PATIENCE).expect("a connection has ended")
     }
+
+    /// What came in on a connection that has ended by now, if there is one.
+    pub(crate) fn try_connection(&self) -> Option<String> {
+        self.connections.try_recv().ok()
+    }
 }
 
 fn act(mut stream: TcpStream, script: &[Step]) -> String {

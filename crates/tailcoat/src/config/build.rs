@@ -197,7 +197,7 @@ impl Draft {
         let mut files = Files::below("");
         self.files.iter().for_each(|(set, values)| set(&mut files, values));
         for draft in &mut self.sites {
-            draft.complete(&self.shared, &files);
+            draft.complete(&self.shared, &files, self.limits.body_bytes_max);
         }
     }
 
@@ -339,7 +339,7 @@ impl SiteDraft {
         }
     }
 
-    fn complete(&mut self, shared: &Shared, of_all: &Files) {
+    fn complete(&mut self, shared: &Shared, of_all: &Files, body_bytes_max: BodyBytesMax) {
         let mut files = of_all.clone();
         for (set, values) in &self.files {
             set(&mut files, values);
@@ -359,6 +359,12 @@ impl SiteDraft {
         for (route, span) in self.fallbacks.drain(..) {
             self.site.routes.push(route);
             self.route_spans.push(span);
+        }
+        self.site.body_bytes_max = self.site.body_bytes_max.or(body_bytes_max);
+        for route in &mut self.site.routes {
+            if let Handler::Forward(forward) = &mut route.handler {
+                forward.body_bytes_max = forward.body_bytes_max.or(self.site.body_bytes_max);
+            }
         }
         if self.site.listen.is_empty() {
             self.site.listen = super::value::all_addresses(DEFAULT_PORT);

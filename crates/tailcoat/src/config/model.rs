@@ -100,8 +100,8 @@ pub struct Limits {
     pub fields_max: usize,
     /// Bytes of a request target.
     pub target_bytes_max: usize,
-    /// Bytes of a request's content; more is 413.
-    pub body_bytes_max: u64,
+    /// Bytes of a request's content; more is 413. Sites and their handlers may have others.
+    pub body_bytes_max: BodyBytesMax,
     /// Requests on a connection; the last answer says `Connection: close`. 0 is no limit.
     pub requests_per_connection_max: u32,
     /// Open connections of the whole server. `None`: what the limit of file descriptors allows.
@@ -133,6 +133,45 @@ pub struct Limits {
     pub access_log_pending_bytes_max: usize,
     /// Bytes of a single logged value (target, field, user); longer ones are cut and marked. At most 65,535.
     pub access_log_value_bytes_max: usize,
+}
+
+/// How many bytes a request's content may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BodyBytesMax {
+    /// As many as in the wider place: that of a handler is its site, that of a site are the limits.
+    #[default]
+    Inherited,
+    /// [`Self::ANSWERED_HERE`] where this server answers, any number where another does: it has limits of its own.
+    Auto,
+    /// So many.
+    Bytes(u64),
+}
+
+impl BodyBytesMax {
+    /// What `Auto` is where this server answers: nothing here wants more.
+    const ANSWERED_HERE: u64 = 1 << 20;
+
+    /// This, or that of the wider place.
+    #[must_use]
+    pub fn or(self, wider: Self) -> Self {
+        if self == Self::Inherited { wider } else { self }
+    }
+
+    /// Where this server answers, in bytes.
+    pub fn answered_here(self) -> u64 {
+        match self {
+            Self::Inherited | Self::Auto => Self::ANSWERED_HERE,
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+
+    /// Where another server answers, in bytes.
+    pub fn forwarded(self) -> u64 {
+        match self {
+            Self::Inherited | Self::Auto => u64::MAX,
+            Self::Bytes(bytes) => bytes,
+        }
+    }
 }
 
 /// The object cache.
@@ -170,6 +209,8 @@ pub struct Site {
     pub routes: Vec<Route>,
     /// Pages for error statuses.
     pub error_pages: Vec<ErrorPage>,
+    /// Bytes of a request's content.
+    pub body_bytes_max: BodyBytesMax,
     /// What is done before handlers have requests, and after.
     pub rules: Rules,
     /// Where its requests are logged instead of in the server's access log.
@@ -244,6 +285,8 @@ pub struct Forward {
     pub client_fields: ClientFields,
     /// Taken from the front of a path before it is asked for; empty for nothing.
     pub strip_prefix: String,
+    /// Bytes of a request's content.
+    pub body_bytes_max: BodyBytesMax,
     /// Protocols, in lower case, that a connection may change to.
     pub upgrades: Vec<String>,
     /// How long the server may take from the end of the request to the end of its response's head.
@@ -296,6 +339,7 @@ impl Forward {
             host: ForwardHost::Keep,
             client_fields: ClientFields::XForwarded,
             strip_prefix: String::new(),
+            body_bytes_max: BodyBytesMax::Inherited,
             upgrades: vec!["websocket".into()],
             first_byte_timeout: Duration::from_secs(60),
             between_bytes_timeout: Duration::from_secs(60),
@@ -490,7 +534,7 @@ impl Default for Limits {
             head_bytes_max: 16 << 10,
             fields_max: 100,
             target_bytes_max: 8 << 10,
-            body_bytes_max: 1 << 20,
+            body_bytes_max: BodyBytesMax::Auto,
             requests_per_connection_max: 0,
             connections_max: None,
             connections_per_client_max: 0,

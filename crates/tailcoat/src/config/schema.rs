@@ -97,6 +97,11 @@ fn value(kind: Kind) -> Map<String, Json> {
             { "type": "integer", "minimum": min, "maximum": max },
             { "type": "string", "pattern": "^[0-9]+ ?(B|KiB|MiB|GiB|TiB)$" },
         ] }),
+        Kind::SizeOrAuto { min, max } => json!({ "anyOf": [
+            { "const": "auto" },
+            { "type": "integer", "minimum": min, "maximum": max },
+            { "type": "string", "pattern": "^[0-9]+ ?(B|KiB|MiB|GiB|TiB)$" },
+        ] }),
         Kind::Duration { .. } => json!({ "type": "string", "pattern": "^[0-9]+ ?(ms|s|m|h|d)$" }),
         Kind::Choice(words) => json!({ "enum": words }),
         Kind::Status { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),

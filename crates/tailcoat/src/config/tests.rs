@@ -529,6 +529,7 @@ fn the_default_configuration_is_the_default() {
         sites: vec![Site {
             listen: vec![Listen::Tcp(([0; 4], 80).into()), Listen::Tcp(([0_u16; 8], 80).into())],
             default: true,
+            body_bytes_max: BodyBytesMax::Auto,
             routes: vec![Route { path: PathPattern::Any, handler: Handler::Files(Files::below("/var/www/html")) }],
             ..Site::default()
         }],

@@ -99,7 +99,7 @@ impl Context {
                     target_bytes_max: limits.target_bytes_max,
                 },
                 body: BodyLimits {
-                    body_bytes_max: limits.body_bytes_max,
+                    body_bytes_max: limits.body_bytes_max.answered_here(),
                     extension_bytes_max: limits.head_bytes_max,
                     trailer_bytes_max: limits.head_bytes_max,
                 },

@@ -1,6 +1,6 @@
 //! What a handler that takes its time has of its client, in any version of HTTP.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -19,6 +19,7 @@ use wire::http::{Fields, Status};
 #[derive(Debug)]
 pub struct ClientLink {
     framing: BodyFraming,
+    body_bytes_max: Cell<u64>,
     /// Where it is to be told to servers.
     destination: OnceCell<Box<SocketAddr>>,
     state: RefCell<State>,
@@ -46,14 +47,14 @@ struct State {
 pub struct ClientLinkCell(OnceCell<Rc<ClientLink>>);
 
 impl ClientLinkCell {
-    /// With a link, for a request with content.
-    pub fn with_content(framing: BodyFraming) -> Self {
-        Self(OnceCell::from(Rc::new(ClientLink::new(framing))))
+    /// With a link, for a request with content of at most so many bytes.
+    pub fn with_content(framing: BodyFraming, body_bytes_max: u64) -> Self {
+        Self(OnceCell::from(Rc::new(ClientLink::new(framing, body_bytes_max))))
     }
 
     /// The link, made now if there is none.
     pub fn link(&self) -> &Rc<ClientLink> {
-        self.0.get_or_init(|| Rc::new(ClientLink::new(BodyFraming::None)))
+        self.0.get_or_init(|| Rc::new(ClientLink::new(BodyFraming::None, u64::MAX)))
     }
 
     /// The link, if there is one.
@@ -64,9 +65,25 @@ impl ClientLinkCell {
 
 /// The handler's side.
 impl ClientLink {
-    fn new(framing: BodyFraming) -> Self {
+    fn new(framing: BodyFraming, body_bytes_max: u64) -> Self {
         let state = State { is_complete: framing == BodyFraming::None, ..State::default() };
-        Self { framing, destination: OnceCell::new(), state: RefCell::new(state) }
+        let body_bytes_max = Cell::new(body_bytes_max);
+        Self { framing, body_bytes_max, destination: OnceCell::new(), state: RefCell::new(state) }
+    }
+
+    /// Sets how many bytes of content there may be. More are refused when they come, whoever reads them.
+    pub fn set_body_bytes_max(&self, bytes: u64) {
+        self.body_bytes_max.set(bytes);
+    }
+
+    /// How many bytes of content there may be.
+    pub fn body_bytes_max(&self) -> u64 {
+        self.body_bytes_max.get()
+    }
+
+    /// Whether the head says that there is more content than there may be.
+    pub fn is_too_large(&self) -> bool {
+        matches!(self.framing, BodyFraming::Length(length) if length > self.body_bytes_max())
     }
 
     /// What the head said of the content.
@@ -229,7 +246,7 @@ mod tests {
     #[test]
     fn content_is_lent_and_kept_until_it_is_taken() {
         let task = &mut Task::from_waker(Waker::noop());
-        let cell = ClientLinkCell::with_content(BodyFraming::Length(5));
+        let cell = ClientLinkCell::with_content(BodyFraming::Length(5), 5);
         let link = cell.link();
         let take = |most: usize| {
             let task = &mut Task::from_waker(Waker::noop());
@@ -255,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_deadline_passes_once() {
-        let link = ClientLink::new(BodyFraming::None);
+        let link = ClientLink::new(BodyFraming::None, 0);
         link.set_deadline(Some(7));
         assert_eq!((link.deadline_ms(), link.take_late()), (Some(7), false));
         link.set_late(&Task::from_waker(Waker::noop()));

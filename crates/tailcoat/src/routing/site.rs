@@ -15,6 +15,7 @@ use crate::log::LogId;
 pub(super) struct Site {
     routes: Vec<Route>,
     error_pages: ErrorPages,
+    body_bytes_max: u64,
     pub(super) rules: Option<Rules>,
     pub(super) log: Option<LogId>,
 }
@@ -33,6 +34,7 @@ impl Site {
         Self {
             routes: patterns.zip(setup.handlers).map(|(path, handler)| Route { path, handler }).collect(),
             error_pages: setup.error_pages,
+            body_bytes_max: setup.config.body_bytes_max.answered_here(),
             rules: setup.rules,
             log: setup.log,
         }
@@ -40,6 +42,9 @@ impl Site {
 
     /// Asks rules, if there are any, and handlers in turn.
     pub(super) fn answer(self: &Rc<Self>, routed: &Routed<'_>) -> Answer {
+        if let Some(link) = routed.link.get() {
+            link.set_body_bytes_max(self.body_bytes_max);
+        }
         if let Some(rules) = &self.rules {
             return self.answer_by_rules(rules, routed);
         }
@@ -102,7 +107,11 @@ impl Site {
 
     /// Gives errors without content their page: the operator's, or the server's.
     pub(super) fn finish(self: &Rc<Self>, response: Response, routed: &Routed<'_>) -> Finished {
-        let Response::Built(mut response) = response else { return Finished::Ready(response) };
+        let mut response = match response {
+            _ if is_too_large(&response, routed) => BuiltResponse::new(Status::CONTENT_TOO_LARGE),
+            Response::Built(response) => response,
+            response => return Finished::Ready(response),
+        };
         if response.forwarded.is_some() {
             return Finished::Ready(Response::Built(response));
         }
@@ -149,6 +158,13 @@ impl Site {
         }
         Response::Built(with_page(response, format))
     }
+}
+
+/// Whether the request has more content than the site takes. What rules refused for another reason stays so.
+fn is_too_large(response: &Response, routed: &Routed<'_>) -> bool {
+    let is_refused = matches!(response, Response::Built(response)
+        if response.status.code() >= 400 && !matches!(response.status, Status::NOT_FOUND | Status::METHOD_NOT_ALLOWED));
+    !is_refused && routed.link.get().is_some_and(|link| link.is_too_large())
 }
 
 fn with_page(mut response: Box<BuiltResponse>, format: PageFormat) -> Box<BuiltResponse> {

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{FLAG, Kind, OPTION, OptionDefinition, Place, Set, many, one};
+use super::{BODY_BYTES, FLAG, Kind, OPTION, OptionDefinition, Place, Set, many, one};
 use crate::config::model::*;
 use crate::config::value::Value;
 
@@ -56,6 +56,16 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         example: r#"strip-prefix "/app""#,
         known_as: &["handle_path", "uri strip_prefix", "proxy_pass"],
         set: Set::Forward(|forward, values| forward.strip_prefix = values.text("prefix").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "body-bytes-max",
+        parameters: BODY_BYTES,
+        doc: "Size of a request's content that is forwarded here, instead of what the site or `limits` says; see there. \
+              `auto` is no limit.",
+        example: r#"body-bytes-max "100MiB""#,
+        known_as: &["client_max_body_size", "LimitRequestBody", "request_body", "max_size"],
+        set: Set::Forward(|forward, values| forward.body_bytes_max = values.body_bytes_max("size")),
         ..OPTION
     },
     OptionDefinition {

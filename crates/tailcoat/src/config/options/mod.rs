@@ -95,6 +95,9 @@ pub(super) const fn property(name: &'static str, kind: Kind) -> Parameter {
     Parameter { name, kind, shape: Shape::Property }
 }
 
+/// The parameters of an option that says how long a request's content may be.
+pub(super) const BODY_BYTES: &[Parameter] = &[one("size", Kind::SizeOrAuto { min: 0, max: 1 << 50 })];
+
 /// The parameters of an option that is on or off.
 pub(super) const FLAG: &[Parameter] = &[optional("on", Kind::Flag)];
 

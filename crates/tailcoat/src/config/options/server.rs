@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{FLAG, Kind, OPTION, OptionDefinition, Set, many, one, property};
+use super::{BODY_BYTES, FLAG, Kind, OPTION, OptionDefinition, Set, many, one, property};
 use crate::config::model::{ForwardedField, LogLevel};
 use crate::config::value::Value;
 
@@ -215,12 +215,16 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "body-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 0, max: 1 << 50 })],
-        default: r#"body-bytes-max "1MiB""#,
-        doc: "Size of a request's content. A larger one is answered with 413.",
+        parameters: BODY_BYTES,
+        default: "body-bytes-max auto",
+        doc: "Size of a request's content; it may be said for a `site` and a `forward` alone, too. A larger one is \
+              answered with 413: at once if its Content-Length says so, else when it has come so far, and then the \
+              server that it is forwarded to gets a request that breaks off. `auto` is 1 MiB where this server \
+              answers, and no limit where another does: that one has limits of its own, which a second, smaller one \
+              before it would only break, and content that passes through takes no memory.",
         example: r#"body-bytes-max "64MiB""#,
-        known_as: &["client_max_body_size", "LimitRequestBody", "request_body"],
-        set: Set::Limits(|limits, values| limits.body_bytes_max = values.number("size").unwrap_or_default()),
+        known_as: &["client_max_body_size", "LimitRequestBody", "request_body", "max_size"],
+        set: Set::Limits(|limits, values| limits.body_bytes_max = values.body_bytes_max("size")),
         ..OPTION
     },
     OptionDefinition {

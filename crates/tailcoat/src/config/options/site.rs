@@ -1,4 +1,4 @@
-use super::{FLAG, Kind, OPTION, OptionDefinition, Place, Set, any, many, one, optional, property};
+use super::{BODY_BYTES, FLAG, Kind, OPTION, OptionDefinition, Place, Set, any, many, one, optional, property};
 use crate::config::model::*;
 use crate::config::value::Value;
 use wire::http::Status;
@@ -106,6 +106,15 @@ pub(super) static SITE: &[OptionDefinition] = &[
         example: "default",
         known_as: &["default_server", "default-server", "_default_"],
         set: Set::Site(|site, values| site.default = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "body-bytes-max",
+        parameters: BODY_BYTES,
+        doc: "Size of a request's content in this site, instead of what `limits` says; see there.",
+        example: r#"body-bytes-max "10MiB""#,
+        known_as: &["client_max_body_size", "LimitRequestBody", "request_body", "max_size"],
+        set: Set::Site(|site, values| site.body_bytes_max = values.body_bytes_max("size")),
         ..OPTION
     },
     OptionDefinition {

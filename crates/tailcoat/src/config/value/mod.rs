@@ -37,6 +37,8 @@ pub(super) enum Kind {
     CountOrAuto { min: u64, max: u64 },
     /// A number of bytes.
     Size { min: u64, max: u64 },
+    /// A number of bytes, or `auto`.
+    SizeOrAuto { min: u64, max: u64 },
     /// A length of time.
     Duration { min: Duration, max: Duration },
     /// One of these words.
@@ -133,6 +135,7 @@ impl Kind {
             Self::Size { min, max } => {
                 format!("a size such as `\"16KiB\"`{}", range(&format_size(min), &format_size(max), max == u64::MAX))
             }
+            Self::SizeOrAuto { min, max } => format!("`auto` or {}", Self::Size { min, max }.describe()),
             Self::Duration { min, max } => {
                 format!("a time such as `\"30s\"`{}", range(&format_duration(min), &format_duration(max), false))
             }
@@ -280,6 +283,11 @@ impl Values {
             Some(Value::Auto) => None,
             _ => self.number(parameter),
         }
+    }
+
+    /// How long content may be.
+    pub(super) fn body_bytes_max(&self, parameter: &str) -> BodyBytesMax {
+        self.number_or_auto(parameter).map_or(BodyBytesMax::Auto, BodyBytesMax::Bytes)
     }
 
     accessors! {

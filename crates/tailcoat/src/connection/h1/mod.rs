@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll, ready};
 
-use wire::h1::{BodyFraming, Event, Framing, Refusal, ServerConnection};
+use wire::h1::{BodyFraming, Event, Framing, InputLimits, Refusal, ServerConnection};
 use wire::http::{Host, Request, Status, Target, path};
 use wire::proxy_protocol::{MalformedProxyHeader, ProxyHeader, parse_proxy_header};
 
@@ -247,7 +247,7 @@ impl H1Connection {
             }
         }
         while !self.is_closing && self.sending.is_none() && self.answering.is_none() {
-            match self.wire.handle_input(&input[at..], head, &context.input_limits) {
+            match self.wire.handle_input(&input[at..], head, &self.input_limits(context)) {
                 Ok(Event::NeedInput) => break,
                 Ok(Event::Request(incoming)) => {
                     let request = Request { head, bytes: &input[at..] };
@@ -255,7 +255,7 @@ impl H1Connection {
                     self.requests = self.requests.saturating_add(1);
                     let link = match incoming.framing.body {
                         BodyFraming::None => ClientLinkCell::default(),
-                        framing => ClientLinkCell::with_content(framing),
+                        framing => ClientLinkCell::with_content(framing, context.input_limits.body.body_bytes_max),
                     };
                     let arrived = Arrived { client: self.client, link: &link, now: turn.now };
                     match route(request, &incoming.target, incoming.host, arrived, path, host) {
@@ -282,6 +282,14 @@ impl H1Connection {
             self.kept = input[at..].to_vec();
         }
         self.flush(turn)
+    }
+
+    /// The limits of what comes next. How much content there may be depends on who gets it, which is known when the head
+    /// has been routed.
+    fn input_limits(&self, context: &Context) -> InputLimits {
+        let mut limits = context.input_limits;
+        limits.body.body_bytes_max = self.receiving.as_ref().map_or(u64::MAX, |receiving| receiving.body_bytes_max());
+        limits
     }
 
     fn on_proxy_header(&mut self, header: ProxyHeader) {

@@ -4,7 +4,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll, ready};
 
-use wire::h1::{Event, Framing};
+use wire::h1::{BodyFraming, Event, Framing};
 
 use super::{Answering, H1Connection, Incoming, REQUEST_TIMEOUT, Turn, is_too_slow};
 use crate::connection::{Context, Scratch, Stage};
@@ -73,7 +73,7 @@ impl H1Connection {
     ) -> io::Result<()> {
         let Some(receiving) = &mut self.receiving else { return self.respond(incoming, response, account, turn) };
         let waits_in_vain = receiving.owes_continue && !incoming.routed.request.method().is_safe();
-        if receiving.link.has_been_read() || waits_in_vain {
+        if receiving.link.has_been_read() || waits_in_vain || receiving.is_too_much_to_drop(turn.context) {
             // The answer does not depend on what is still to come. Whether the client sends it, and where the next
             // request would begin, is unknown.
             self.is_closing = true;
@@ -246,8 +246,9 @@ impl H1Connection {
     ) -> io::Result<Option<usize>> {
         let Scratch { input, head, output, .. } = scratch;
         let (mut at, mut length) = (0, 0);
+        let limits = self.input_limits(context);
         while self.wire.awaits_content() {
-            match self.wire.handle_input(&input[at..filled], head, &context.input_limits) {
+            match self.wire.handle_input(&input[at..filled], head, &limits) {
                 Ok(Event::Content(decoded)) => {
                     let content = at + decoded.content.start..at + decoded.content.end;
                     at += decoded.consumed_bytes;
@@ -337,6 +338,20 @@ impl H1Connection {
 }
 
 impl Receiving {
+    /// How many bytes of content there may be.
+    pub(super) fn body_bytes_max(&self) -> u64 {
+        self.link.body_bytes_max()
+    }
+
+    /// Whether there may be more content than is worth reading only to drop it.
+    fn is_too_much_to_drop(&self, context: &Context) -> bool {
+        let bytes_max = context.input_limits.body.body_bytes_max;
+        match self.link.framing() {
+            BodyFraming::Length(length) => self.link.is_too_large() || length > bytes_max,
+            _ => self.body_bytes_max() > bytes_max,
+        }
+    }
+
     /// Takes note of content; whether it comes too slowly. Only the time is counted that the connection spent waiting for
     /// it: a handler may take its own.
     fn on_content(&mut self, length: usize, stage: Stage, context: &Context) -> bool {

@@ -87,6 +87,12 @@ impl Forward {
             Method::Options if request::is_last_hop(routed) => return not_allowed(Status::NO_CONTENT),
             _ => {}
         }
+        if let Some(link) = routed.link.get() {
+            link.set_body_bytes_max(self.inner.plan.config.body_bytes_max.forwarded());
+            if link.is_too_large() {
+                return Outcome::Ready(Response::Built(BuiltResponse::new(Status::CONTENT_TOO_LARGE)));
+            }
+        }
         match &self.cache {
             Some(cache) => cache.handle(routed, &self.inner),
             None => Outcome::Wait(Box::pin(Exchange::new(Rc::clone(&self.inner), routed, &Fields::new()))),

@@ -1,0 +1,97 @@
+//! How much content a request may have, by who gets it.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+
+use crate::support::upstream::Step::{Read as Await, Write as Say};
+use crate::support::upstream::Upstream;
+use crate::support::{Server, ask, read_all, read_until};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+
+/// A site that answers at `/here` and forwards the rest, with these limits of all sites, the site, and what is forwarded.
+fn server(upstream: SocketAddr, limits: &str, site: &str, forward: &str) -> Server {
+    Server::run(&format!(
+        "limits {{ {limits} }}\nsite {{\n listen \"127.0.0.1:0\"\n {site}\n respond \"/here\" 200 \"here\"\n\
+         forward \"http://{upstream}\" {{ {forward} }}\n}}\nserver {{ workers 1 }}\n"
+    ))
+}
+
+fn post(path: &str, content_length: u64) -> String {
+    format!("POST {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {content_length}\r\n\r\n")
+}
+
+#[test]
+fn the_narrowest_place_that_says_something_counts() {
+    const MIB: u64 = 1 << 20;
+    const MANY: u64 = 1 << 40;
+    // What the options say, and how many bytes may come for what is answered here and for what is forwarded.
+    for (limits, site, forward, here, there) in [
+        ("", "", "", MIB, MANY),
+        ("body-bytes-max auto", "", "", MIB, MANY),
+        ("body-bytes-max 10", "", "", 10, 10),
+        ("body-bytes-max 10", "", "body-bytes-max auto", 10, MANY),
+        ("body-bytes-max 10", "body-bytes-max 20", "", 20, 20),
+        ("body-bytes-max 10", "body-bytes-max auto", "", MIB, MANY),
+        ("body-bytes-max 10", "body-bytes-max 20", "body-bytes-max 30", 20, 30),
+        ("", "", "body-bytes-max 30", MIB, 30),
+    ] {
+        let name = format!("{limits}; {site}; {forward}");
+        let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Say(OK)]]);
+        let server = server(upstream.address, limits, site, forward);
+        let status = |path, length| ask(&server, &post(path, length))[9..12].to_owned();
+        assert_eq!(status("/here", here + 1), "413", "{name}");
+        assert_eq!(status("/there", there), "200", "{name}");
+        if there < MANY {
+            assert_eq!(status("/there", there + 1), "413", "{name}");
+        }
+        let content = "x".repeat(usize::try_from(here).unwrap());
+        assert!(ask(&server, &(post("/here", here) + &content)).ends_with("\r\n\r\nhere"), "{name}");
+    }
+}
+
+#[test]
+fn what_is_too_large_is_not_asked_for() {
+    let upstream = Upstream::start(vec![vec![Await("never")]]);
+    let server = server(upstream.address, "", "error-page 413 \"file:/dev/null\"", "body-bytes-max 10");
+    for path in ["/here", "/there"] {
+        let request = format!(
+            "PUT {path} HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n",
+            (1 << 20) + 1
+        );
+        let answer = ask(&server, &request);
+        assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("\r\nConnection: close\r\n"), "{answer}");
+    }
+    drop(server);
+    assert!(upstream.try_connection().is_none(), "the server behind has not been asked");
+}
+
+#[test]
+fn chunks_that_become_too_large_break_the_request_off() {
+    let upstream = Upstream::start(vec![vec![Await("12345")], vec![Await("0\r\n\r\n"), Say(OK)]]);
+    let server = server(upstream.address, "", "", "body-bytes-max 10");
+    let head = "POST /there HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let mut stream = server.connect();
+    write!(stream, "{head}5\r\n12345\r\n").unwrap();
+    // It has gone on its way when the rest comes.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    stream.write_all(b"5\r\n67890\r\n1\r\nx\r\n0\r\n\r\n").unwrap();
+    let answer = read_all(&mut stream);
+    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("\r\nConnection: close\r\n"), "{answer}");
+    let seen = upstream.connection();
+    assert!(seen.ends_with("5\r\n12345\r\n") || seen.ends_with("5\r\n67890\r\n"), "{seen}");
+    let within = ask(&server, &format!("{head}5\r\n12345\r\n5\r\n67890\r\n0\r\n\r\n"));
+    assert!(within.ends_with("\r\n\r\nok"), "{within}");
+}
+
+#[test]
+fn content_is_not_read_for_a_server_that_is_not_there() {
+    let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = server(refused, "", "", "");
+    for framing in ["Content-Length: 1000000000", "Transfer-Encoding: chunked"] {
+        let mut stream = server.connect();
+        write!(stream, "POST /there HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n").unwrap();
+        let answer = read_until(&mut stream, "\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("\r\nConnection: close\r\n"), "{answer}");
+    }
+}
