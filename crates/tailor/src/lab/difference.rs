@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::report::{CompareReport, Measurement, ServerDescription, ServerResult};
+use super::report::{CompareReport, Measurement, ServerDescription, ServerResult, Step};
 use super::statistics::{median, unpaired_ratio};
 
 /// What changed from the old run to the new one; and whether they may be compared at all.
@@ -39,6 +39,11 @@ pub(super) fn describe(old: &CompareReport, new: &CompareReport) -> (String, boo
     for (before, after) in old.steps.iter().zip(&new.steps) {
         if let Some(value) = &before.value {
             let _ = writeln!(out, "{value}:");
+        }
+        let off = [("old", before), ("new", after)].into_iter().find(|(_, step)| !step.is_controlled());
+        if let Some((name, Step { control: Some(control), .. })) = off {
+            let _ = writeln!(out, "  Not compared: the {name} run's A/A control is {:.3} here", control.median);
+            continue;
         }
         for server in &before.servers {
             if let Some(other) = after.servers.iter().find(|other| other.name == server.name) {
@@ -89,7 +94,8 @@ fn obstacles(old: &CompareReport, new: &CompareReport) -> Vec<String> {
         if report.interrupted {
             found.push(format!("the {name} run was broken off"));
         }
-        if let Some(control) = report.control.filter(|_| !report.is_controlled()) {
+        let is_controlled_anywhere = report.is_controlled() || report.steps.iter().any(Step::is_controlled);
+        if let Some(control) = report.control.filter(|_| !is_controlled_anywhere) {
             found.push(format!("the {name} run's A/A control is {:.3}: its differences prove nothing", control.median));
         }
     }
@@ -115,14 +121,18 @@ fn write_change(out: &mut String, old: &ServerResult, new: &ServerResult) {
             continue;
         }
         let ratio = unpaired_ratio(&after, &before);
-        let verdict = if ratio.low > 1.0 || ratio.high < 1.0 { "" } else { "  (no difference shown)" };
-        let _ = writeln!(out, "    {name:<12} x {:.3} [{:.3} - {:.3}]{verdict}", ratio.median, ratio.low, ratio.high);
+        let verdict = match ratio {
+            _ if before.len() == 1 && after.len() == 1 => "  (of one round: without an interval)",
+            _ if ratio.low > 1.0 || ratio.high < 1.0 => "",
+            _ => "  (no difference shown)",
+        };
+        let _ = writeln!(out, "    {name:<12} x {ratio}{verdict}");
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{SearchResult, Step};
+    use super::super::report::SearchResult;
     use super::*;
 
     /// A run of one server with its control; `micros` of processor time a request, round by round.
@@ -151,7 +161,7 @@ mod tests {
             duration_seconds: None,
             environment: super::super::Environment::default(),
             servers: vec![description],
-            steps: vec![Step { value: None, servers: vec![server("a"), server("a (again)")] }],
+            steps: vec![Step { value: None, servers: vec![server("a"), server("a (again)")], control: None }],
             searches: Vec::new(),
             search_precision: None,
             is_endurance: false,
@@ -188,6 +198,26 @@ mod tests {
     }
 
     #[test]
+    fn a_value_without_control_is_left_out() {
+        let with_two = || {
+            let mut report = run(&MICROS);
+            report.steps =
+                ["1", "2"].map(|value| Step { value: Some(value.to_owned()), ..report.steps[0].clone() }).into();
+            report.judged()
+        };
+        let (old, mut new) = (with_two(), with_two());
+        new.steps[1].servers[1].measurements.iter_mut().for_each(|it| it.user_micros_per_request *= 1.1);
+        let new = new.judged();
+        assert!(old.is_controlled() && !new.is_controlled() && !new.passed);
+        let (text, is_comparable) = describe(&old, &new);
+        let not_compared = "2:\n  Not compared: the new run's A/A control is 1.100 here\n";
+        assert!(
+            is_comparable && text.contains("1:\n  a\n    us/request   x 1.000") && text.ends_with(not_compared),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn what_differs() {
         let check = |change: &dyn Fn(&mut CompareReport), expect: &str| {
             let (old, mut new) = (run(&MICROS), run(&MICROS));
@@ -195,7 +225,7 @@ mod tests {
             let (text, is_comparable) = describe(&old, &new);
             assert!(is_comparable && text.contains(expect), "{text}");
         };
-        check(&|_| {}, "x 1.000 [");
+        check(&|_| {}, "x 1.000");
         check(&|_| {}, "no difference shown");
         check(&|new| new.environment.kernel = "7.0".to_owned(), "Differs: kernel:  -> 7.0");
         check(&|new| new.environment.processor = "fast".to_owned(), "Differs: processor:  -> fast");

@@ -61,6 +61,10 @@ impl CompareReport {
         }
         for step in &self.steps {
             tables.push((step.value.clone(), step_rows(step)));
+            if let [first, _, ..] = step.servers.as_slice() {
+                let value = step.value.as_ref().map_or(String::new(), |value| format!("{value}, "));
+                tables.push((Some(format!("{value}x {} [95 %]", first.name)), ratio_rows(first, &step.servers[1..])));
+            }
         }
         if self.is_endurance {
             tables.push((Some("Endurance".to_owned()), endurance::rows(self)));
@@ -75,11 +79,7 @@ impl CompareReport {
         let base = self.searches.first().map(SearchResult::values).unwrap_or_default();
         for search in &self.searches {
             let ratio = paired_ratio(&search.values(), &base);
-            let mut row = vec![
-                search.name.clone(),
-                format_count(median(&search.values()) as u64),
-                format!("{:.3} [{:.3} - {:.3}]", ratio.median, ratio.low, ratio.high),
-            ];
+            let mut row = vec![search.name.clone(), format_count(median(&search.values()) as u64), ratio.to_string()];
             // None passed: nothing to tell of.
             row.extend(search.at_best().map_or_else(|| vec![String::new(); 5], measured_cells));
             rows.push(row);
@@ -93,23 +93,7 @@ impl CompareReport {
         if self.interrupted {
             notes.push(("warn", "Broken off: this is what was measured so far; nothing passed.".to_owned()));
         }
-        if let Some(control) = self.control.filter(|_| !self.is_endurance) {
-            let class = if self.is_controlled() { "note" } else { "warn" };
-            let text = format!(
-                "A/A control: the first server against itself {:.3} [{:.3} - {:.3}]{}",
-                control.median,
-                control.low,
-                control.high,
-                match self.is_controlled() {
-                    true => String::new(),
-                    false => format!(
-                        ": more than {:.0} % off, so DIFFERENCES OF THIS RUN PROVE NOTHING",
-                        self.control_max() * 100.0
-                    ),
-                }
-            );
-            notes.push((class, text));
-        }
+        notes.extend(self.control_note());
         for server in &self.servers {
             if let Some(program) = &server.missing {
                 notes.push(("note", format!("{}: left out, {program} is not installed", server.name)));
@@ -134,6 +118,26 @@ impl CompareReport {
         limits.dedup_by(|a, b| a.split(' ').take(8).eq(b.split(' ').take(8)));
         notes.extend(limits.into_iter().map(|limit| ("warn", limit)));
         notes
+    }
+
+    fn control_note(&self) -> Option<(&'static str, String)> {
+        let control = self.control.filter(|_| !self.is_endurance)?;
+        let text = format!("A/A control: the first server against itself {control}");
+        if self.is_controlled() {
+            return Some(("note", text));
+        }
+        let off = self.steps.iter().filter(|step| !step.is_controlled());
+        let off: Vec<String> =
+            off.filter_map(|step| Some(format!("{} ({:.3})", step.value.as_ref()?, step.control?.median))).collect();
+        let place = if off.is_empty() { String::new() } else { format!(" at {}", off.join(", ")) };
+        let percent = self.control_max() * 100.0;
+        Some((
+            "warn",
+            format!(
+                "{text}: more than {percent:.0} % off{place}, so DIFFERENCES OF THIS RUN PROVE NOTHING{}",
+                if off.is_empty() { "" } else { " THERE" }
+            ),
+        ))
     }
 
     fn plots(&self) -> String {
@@ -200,37 +204,21 @@ fn measured_cells(measurement: &Measurement) -> Vec<String> {
 fn step_rows(step: &Step) -> Vec<Vec<String>> {
     let has_lines = step.servers.iter().flat_map(|server| &server.measurements).flat_map(|it| &it.loads);
     let has_lines = has_lines.into_iter().any(|load| load.conforming_lines_share.is_some());
-    let mut heads = vec![
-        "server",
-        "us/request",
-        "x the first [95 %]",
-        "user + system us",
-        "served/s",
-        "p50",
-        "p99",
-        "memory",
-        "failed",
-    ];
+    let mut heads =
+        vec!["server", "us/request", "user + system us", "served/s", "p50", "p99", "memory + swap", "failed"];
     heads.extend(has_lines.then_some("conforming"));
     let mut rows = vec![heads.into_iter().map(str::to_owned).collect::<Vec<_>>()];
-    let base = step.servers.first().map(ServerResult::processor).unwrap_or_default();
     for server in &step.servers {
-        let loads = server.measurements.first().map_or(&[][..], |it| &it.loads);
-        for (index, load) in loads.iter().enumerate() {
+        let loads = server.measurements.first().map_or(0, |it| it.loads.len());
+        for index in 0..loads {
             let nanos = |value: fn(&LoadResult) -> f64| format_nanos(server.load_median(index, value) as u64);
             let failed = server.measurements.iter().filter_map(|it| it.loads.get(index));
             let failed: u64 = failed.map(|load| load.failures.total()).sum();
             // Processor time and memory are the server's, under all loads together.
-            let [processor, ratio, parts, memory] =
-                if index == 0 { server_cells(server, &base) } else { Default::default() };
+            let [processor, parts, memory] = if index == 0 { server_cells(server) } else { Default::default() };
             let mut row = vec![
-                match (index, loads.len()) {
-                    (0, 1) => server.name.clone(),
-                    (0, _) => format!("{}: {}", server.name, load.name),
-                    _ => format!("  {}", load.name),
-                },
+                load_name(server, index),
                 processor,
-                ratio,
                 parts,
                 format_rate(server.load_median(index, |load| load.served_per_second)),
                 nanos(|load| load.p50_nanos as f64),
@@ -248,18 +236,56 @@ fn step_rows(step: &Step) -> Vec<Vec<String>> {
     rows
 }
 
-/// Processor time a request, its ratio to the first server's, its parts, and memory.
-fn server_cells(server: &ServerResult, base: &[f64]) -> [String; 4] {
-    let ratio = paired_ratio(&server.processor(), base);
+/// Paired ratios to the first server, a row for each of the others and each load, after the heads.
+fn ratio_rows(first: &ServerResult, others: &[ServerResult]) -> Vec<Vec<String>> {
+    let mut rows = vec![["server", "us/request", "served/s", "p50", "p99"].map(str::to_owned).to_vec()];
+    for server in others {
+        let loads = server.measurements.first().map_or(0, |it| it.loads.len());
+        for index in 0..loads {
+            let of_load = |value: fn(&LoadResult) -> f64| {
+                let values = |it: &ServerResult| it.values(|it| it.loads.get(index).map_or(0.0, value));
+                paired_ratio(&values(server), &values(first)).to_string()
+            };
+            let processor = match index {
+                0 => paired_ratio(&server.processor(), &first.processor()).to_string(),
+                _ => String::new(),
+            };
+            rows.push(vec![
+                load_name(server, index),
+                processor,
+                of_load(|load| load.served_per_second),
+                of_load(|load| load.p50_nanos as f64),
+                of_load(|load| load.p99_nanos as f64),
+            ]);
+        }
+    }
+    rows
+}
+
+/// The server's name, and that of the load if there are several.
+fn load_name(server: &ServerResult, index: usize) -> String {
+    let loads = server.measurements.first().map_or(&[][..], |it| &it.loads);
+    match (index, loads) {
+        (0, [_]) => server.name.clone(),
+        (0, [load, ..]) => format!("{}: {}", server.name, load.name),
+        _ => loads.get(index).map_or(String::new(), |load| format!("  {}", load.name)),
+    }
+}
+
+/// Processor time a request, its parts, and memory.
+fn server_cells(server: &ServerResult) -> [String; 3] {
     [
         format!("{:.2}", median(&server.processor())),
-        format!("{:.3} [{:.3} - {:.3}]", ratio.median, ratio.low, ratio.high),
         format!(
             "{:.2} + {:.2}",
             server.median(|it| it.user_micros_per_request),
             server.median(|it| it.system_micros_per_request)
         ),
-        format_bytes(server.median(|it| it.memory_bytes_max as f64)),
+        format!(
+            "{} + {}",
+            format_bytes(server.median(|it| it.memory_bytes_max as f64)),
+            format_bytes(server.median(|it| it.swap_bytes_max as f64))
+        ),
     ]
 }
 

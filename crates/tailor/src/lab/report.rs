@@ -80,6 +80,9 @@ pub struct Step {
     pub value: Option<String>,
     /// What was measured of each server. The last is the first one again.
     pub servers: Vec<ServerResult>,
+    /// The first server against itself: processor time a request.
+    #[serde(default)]
+    pub control: Option<Estimate>,
 }
 
 /// The highest values at which the loads passed with a server. The last server is the first one again.
@@ -232,6 +235,13 @@ impl Measurement {
     }
 }
 
+impl Step {
+    /// Whether the first server came out as itself. An endurance test, where it would be another day, has no control.
+    pub(super) fn is_controlled(&self) -> bool {
+        self.control.is_none_or(|control| (control.median - 1.0).abs() <= CONTROL_MAX)
+    }
+}
+
 impl SearchResult {
     pub(super) fn new(name: &str) -> Self {
         Self { name: name.to_owned(), best: Vec::new(), tries: Vec::new() }
@@ -276,6 +286,12 @@ impl ServerResult {
 impl CompareReport {
     /// With the control and the verdict filled in.
     pub(super) fn judged(mut self) -> Self {
+        for step in &mut self.steps {
+            step.control = match step.servers.as_slice() {
+                [first, .., again] => Some(paired_ratio(&again.processor(), &first.processor())),
+                _ => None,
+            };
+        }
         let control = match (self.searches.first(), self.searches.last()) {
             (Some(first), Some(again)) => paired_ratio(&again.values(), &first.values()),
             _ => {
@@ -294,10 +310,12 @@ impl CompareReport {
         self
     }
 
-    /// Whether the first server came out as itself.
+    /// Whether the first server came out as itself, at each value of a sweep.
     pub(super) fn is_controlled(&self) -> bool {
-        // The control of an endurance test, which has one server and one round, would be another day.
-        self.is_endurance || self.control.is_some_and(|control| (control.median - 1.0).abs() <= self.control_max())
+        match self.searches.is_empty() {
+            true => self.steps.iter().all(Step::is_controlled),
+            false => self.control.is_some_and(|control| (control.median - 1.0).abs() <= self.control_max()),
+        }
     }
 
     /// How far the control may be off. Two searches may each be off by their precision.

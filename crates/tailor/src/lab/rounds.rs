@@ -87,7 +87,7 @@ impl Rounds<'_> {
                     std::thread::sleep(REST);
                 }
             }
-            steps.push(Step { value, servers: results });
+            steps.push(Step { value, servers: results, control: None });
         }
         Ok(steps)
     }
@@ -160,9 +160,9 @@ fn choose(lab: &Lab) -> (Vec<ServerDescription>, Vec<(String, Server)>) {
         descriptions.push(ServerDescription {
             name: server.name.clone(),
             version: if missing.is_none() { version(server) } else { String::new() },
-            command: server.command.clone(),
-            helpers: server.helpers.clone(),
-            backends: server.backends.clone(),
+            command: installed_command(&server.command),
+            helpers: server.helpers.iter().map(|words| installed_command(words)).collect(),
+            backends: server.backends.iter().map(|words| installed_command(words)).collect(),
             files: server.files.clone(),
             missing: missing.cloned(),
         });
@@ -176,6 +176,15 @@ fn choose(lab: &Lab) -> (Vec<ServerDescription>, Vec<(String, Server)>) {
         servers.push((format!("{name} (again)"), server));
     }
     (descriptions, servers)
+}
+
+/// A command of a program with several names, under the one that is installed.
+fn installed_command(words: &[String]) -> Vec<String> {
+    let mut words = words.to_vec();
+    if let Some(program) = words.first_mut() {
+        *program = installed_name(program).unwrap_or(program).to_owned();
+    }
+    words
 }
 
 /// The first line of what the version command prints.

@@ -1,5 +1,7 @@
 //! Medians and their confidence intervals.
 
+use std::fmt;
+
 use fastrand::Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,6 +18,17 @@ pub struct Estimate {
     pub low: f64,
     /// The upper end.
     pub high: f64,
+}
+
+impl fmt::Display for Estimate {
+    /// The interval of a single round would claim a certainty that is not there.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:.3}", self.median)?;
+        match self.low < self.high {
+            true => write!(formatter, " [{:.3} - {:.3}]", self.low, self.high),
+            false => Ok(()),
+        }
+    }
 }
 
 /// The middle value; the mean of the middle two of an even number. 0 of none.
