@@ -8,6 +8,7 @@
 Server on core 0, client on core 1. The clients take turns of a second or so, forwards and backwards (A B B A); the figure is
 the median of the ratios tailor / other within a turn, in brackets their quartiles; `!` marks those more than 5 % off. tailor
 measured once more is the control: if it is more than 3 % off itself, the load is void. Ends with 1 if anything is marked.
+`cpu` is what the client itself used for a response, in microseconds; there agreement is not the aim.
 Two servers: `delays`, whose true latencies are known (peers/delays.c), and nginx. Clients that are not installed are left
 out, and named.
 """
@@ -17,6 +18,7 @@ import csv
 import json
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import statistics
@@ -27,7 +29,7 @@ import tempfile
 from harness import client, machine, servers, tree
 
 TAILOR = str(pathlib.Path(__file__).resolve().parent.parent / "target/release/tailor")
-KEYS = ("rate", "mean", "p50", "p90", "p99")
+KEYS = ("rate", "mean", "p50", "p90", "p99", "cpu")
 UNITS_US = {"us": 1, "ms": 1e3, "s": 1e6}
 AGAIN = "tailor-again"
 TOLERANCE = 0.05
@@ -77,7 +79,7 @@ def measure(name, files, path, rounds, programs):
         load = Load(f"http://127.0.0.1:{running.port}{path}", connections, rate, seconds, requests_per_connection, scratch, programs)
         for number in range(rounds + 1):
             for each in clients if number % 2 == 0 else reversed(clients):
-                sample = getattr(load, "tailor" if each == AGAIN else each)()
+                sample = load.sample("tailor" if each == AGAIN else each)
                 if number > 0:  # The first round warms up.
                     samples[each].append(sample)
     return report(name, clients, samples)
@@ -88,7 +90,7 @@ def report(name, clients, samples):
     disagrees = False
     for each in clients:
         medians = [statistics.median(sample[key] for sample in samples[each]) if key in samples[each][0] else None for key in KEYS]
-        cells = ["-" if value is None else f"{value:,.0f}{'/s' if key == 'rate' else ' us'}" for key, value in zip(KEYS, medians)]
+        cells = ["-" if value is None else described(key, value) for key, value in zip(KEYS, medians)]
         print(f"  {each:14}" + "".join(f"{cell:>22}" for cell in cells))
         if each == "tailor":
             continue
@@ -99,14 +101,19 @@ def report(name, clients, samples):
                 continue
             ratios = [ours[key] / other[key] for ours, other in zip(samples["tailor"], samples[each])]
             low, middle, high = statistics.quantiles(ratios, n=4)
-            disagrees |= abs(middle - 1) > TOLERANCE
-            cells.append(f"{'' if abs(middle - 1) <= TOLERANCE else '! '}{middle:.3f} ({low:.2f} - {high:.2f})")
+            is_off = key != "cpu" and abs(middle - 1) > TOLERANCE
+            disagrees |= is_off
+            cells.append(f"{'! ' if is_off else ''}{middle:.3f} ({low:.2f} - {high:.2f})")
         print(f"  {'':14}" + "".join(f"{cell:>22}" for cell in cells))
     control = statistics.median(ours["rate"] / again["rate"] for ours, again in zip(samples["tailor"], samples[AGAIN]))
     if abs(control - 1) > CONTROL_TOLERANCE:
         print(f"  void: tailor against itself is {control:.3f}")
     sys.stdout.flush()
     return disagrees
+
+
+def described(key, value):
+    return f"{value:,.0f}/s" if key == "rate" else f"{value:,.2f} us" if key == "cpu" else f"{value:,.0f} us"
 
 
 class Load:
@@ -116,6 +123,13 @@ class Load:
     def __init__(self, url, connections, rate, seconds, requests_per_connection, scratch, programs):
         self.url, self.connections, self.rate, self.seconds = url, connections, rate, seconds
         self.requests_per_connection, self.scratch, self.programs = requests_per_connection, scratch, programs
+
+    def sample(self, name):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        sample = getattr(self, name)()
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return {**sample, "cpu": seconds * 1e6 / (sample["rate"] * self.seconds)}
 
     def run(self, *words):
         words = [self.programs.get(words[0], words[0]), *words[1:]]
