@@ -38,11 +38,11 @@ CONTROL_TOLERANCE = 0.03
 LOADS = {
     "delays-1": ("delays", 1, None, 1, 0, ["wrk", "h2load", "httperf"]),
     "delays-16": ("delays", 16, None, 1, 0, ["wrk", "ab", "h2load"]),
-    "delays-open": ("delays", 64, 1000, 2, 0, ["wrk2"]),
+    "delays-open": ("delays", 64, 1000, 4, 0, ["wrk2"]),
     "delays-sessions": ("delays", 64, 400, 2, 1, ["httperf"]),
     "nginx-8": ("nginx", 8, None, 1, 0, ["wrk", "ab", "h2load"]),
     "nginx-64": ("nginx", 64, None, 1, 0, ["wrk", "ab", "h2load"]),
-    "nginx-open": ("nginx", 64, 20_000, 2, 0, ["wrk2"]),
+    "nginx-open": ("nginx", 64, 20_000, 4, 0, ["wrk2"]),
 }
 
 
