@@ -102,7 +102,8 @@ fn is_persistent(request: &Request<'_>) -> bool {
     !close && (keep_alive || request.head.version >= Version::Http11)
 }
 
-fn expects_continue(request: &Request<'_>, body: BodyFraming) -> Result<bool, Refusal> {
+/// Whether the client waits for 100 (Continue); refuses other expectations.
+pub(crate) fn expects_continue(request: &Request<'_>, body: BodyFraming) -> Result<bool, Refusal> {
     if !request.head.has(KnownField::Expect) {
         return Ok(false);
     }

@@ -15,10 +15,12 @@ pub use encode::{
     CHUNK_SIZE_LINE_BYTES_MAX, DATE_BYTES, PreparedHead, write_chunk_size_line, write_fields, write_head,
     write_status_line,
 };
+pub(crate) use framing::expects_continue;
 pub use framing::{BodyFraming, Framing, parse_content_length, request_framing};
 pub use limits::HeadLimits;
 pub use refusal::Refusal;
 pub use request_encode::write_request_head;
+pub(crate) use request_head::is_token_byte;
 pub use request_head::parse_request_head;
 pub use response_head::{MalformedResponse, ResponseField, ResponseFraming, ResponseHead, parse_response_head};
 pub use server::{Event, IncomingRequest, InputLimits, ServerConnection};

@@ -186,7 +186,7 @@ pub(super) fn is_forbidden_in_value(byte: u8) -> bool {
 }
 
 /// `tchar` (RFC 9110, section 5.6.2).
-pub(super) fn is_token_byte(byte: u8) -> bool {
+pub(crate) fn is_token_byte(byte: u8) -> bool {
     TOKEN_BYTES[usize::from(byte)]
 }
 

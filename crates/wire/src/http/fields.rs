@@ -25,6 +25,12 @@ impl Fields {
         Self { bytes: Vec::with_capacity(bytes), lines: Vec::with_capacity(lines) }
     }
 
+    /// Takes all lines away; the memory stays.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.lines.clear();
+    }
+
     /// Adds a line. The caller sees to it that name and value are what RFC 9110, section 5.5 allows: values that come
     /// from outside must have been checked, above all for CR, LF and NUL.
     pub fn push(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {

@@ -102,12 +102,34 @@ impl RequestHead {
 
     /// Adds a field line.
     pub fn push_field(&mut self, name: Span, value: Span, known: KnownField) {
+        self.note(self.fields.len(), known);
         self.fields.push(FieldSpan { name, value, known });
+    }
+
+    /// Notes that the line at `index` is of this field.
+    fn note(&mut self, index: usize, known: KnownField) {
         let first = &mut self.first[known as usize];
         if *first == 0 {
-            *first = self.fields.len() as u16;
+            *first = index as u16 + 1;
         } else {
             self.repeated |= 1 << known as u32;
+        }
+    }
+
+    /// Makes one line of all lines of a known field, the first, with this value.
+    pub fn join(&mut self, known: KnownField, value: Span) {
+        let mut is_joined = false;
+        self.fields.retain_mut(|field| {
+            if field.known != known {
+                return true;
+            }
+            field.value = value;
+            !std::mem::replace(&mut is_joined, true)
+        });
+        self.first = [0; KnownField::COUNT];
+        self.repeated = 0;
+        for index in 0..self.fields.len() {
+            self.note(index, self.fields[index].known);
         }
     }
 

@@ -21,13 +21,8 @@ impl PreparedBlock {
         let mut bytes = Vec::with_capacity(128);
         write_status(&mut bytes, status);
         let date_offset = if fields.has("Date") { 0 } else { write_date_place(&mut bytes) as u16 };
-        let mut lower_case = Vec::new();
-        for (name, value) in fields.iter() {
-            lower_case.clear();
-            lower_case.extend(name.iter().map(u8::to_ascii_lowercase));
-            if !is_connection_specific(&lower_case) {
-                write_literal(&mut bytes, &lower_case, value);
-            }
+        for (name, value) in fields.iter().filter(|(name, _)| !is_connection_specific(name)) {
+            write_literal(&mut bytes, &name.to_ascii_lowercase(), value);
         }
         Self { bytes: bytes.into_boxed_slice(), date_offset }
     }
@@ -56,8 +51,16 @@ fn write_date_place(out: &mut Vec<u8>) -> usize {
     out.len() - DATE_BYTES
 }
 
-/// Whether a field, its name in lower case, is about an HTTP/1 connection, so that it makes a message of HTTP/2 malformed
+/// Whether a field, its name in any case, is about an HTTP/1 connection, so that it makes a message of HTTP/2 malformed
 /// (RFC 9113, section 8.2.2). TE is another matter: it may say `trailers`.
 pub fn is_connection_specific(name: &[u8]) -> bool {
-    matches!(name, b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade")
+    let known: &[u8] = match name.len() {
+        7 => b"upgrade",
+        10 if name[0].eq_ignore_ascii_case(&b'k') => b"keep-alive",
+        10 => b"connection",
+        16 => b"proxy-connection",
+        17 => b"transfer-encoding",
+        _ => return false,
+    };
+    name.eq_ignore_ascii_case(known)
 }

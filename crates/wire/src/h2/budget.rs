@@ -1,0 +1,56 @@
+//! How much of what costs us and brings the peer nothing a connection may do.
+
+use std::time::Duration;
+
+/// So many at once, and so many more each second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BudgetLimit {
+    /// At once.
+    pub burst: u32,
+    /// Added each second, up to the burst.
+    pub per_second: u32,
+}
+
+/// What is spent of a budget.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Budget {
+    spent: u32,
+    /// The second in which it was looked at last.
+    at_second: u32,
+}
+
+impl Budget {
+    /// Spends one. Whether there was one to spend.
+    pub fn spend(&mut self, now: Duration, limit: BudgetLimit) -> bool {
+        let second = now.as_secs() as u32;
+        if second != self.at_second {
+            let seconds = second.saturating_sub(self.at_second);
+            self.spent = self.spent.saturating_sub(seconds.saturating_mul(limit.per_second));
+            self.at_second = second;
+        }
+        self.spent += 1;
+        self.spent <= limit.burst
+    }
+
+    /// Gives some back, for something that makes sense of what was spent.
+    pub fn earn(&mut self, count: u32) {
+        self.spent = self.spent.saturating_sub(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_and_refills() {
+        let limit = BudgetLimit { burst: 3, per_second: 2 };
+        let mut budget = Budget::default();
+        let mut spend = |second| budget.spend(Duration::from_secs(second), limit);
+        assert_eq!([0, 0, 0, 0].map(&mut spend), [true, true, true, false]);
+        assert_eq!([1, 1].map(&mut spend), [true, false]);
+        assert_eq!([100, 100, 100, 100].map(&mut spend), [true, true, true, false]);
+        budget.earn(2);
+        assert!(budget.spend(Duration::from_secs(100), limit));
+    }
+}

@@ -1,0 +1,224 @@
+//! Header blocks: HEADERS and its CONTINUATION (RFC 9113, sections 4.3, 6.2 and 6.10).
+
+use std::ops::Range;
+
+use super::super::frame::{FrameHeader, flag};
+use super::super::frame_write::write_reset;
+use super::super::hpack::InvalidBlock;
+use super::super::streams::{Past, Stream};
+use super::super::window::{ReceiveWindow, SendWindow};
+use super::super::{ConnectionError, ErrorCode, Priority, StreamId, Turn};
+use super::{Engine, Role, Step};
+
+/// A header block that is coming, or complete.
+#[derive(Debug)]
+pub(in super::super) struct Block {
+    pub stream: u32,
+    pub purpose: BlockPurpose,
+    /// The message ends with it.
+    pub is_last: bool,
+    pub fragment: Fragment,
+    continuations: u32,
+}
+
+/// What a header block is for. All of them are decoded, for the sake of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum BlockPurpose {
+    /// The head of a message; a server's stream begins with it.
+    Head,
+    Trailers,
+    /// Nothing: the stream was reset, or has to be, with this code.
+    Discard(Option<ErrorCode>),
+}
+
+/// Where the bytes of a block are.
+#[derive(Debug)]
+pub(in super::super) enum Fragment {
+    /// In the input.
+    Input(Range<usize>),
+    /// Copied from several frames.
+    Joined(Vec<u8>),
+}
+
+impl Fragment {
+    pub fn bytes<'a>(&'a self, input: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::Input(range) => &input[range.clone()],
+            Self::Joined(bytes) => bytes,
+        }
+    }
+}
+
+impl Engine {
+    pub(super) fn on_headers(
+        &mut self,
+        header: &FrameHeader,
+        range: Range<usize>,
+        is_own_dependency: bool,
+        input: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<Option<Step>, ConnectionError> {
+        let is_last = header.has(flag::END_STREAM);
+        let mut purpose = self.purpose(header.stream, is_last, turn)?;
+        // RFC 7540, section 5.3.1. It means nothing any more, but is nonsense that only attackers and tests send.
+        if is_own_dependency && !matches!(purpose, BlockPurpose::Discard(_)) {
+            purpose = BlockPurpose::Discard(Some(ErrorCode::PROTOCOL_ERROR));
+        }
+        let mut block =
+            Block { stream: header.stream, purpose, is_last, fragment: Fragment::Input(range), continuations: 0 };
+        if header.has(flag::END_HEADERS) {
+            return self.on_block(block, input, turn);
+        }
+        let bytes = block.fragment.bytes(input);
+        self.check_fragment(bytes.len(), bytes.len(), turn)?;
+        block.fragment = Fragment::Joined(bytes.to_vec());
+        self.block = Some(block);
+        Ok(None)
+    }
+
+    pub(super) fn on_continuation(
+        &mut self,
+        header: &FrameHeader,
+        fragment: &[u8],
+        input: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<Option<Step>, ConnectionError> {
+        let Some(mut block) = self.block.take() else {
+            return Err(ConnectionError::protocol("CONTINUATION without HEADERS"));
+        };
+        block.continuations += 1;
+        if block.continuations > turn.limits.continuations_max {
+            return Err(ConnectionError::too_much("too many CONTINUATION frames"));
+        }
+        let mut bytes = match block.fragment {
+            Fragment::Joined(bytes) => bytes,
+            Fragment::Input(range) => input[range].to_vec(),
+        };
+        self.check_fragment(fragment.len(), bytes.len() + fragment.len(), turn)?;
+        bytes.extend_from_slice(fragment);
+        block.fragment = Fragment::Joined(bytes);
+        if header.has(flag::END_HEADERS) {
+            return self.on_block(block, input, turn);
+        }
+        self.block = Some(block);
+        Ok(None)
+    }
+
+    fn check_fragment(
+        &mut self,
+        fragment_bytes: usize,
+        block_bytes: usize,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), ConnectionError> {
+        if block_bytes > turn.limits.header_block_bytes_max {
+            return Err(ConnectionError::too_much("header block too large"));
+        }
+        if fragment_bytes == 0 { self.spend_idle_frame(turn) } else { Ok(()) }
+    }
+
+    /// What HEADERS on this stream are (section 5.1).
+    fn purpose(&mut self, stream: u32, is_last: bool, turn: &mut Turn<'_>) -> Result<BlockPurpose, ConnectionError> {
+        if let Some(slot) = self.streams.find(stream) {
+            let known = self.streams.at(slot);
+            return Ok(if known.is_received {
+                BlockPurpose::Discard(Some(ErrorCode::STREAM_CLOSED))
+            } else if self.role == Role::Client && !known.has_head {
+                BlockPurpose::Head
+            } else if is_last {
+                BlockPurpose::Trailers
+            } else {
+                // Section 8.1: trailers end the message.
+                BlockPurpose::Discard(Some(ErrorCode::PROTOCOL_ERROR))
+            });
+        }
+        let is_new = self.role == Role::Server && stream % 2 == 1 && stream > self.last_peer_stream;
+        if is_new {
+            self.last_peer_stream = stream;
+            return Ok(self.purpose_of_new(stream, turn));
+        }
+        match self.streams.past(stream) {
+            Past::ResetByUs => Ok(BlockPurpose::Discard(None)),
+            Past::Closed => Err(ConnectionError::new(ErrorCode::STREAM_CLOSED, "HEADERS on a closed stream")),
+            Past::Unknown => Err(ConnectionError::protocol("HEADERS on a stream that the peer can't open")),
+        }
+    }
+
+    fn purpose_of_new(&mut self, stream: u32, turn: &mut Turn<'_>) -> BlockPurpose {
+        if self.shutdown.is_final() {
+            // Section 6.8: the client knows by now, or will know, that it has to ask elsewhere.
+            self.streams.remember(stream, true);
+            return BlockPurpose::Discard(None);
+        }
+        let streams_max = turn.limits.concurrent_streams_max as usize;
+        if self.streams.len() >= streams_max
+            && let Some((answered, _)) = self.lingering()
+        {
+            self.reset(answered, ErrorCode::NO_ERROR, turn);
+        }
+        if self.streams.len() >= streams_max {
+            return BlockPurpose::Discard(Some(ErrorCode::REFUSED_STREAM));
+        }
+        BlockPurpose::Head
+    }
+
+    fn on_block(&mut self, block: Block, input: &[u8], turn: &mut Turn<'_>) -> Result<Option<Step>, ConnectionError> {
+        let BlockPurpose::Discard(code) = block.purpose else { return Ok(Some(Step::Block(block))) };
+        let mut text = Vec::new();
+        self.decoder.decode(block.fragment.bytes(input), 0, &mut text, |_, _| {}).map_err(compression_error)?;
+        match code {
+            Some(code) => self.stream_fault(block.stream, code, turn),
+            None => self.spend_idle_frame(turn).map(|()| None),
+        }
+    }
+
+    /// Opens a stream that the peer's head has begun.
+    pub fn open(&mut self, stream: u32, turn: &Turn<'_>) -> &mut Stream {
+        let receive = ReceiveWindow::new(self.stream_window_bytes, turn.now);
+        let mut new = Stream::new(stream, receive, SendWindow::new(self.peer.initial_window_bytes));
+        new.has_head = true;
+        if let Some(priority) = self.take_early_priority(stream) {
+            new.priority = priority;
+        }
+        let slot = self.streams.insert(new);
+        self.streams.at(slot)
+    }
+
+    fn take_early_priority(&mut self, stream: u32) -> Option<Priority> {
+        if self.early_priorities.is_empty() {
+            return None;
+        }
+        let found = self.early_priorities.iter().find(|(id, _)| *id == stream).map(|(_, priority)| *priority);
+        // Streams before this one can't be opened any more.
+        self.early_priorities.retain(|(id, _)| *id > stream);
+        found
+    }
+
+    /// A stream that is open.
+    pub fn stream(&mut self, stream: u32) -> Option<&mut Stream> {
+        let slot = self.streams.find(stream)?;
+        Some(self.streams.at(slot))
+    }
+
+    /// Resets a stream for a fault of the peer's, known or not; too many end the connection (MadeYouReset,
+    /// CVE-2025-8671: the peer makes us reset streams as cheaply as it would do itself).
+    pub fn stream_fault(
+        &mut self,
+        stream: u32,
+        code: ErrorCode,
+        turn: &mut Turn<'_>,
+    ) -> Result<Option<Step>, ConnectionError> {
+        if !self.spent.stream_faults.spend(turn.now, turn.limits.stream_faults) {
+            return Err(ConnectionError::too_much("too many faults on streams"));
+        }
+        let was_open = self.reset(StreamId(stream), code, turn);
+        if !was_open {
+            write_reset(&mut turn.output.bytes, stream, code);
+            self.streams.remember(stream, true);
+        }
+        Ok(was_open.then_some(Step::Reset { stream: StreamId(stream), code, is_by_peer: false }))
+    }
+}
+
+pub(in super::super) fn compression_error(invalid: InvalidBlock) -> ConnectionError {
+    ConnectionError::new(ErrorCode::COMPRESSION_ERROR, invalid.0)
+}

@@ -1,0 +1,157 @@
+//! How streams and connections end.
+
+use std::time::Duration;
+
+use super::super::frame_write::{write_go_away, write_ping, write_reset};
+use super::super::ready::ReadyStreams;
+use super::super::{ConnectionError, ErrorCode, Limits, Output, StreamId, Turn};
+use super::{Engine, Role, State, Step};
+
+/// How long the client's answer to the first GOAWAY is waited for.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+const SHUTDOWN_PING: [u8; 8] = *b"shutdown";
+
+/// The stream number of a GOAWAY that only announces another (RFC 9113, section 6.8).
+const ANY_STREAM: u32 = 0x7fff_ffff;
+
+/// A graceful end, in two steps.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Shutdown {
+    #[default]
+    None,
+    /// No new streams are wanted; those that are on their way are still taken.
+    Announced(Duration),
+    /// No new streams are taken.
+    Final,
+}
+
+impl Shutdown {
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Final)
+    }
+}
+
+impl Engine {
+    /// Resets a stream. Whether it was open.
+    pub fn reset(&mut self, stream: StreamId, code: ErrorCode, turn: &mut Turn<'_>) -> bool {
+        let Some(slot) = self.streams.find(stream.0) else { return false };
+        write_reset(&mut turn.output.bytes, stream.0, code);
+        self.close(slot, true, turn);
+        true
+    }
+
+    /// Forgets a stream, and lets as much come as it held of the connection's window.
+    pub(super) fn close(&mut self, slot: u32, is_reset_by_us: bool, turn: &mut Turn<'_>) {
+        self.ready.remove(&mut self.streams, slot);
+        let stream = self.streams.remove(slot, is_reset_by_us);
+        self.take(None, stream.receive.waiting_bytes(), turn);
+    }
+
+    /// Ends the connection for a fault of the peer's.
+    pub fn fail(&mut self, error: ConnectionError, output: &mut Output) {
+        write_go_away(&mut output.bytes, self.last_peer_stream, error);
+        self.state = State::Closed(error);
+        self.streams.clear();
+        self.ready = ReadyStreams::default();
+        self.data = None;
+        self.block = None;
+    }
+
+    /// Begins a graceful end.
+    pub fn shut_down(&mut self, turn: &mut Turn<'_>) {
+        if !matches!(self.shutdown, Shutdown::None) || matches!(self.state, State::Closed(_)) {
+            return;
+        }
+        if self.role == Role::Client {
+            return self.shut_down_finally(turn.output);
+        }
+        write_go_away(&mut turn.output.bytes, ANY_STREAM, GRACEFUL);
+        write_ping(&mut turn.output.bytes, SHUTDOWN_PING, false);
+        self.shutdown = Shutdown::Announced(turn.now);
+    }
+
+    fn shut_down_finally(&mut self, output: &mut Output) {
+        write_go_away(&mut output.bytes, self.last_peer_stream, GRACEFUL);
+        self.shutdown = Shutdown::Final;
+    }
+
+    /// Whether nothing is left to be done: no new streams are taken, and none is open.
+    pub fn is_drained(&self) -> bool {
+        matches!(self.state, State::Closed(_))
+            || self.streams.len() == 0 && (self.shutdown.is_final() || self.peer_last_stream.is_some())
+    }
+
+    pub(super) fn on_ping_ack(&mut self, opaque: [u8; 8], turn: &mut Turn<'_>) {
+        // A round trip later, all streams that were on their way have come.
+        if matches!(self.shutdown, Shutdown::Announced(_)) && opaque == SHUTDOWN_PING {
+            self.shut_down_finally(turn.output);
+        }
+    }
+
+    pub(super) fn on_go_away(
+        &mut self,
+        last_stream: u32,
+        code: ErrorCode,
+        turn: &mut Turn<'_>,
+    ) -> Result<Option<Step>, ConnectionError> {
+        self.spend_idle_frame(turn)?;
+        // Section 6.8: the number may only become smaller.
+        if self.peer_last_stream.is_some_and(|before| last_stream > before) {
+            return Err(ConnectionError::protocol("GOAWAY that takes back another"));
+        }
+        self.peer_last_stream = Some(last_stream);
+        Ok(Some(Step::GoAway { last_stream: StreamId(last_stream), code }))
+    }
+
+    /// Forgets streams of ours that the peer will not answer (section 6.8).
+    pub fn forget_behind(&mut self, last_stream: StreamId, turn: &mut Turn<'_>) {
+        while let Some((id, slot)) = self.streams.last()
+            && id > last_stream.0
+        {
+            self.close(slot, true, turn);
+        }
+    }
+
+    /// When to call [`Engine::handle_timeout`] at the latest.
+    pub fn next_timeout(&self, limits: &Limits) -> Option<Duration> {
+        let settings = self.settings_sent_at.map(|at| at + limits.settings_timeout);
+        let shutdown = match self.shutdown {
+            Shutdown::Announced(at) => Some(at + SHUTDOWN_TIMEOUT),
+            _ => None,
+        };
+        let stalled = self.stalled().map(|(_, since)| since + limits.stalled_timeout);
+        let lingering = self.lingering().map(|(_, since)| since + limits.linger_timeout);
+        [settings, shutdown, stalled, lingering].into_iter().flatten().min()
+    }
+
+    /// Does what is due. To be called until it returns `None`.
+    pub fn handle_timeout(&mut self, turn: &mut Turn<'_>) -> Option<Step> {
+        if matches!(self.state, State::Closed(_)) {
+            return None;
+        }
+        if self.settings_sent_at.is_some_and(|at| turn.now >= at + turn.limits.settings_timeout) {
+            let error = ConnectionError::new(ErrorCode::SETTINGS_TIMEOUT, "SETTINGS not acknowledged");
+            self.fail(error, turn.output);
+            return Some(Step::Closed(error));
+        }
+        if let Shutdown::Announced(at) = self.shutdown
+            && turn.now >= at + SHUTDOWN_TIMEOUT
+        {
+            self.shut_down_finally(turn.output);
+        }
+        while let Some((answered, since)) = self.lingering()
+            && turn.now >= since + turn.limits.linger_timeout
+        {
+            self.reset(answered, ErrorCode::NO_ERROR, turn);
+        }
+        let (stream, since) = self.stalled()?;
+        if turn.now < since + turn.limits.stalled_timeout {
+            return None;
+        }
+        let code = ErrorCode::ENHANCE_YOUR_CALM;
+        self.reset(stream, code, turn);
+        Some(Step::Reset { stream, code, is_by_peer: false })
+    }
+}
+
+const GRACEFUL: ConnectionError = ConnectionError::new(ErrorCode::NO_ERROR, "");

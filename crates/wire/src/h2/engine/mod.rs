@@ -1,0 +1,273 @@
+//! What both roles of a connection share: frames in, streams, windows, settings, frames out. Heads are the roles' affair.
+
+mod blocks;
+mod closing;
+mod receive;
+mod send;
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::budget::Budget;
+use super::frame::{FRAME_HEADER_BYTES, FrameHeader, PREFACE, kind};
+use super::frame_write::{write_settings, write_window_update};
+use super::hpack::{DEFAULT_TABLE_BYTES, Decoder, Encoder};
+use super::ready::ReadyStreams;
+use super::settings::identifier;
+use super::streams::Streams;
+use super::window::{INITIAL_WINDOW_BYTES, Pace, ReceiveWindow, SendWindow};
+use super::{ConnectionError, ErrorCode, Limits, PeerSettings, Priority, StreamId, Turn};
+pub(super) use blocks::{Block, BlockPurpose, compression_error};
+pub use send::StreamGone;
+pub(super) use send::write_fields;
+
+/// What is taken for a round trip until one was measured.
+const ROUND_TRIP_ASSUMED: Duration = Duration::from_millis(50);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Server,
+    Client,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The client's first 24 bytes.
+    AwaitPreface,
+    /// The peer's first frame, which must be SETTINGS (RFC 9113, section 3.4).
+    AwaitSettings,
+    AwaitFrame,
+    /// Nothing more: GOAWAY with an error has been sent.
+    Closed(ConnectionError),
+}
+
+#[derive(Debug)]
+pub(super) struct Engine {
+    role: Role,
+    state: State,
+    pub decoder: Decoder,
+    encoder: Encoder,
+    pub peer: PeerSettings,
+    streams: Streams,
+    ready: ReadyStreams,
+    receive: ReceiveWindow,
+    send: SendWindow,
+    /// What we have announced as the window of new streams.
+    stream_window_bytes: u32,
+    /// The highest number of a stream that the peer has opened.
+    last_peer_stream: u32,
+    /// The next stream that we open.
+    next_own_stream: u32,
+    /// DATA whose payload is coming.
+    data: Option<IncomingData>,
+    /// A header block whose CONTINUATION is to come.
+    block: Option<Block>,
+    /// When our settings were sent, until they are acknowledged.
+    settings_sent_at: Option<Duration>,
+    round_trip: Duration,
+    shutdown: closing::Shutdown,
+    /// The last stream that the peer will answer, once it has said so.
+    peer_last_stream: Option<u32>,
+    /// Priorities of streams that are not open yet (RFC 9218, section 7.1).
+    early_priorities: Vec<(u32, Priority)>,
+    spent: Spent,
+}
+
+#[derive(Debug, Default)]
+struct Spent {
+    peer_resets: Budget,
+    stream_faults: Budget,
+    settings: Budget,
+    pings: Budget,
+    priorities: Budget,
+    window_updates: Budget,
+    idle_frames: Budget,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct IncomingData {
+    stream: u32,
+    content_bytes: usize,
+    padding_bytes: usize,
+    is_last: bool,
+}
+
+/// What input came to.
+#[derive(Debug)]
+pub(super) enum Step {
+    NeedInput,
+    AwaitOutput,
+    /// A whole header block, of a stream that is known or about to be.
+    Block(Block),
+    /// Content, at this place of the input.
+    Content {
+        stream: StreamId,
+        content: Range<usize>,
+        is_last: bool,
+    },
+    /// More content than allowed.
+    ContentTooLarge(StreamId),
+    /// The stream is gone.
+    Reset {
+        stream: StreamId,
+        code: ErrorCode,
+        is_by_peer: bool,
+    },
+    /// The peer will answer no stream behind this one.
+    GoAway {
+        last_stream: StreamId,
+        code: ErrorCode,
+    },
+    Closed(ConnectionError),
+}
+
+impl Engine {
+    pub fn new(role: Role, now: Duration, limits: &Limits) -> Self {
+        let stream_window_bytes = limits.stream_window_bytes.max(INITIAL_WINDOW_BYTES);
+        Self {
+            role,
+            state: if role == Role::Server { State::AwaitPreface } else { State::AwaitSettings },
+            decoder: Decoder::default(),
+            encoder: Encoder::new(limits.encoder_table_bytes_max as usize),
+            peer: PeerSettings::default(),
+            streams: Streams::default(),
+            ready: ReadyStreams::default(),
+            receive: ReceiveWindow::new(INITIAL_WINDOW_BYTES, now),
+            send: SendWindow::new(INITIAL_WINDOW_BYTES),
+            stream_window_bytes,
+            last_peer_stream: 0,
+            next_own_stream: 1,
+            data: None,
+            block: None,
+            settings_sent_at: None,
+            round_trip: ROUND_TRIP_ASSUMED,
+            shutdown: closing::Shutdown::default(),
+            peer_last_stream: None,
+            early_priorities: Vec::new(),
+            spent: Spent::default(),
+        }
+    }
+
+    /// Writes what either side begins with (RFC 9113, section 3.4).
+    pub fn start(&mut self, turn: &mut Turn<'_>) {
+        let (is_server, limits) = (self.role == Role::Server, turn.limits);
+        if !is_server {
+            turn.output.bytes.extend_from_slice(PREFACE);
+        }
+        let settings = [
+            (identifier::HEADER_TABLE_SIZE, limits.header_table_bytes_max, DEFAULT_TABLE_BYTES as u32),
+            (identifier::ENABLE_PUSH, u32::from(is_server), 1),
+            (identifier::MAX_CONCURRENT_STREAMS, if is_server { limits.concurrent_streams_max } else { 0 }, u32::MAX),
+            (identifier::INITIAL_WINDOW_SIZE, self.stream_window_bytes, INITIAL_WINDOW_BYTES),
+            (identifier::MAX_HEADER_LIST_SIZE, limits.head.head_bytes_max as u32, u32::MAX),
+            (identifier::ENABLE_CONNECT_PROTOCOL, u32::from(is_server && limits.enables_connect_protocol), 0),
+            (identifier::NO_RFC7540_PRIORITIES, u32::from(is_server), 0),
+        ];
+        // What is at its default needs no word.
+        let changed = settings.into_iter().filter(|(_, value, default)| value != default);
+        write_settings(&mut turn.output.bytes, changed.map(|(identifier, value, _)| (identifier, value)));
+        self.settings_sent_at = Some(turn.now);
+        let increment = self.receive.raise_to(limits.connection_window_bytes);
+        if increment > 0 {
+            write_window_update(&mut turn.output.bytes, 0, increment);
+        }
+    }
+
+    /// Takes input. To be called with what was not consumed until it needs more. Ranges count from the first byte of
+    /// `input`.
+    pub fn handle_input(&mut self, input: &[u8], turn: &mut Turn<'_>) -> (usize, Step) {
+        let mut at = 0;
+        loop {
+            if let State::Closed(error) = self.state {
+                return (input.len(), Step::Closed(error));
+            }
+            if turn.output.bytes.len() >= turn.limits.output_bytes_max {
+                return (at, Step::AwaitOutput);
+            }
+            match self.on_input(input, &mut at, turn) {
+                Ok(Some(step)) => return (at, step),
+                Ok(None) => {}
+                Err(error) => self.fail(error, turn.output),
+            }
+        }
+    }
+
+    /// Takes one piece of input, which begins at `at`. `None`: go on.
+    fn on_input(&mut self, input: &[u8], at: &mut usize, turn: &mut Turn<'_>) -> Result<Option<Step>, ConnectionError> {
+        let rest = &input[*at..];
+        if self.data.is_some() {
+            return Ok(self.on_data_payload(rest.len(), at, turn));
+        }
+        if self.state == State::AwaitPreface {
+            return on_preface(rest).map(|is_complete| {
+                if !is_complete {
+                    return Some(Step::NeedInput);
+                }
+                *at += PREFACE.len();
+                self.state = State::AwaitSettings;
+                None
+            });
+        }
+        let Some(header) = FrameHeader::parse(rest) else { return Ok(Some(Step::NeedInput)) };
+        header.check()?;
+        self.check_sequence(&header)?;
+        if header.kind == kind::DATA {
+            return self.on_data(header, rest, at, turn);
+        }
+        let end = FRAME_HEADER_BYTES + header.payload_bytes;
+        let Some(payload) = rest.get(FRAME_HEADER_BYTES..end) else { return Ok(Some(Step::NeedInput)) };
+        let frame = header.read(payload)?;
+        *at += end;
+        self.state = State::AwaitFrame;
+        // A fragment is the end of its payload but for padding.
+        self.on_frame(&header, frame, *at, input, turn)
+    }
+
+    /// SETTINGS come first, and between the frames of a header block nothing else comes (RFC 9113, sections 3.4, 4.3).
+    fn check_sequence(&self, header: &FrameHeader) -> Result<(), ConnectionError> {
+        if self.state == State::AwaitSettings && (header.kind != kind::SETTINGS || header.flags & 1 != 0) {
+            return Err(ConnectionError::protocol("the first frame is not SETTINGS"));
+        }
+        let awaits_continuation = self.block.as_ref().map(|block| block.stream);
+        let continues = (header.kind == kind::CONTINUATION).then_some(header.stream);
+        if awaits_continuation != continues {
+            return Err(ConnectionError::protocol("CONTINUATION expected, or not expected"));
+        }
+        Ok(())
+    }
+
+    /// How windows grow.
+    fn pace(&self, limits: &Limits) -> Pace {
+        Pace { round_trip: self.round_trip, window_bytes_max: limits.window_bytes_max }
+    }
+
+    /// How many streams are open.
+    pub fn open_streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Whether a header block has begun and not ended.
+    pub fn awaits_continuation(&self) -> bool {
+        self.block.is_some()
+    }
+
+    /// What is still to be sent of a stream's content; `None` if it is closed.
+    pub fn unsent_bytes(&mut self, stream: StreamId) -> Option<u64> {
+        let slot = self.streams.find(stream.0)?;
+        Some(self.streams.at(slot).offered_bytes)
+    }
+
+    /// Gives memory back that is not needed while no stream is open.
+    pub fn shrink(&mut self) {
+        self.streams.shrink();
+    }
+}
+
+/// The preface; refused at its first wrong byte.
+fn on_preface(rest: &[u8]) -> Result<bool, ConnectionError> {
+    let length = rest.len().min(PREFACE.len());
+    if rest[..length] != PREFACE[..length] {
+        return Err(ConnectionError::protocol("invalid connection preface"));
+    }
+    Ok(length == PREFACE.len())
+}

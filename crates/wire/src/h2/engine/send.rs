@@ -1,0 +1,239 @@
+//! Messages out: heads at once, content as windows and priorities allow.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::super::frame::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES};
+use super::super::frame_write::{write_data_header, write_headers};
+use super::super::hpack::{Encoder, is_connection_specific};
+use super::super::streams::Stream;
+use super::super::window::{ReceiveWindow, SendWindow};
+use super::super::{Output, Priority, StreamId, Turn};
+use super::{Engine, Role};
+use crate::http::Fields;
+
+/// Frames with less content that are not the last of their stream earn no WINDOW_UPDATE: a peer that opens its windows by
+/// a byte at a time makes us work (data dribble, CVE-2019-9511).
+const EARNING_BYTES_MIN: usize = 1024;
+/// What content sent earns: a peer may update the windows of stream and connection, and some do so twice a frame.
+const WINDOW_UPDATES_EARNED: u32 = 4;
+
+/// The stream is closed: reset by the peer or by us, or its connection has ended. What is to be sent on it is not needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamGone;
+
+impl Engine {
+    /// Sends a head, final or not. `write` appends the block.
+    pub fn send_head(
+        &mut self,
+        stream: StreamId,
+        is_final: bool,
+        is_last: bool,
+        turn: &mut Turn<'_>,
+        write: impl FnOnce(&mut Encoder, &mut Vec<u8>),
+    ) -> Result<(), StreamGone> {
+        let slot = self.streams.find(stream.0).ok_or(StreamGone)?;
+        self.streams.at(slot).is_head_sent |= is_final;
+        self.write_block(stream.0, is_last, turn.output, write);
+        if is_last {
+            self.end_sending(slot, turn);
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_block(
+        &mut self,
+        stream: u32,
+        is_last: bool,
+        output: &mut Output,
+        write: impl FnOnce(&mut Encoder, &mut Vec<u8>),
+    ) {
+        // Larger frames than those that all take would only hold up others.
+        write_headers(&mut output.bytes, stream, is_last, FRAME_BYTES_MAX, |out| {
+            self.encoder.begin_block(out);
+            write(&mut self.encoder, out);
+        });
+    }
+
+    /// Says that the caller has so many more bytes of content, behind those that were offered before.
+    pub fn offer_content(
+        &mut self,
+        stream: StreamId,
+        bytes: u64,
+        is_last: bool,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), StreamGone> {
+        let slot = self.streams.find(stream.0).ok_or(StreamGone)?;
+        let known = self.streams.at(slot);
+        if known.is_end_offered {
+            return Err(StreamGone);
+        }
+        if known.offered_bytes == 0 {
+            known.progress_at = turn.now;
+        }
+        known.offered_bytes += bytes;
+        known.is_end_offered = is_last;
+        if known.offered_bytes > 0 {
+            self.update_ready(slot);
+        } else if is_last {
+            // The end alone needs no window.
+            write_data_header(&mut turn.output.bytes, stream.0, 0, true);
+            self.end_sending(slot, turn);
+        }
+        Ok(())
+    }
+
+    /// Ends a message by trailers, behind all content that was offered.
+    pub fn send_trailers(&mut self, stream: StreamId, fields: Fields, turn: &mut Turn<'_>) -> Result<(), StreamGone> {
+        let slot = self.streams.find(stream.0).ok_or(StreamGone)?;
+        let known = self.streams.at(slot);
+        if known.is_end_offered {
+            return Err(StreamGone);
+        }
+        known.is_end_offered = true;
+        if known.offered_bytes > 0 {
+            known.trailers = Some(Box::new(fields));
+            return Ok(());
+        }
+        self.write_trailers(slot, &fields, turn);
+        Ok(())
+    }
+
+    fn write_trailers(&mut self, slot: u32, fields: &Fields, turn: &mut Turn<'_>) {
+        let stream = self.streams.at(slot).id;
+        self.write_block(stream, true, turn.output, |encoder, out| write_fields(encoder, fields, out));
+        self.end_sending(slot, turn);
+    }
+
+    /// Our message is complete.
+    fn end_sending(&mut self, slot: u32, turn: &mut Turn<'_>) {
+        self.ready.remove(&mut self.streams, slot);
+        let stream = self.streams.at(slot);
+        stream.is_end_offered = true;
+        if stream.is_received {
+            self.close(slot, false, turn);
+        } else if self.role == Role::Server {
+            // What is still to come of the request is of no use to anybody (RFC 9113, section 8.1), but the client may need
+            // a moment to notice that it has been answered.
+            stream.discards_content = true;
+            stream.progress_at = turn.now;
+            let (id, waiting_bytes) = (stream.id, stream.receive.waiting_bytes());
+            self.take(Some(id), waiting_bytes, turn);
+        }
+    }
+
+    /// Whether the peer takes another stream of ours (RFC 9113, section 5.1.2).
+    pub fn can_open(&self) -> bool {
+        let is_open = !matches!(self.state, super::State::Closed(_))
+            && self.peer_last_stream.is_none()
+            && !self.shutdown.is_final()
+            && self.next_own_stream < 1 << 31;
+        is_open && self.streams.len() < self.peer.concurrent_streams_max as usize
+    }
+
+    /// Opens a stream of ours. `has_no_content`: its response has none, whatever it says.
+    pub fn open_own(&mut self, has_no_content: bool, turn: &Turn<'_>) -> Option<StreamId> {
+        if !self.can_open() {
+            return None;
+        }
+        let id = self.next_own_stream;
+        self.next_own_stream += 2;
+        let receive = ReceiveWindow::new(self.stream_window_bytes, turn.now);
+        let mut stream = Stream::new(id, receive, SendWindow::new(self.peer.initial_window_bytes));
+        stream.has_no_content = has_no_content;
+        self.streams.insert(stream);
+        Some(StreamId(id))
+    }
+
+    /// Sets how a stream is to be sent among others.
+    pub fn set_priority(&mut self, stream: u32, priority: Priority) {
+        let Some(slot) = self.streams.find(stream) else { return };
+        self.ready.remove(&mut self.streams, slot);
+        self.streams.at(slot).priority = priority;
+        self.update_ready(slot);
+    }
+
+    /// Puts a stream among those that are ready if it can send, and takes it out if it can't.
+    pub(super) fn update_ready(&mut self, slot: u32) {
+        let stream = self.streams.at(slot);
+        match (stream.can_send(), stream.is_ready) {
+            (true, false) => self.ready.insert(&mut self.streams, slot),
+            (false, true) => self.ready.remove(&mut self.streams, slot),
+            _ => {}
+        }
+    }
+
+    /// Writes content as windows and priorities allow, until `output` has `room_bytes`, or a frame more. `copy` is asked
+    /// for each piece: it appends these bytes of the stream's content, or returns false, and they become a piece of the
+    /// output of their own.
+    pub fn poll_output(
+        &mut self,
+        room_bytes: usize,
+        turn: &mut Turn<'_>,
+        mut copy: impl FnMut(StreamId, Range<u64>, &mut Vec<u8>) -> bool,
+    ) {
+        let mut room_bytes = room_bytes;
+        while room_bytes > 0
+            && self.send.available_bytes() > 0
+            && let Some(slot) = self.ready.pop(&mut self.streams)
+        {
+            let stream = self.streams.at(slot);
+            let length = (stream.offered_bytes.min(FRAME_BYTES_MAX as u64) as usize)
+                .min(stream.send.available_bytes())
+                .min(self.send.available_bytes());
+            let (id, range) = (StreamId(stream.id), stream.sent_bytes..stream.sent_bytes + length as u64);
+            stream.send.on_sent(length);
+            self.send.on_sent(length);
+            stream.offered_bytes -= length as u64;
+            stream.sent_bytes += length as u64;
+            stream.progress_at = turn.now;
+            let is_all_sent = stream.offered_bytes == 0 && stream.is_end_offered;
+            let trailers = if is_all_sent { stream.trailers.take() } else { None };
+            let is_last = is_all_sent && trailers.is_none();
+            if is_last || length >= EARNING_BYTES_MIN {
+                self.spent.window_updates.earn(WINDOW_UPDATES_EARNED);
+            }
+            write_data_header(&mut turn.output.bytes, id.0, length, is_last);
+            if !copy(id, range.clone(), &mut turn.output.bytes) {
+                turn.output.place(id, range);
+            }
+            room_bytes = room_bytes.saturating_sub(FRAME_HEADER_BYTES + length);
+            match trailers {
+                Some(fields) => self.write_trailers(slot, &fields, turn),
+                None if is_last => self.end_sending(slot, turn),
+                None => self.update_ready(slot),
+            }
+        }
+    }
+
+    /// Whether there is content that could be sent now.
+    pub fn has_content_to_send(&self) -> bool {
+        self.send.available_bytes() > 0 && !self.ready.is_empty()
+    }
+
+    /// The stream that was answered longest ago, of those whose requests are still not complete, and when.
+    pub(super) fn lingering(&self) -> Option<(StreamId, Duration)> {
+        if self.role == Role::Client {
+            return None;
+        }
+        let answered = self.streams.streams().filter(|stream| stream.is_sent());
+        answered.min_by_key(|stream| stream.progress_at).map(|stream| (StreamId(stream.id), stream.progress_at))
+    }
+
+    /// The stream that has waited longest for a window, and since when.
+    pub(super) fn stalled(&self) -> Option<(StreamId, Duration)> {
+        let is_connection_blocked = self.send.available_bytes() == 0;
+        let blocked = self
+            .streams
+            .streams()
+            .filter(|stream| stream.offered_bytes > 0 && (is_connection_blocked || stream.send.available_bytes() == 0));
+        blocked.min_by_key(|stream| stream.progress_at).map(|stream| (StreamId(stream.id), stream.progress_at))
+    }
+}
+
+/// Appends fields but for those that HTTP/2 has no use for (RFC 9113, section 8.2.2).
+pub(in super::super) fn write_fields(encoder: &mut Encoder, fields: &Fields, out: &mut Vec<u8>) {
+    for (name, value) in fields.iter().filter(|(name, _)| !is_connection_specific(name)) {
+        encoder.write_field(name, value, None, out);
+    }
+}

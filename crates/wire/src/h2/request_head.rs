@@ -1,0 +1,334 @@
+//! Heads of requests (RFC 9113, section 8.3.1; RFC 8441): from a header block to what all versions of HTTP share.
+
+use super::field_rules::{Malformed, check_field, check_value};
+use super::hpack::{DecodedField, Decoder, InvalidBlock, known_field};
+use super::{Limits, Priority, StreamId};
+use crate::h1::{BodyFraming, Refusal, expects_continue, is_token_byte, parse_content_length};
+use crate::http::{Host, KnownField, Method, Request, RequestHead, Span, Status, Target, TargetForm, Version};
+
+/// A request whose head is complete; the head itself is in the [`RequestHead`] and text it was decoded into. Its Host
+/// field is there always, made from `:authority` if the client has sent none.
+#[derive(Clone, Debug)]
+pub struct IncomingRequest {
+    /// Where it is answered.
+    pub stream: StreamId,
+    /// Whether content follows. If not, the request is complete.
+    pub has_content: bool,
+    /// The length of its content, if the client has said.
+    pub content_length: Option<u64>,
+    /// Whether the client waits for 100 (Continue) before it sends content (RFC 9110, section 10.1.1).
+    pub expects_continue: bool,
+    /// `:protocol`, of extended CONNECT (RFC 8441), in which the target is a path nonetheless.
+    pub protocol: Option<Span>,
+    /// Whether `:scheme` is https. It is the client's word only.
+    pub is_https: bool,
+    /// How it is to be answered among others.
+    pub priority: Priority,
+    form: TargetForm,
+    path: Span,
+    query: Option<Span>,
+    host: Option<(Span, Option<u16>)>,
+}
+
+impl IncomingRequest {
+    /// The target, of the text that the head was decoded into.
+    pub fn target<'a>(&self, text: &'a [u8]) -> Target<'a> {
+        let (path, query) = (self.path.of(text), self.query.map(|query| query.of(text)));
+        let host = if self.form == TargetForm::Authority { self.host(text) } else { None };
+        Target { form: self.form, host, path, query }
+    }
+
+    /// The host it is for, of the text that the head was decoded into.
+    pub fn host<'a>(&self, text: &'a [u8]) -> Option<Host<'a>> {
+        self.host.map(|(name, port)| Host { name: name.of(text), port })
+    }
+}
+
+/// What is wrong with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeadFault {
+    /// Its stream is reset.
+    Malformed,
+    /// It is answered with an error.
+    Refused(Refusal),
+}
+
+impl From<Malformed> for HeadFault {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+impl From<Refusal> for HeadFault {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+const fn bad_request(reason: &'static str) -> HeadFault {
+    HeadFault::Refused(Refusal::bad_request(reason))
+}
+
+/// Decodes a request's head into `head` and `text`, which hold it afterwards.
+pub(super) fn decode_request(
+    decoder: &mut Decoder,
+    block: &[u8],
+    stream: StreamId,
+    is_last: bool,
+    head: &mut RequestHead,
+    text: &mut Vec<u8>,
+    limits: &Limits,
+) -> Result<Result<IncomingRequest, HeadFault>, InvalidBlock> {
+    head.clear();
+    text.clear();
+    head.version = Version::Http2;
+    let mut reader =
+        Reader { head, limits, pseudo: Pseudo::default(), has_regular: false, fault: None, priority: None };
+    let decoded =
+        decoder.decode(block, limits.head.head_bytes_max, text, |text, field| reader.on_field(text, field))?;
+    let Reader { pseudo, fault, priority, .. } = reader;
+    let fault = fault.or(decoded.is_too_large.then_some(HeadFault::Refused(HEAD_TOO_LARGE)));
+    // What was refused is answered all the same, so that its method matters.
+    if let Some(method) = pseudo.method {
+        head.method_name = method;
+        head.method = Method::from_name(method.of(text));
+    }
+    if let Some(fault) = fault {
+        return Ok(Err(fault));
+    }
+    Ok(check_head(stream, is_last, head, text, &pseudo, limits).map(|request| {
+        let priority = priority.map(|value| Priority::parse(value.of(text))).unwrap_or_default();
+        IncomingRequest { priority, ..request }
+    }))
+}
+
+const HEAD_TOO_LARGE: Refusal = Refusal::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "header list too large");
+const TOO_MANY_FIELDS: Refusal = Refusal::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "too many fields");
+const TARGET_TOO_LONG: Refusal = Refusal::new(Status::URI_TOO_LONG, "request target too long");
+
+#[derive(Debug, Default)]
+struct Pseudo {
+    method: Option<Span>,
+    scheme: Option<Span>,
+    authority: Option<Span>,
+    path: Option<Span>,
+    protocol: Option<Span>,
+}
+
+struct Reader<'a> {
+    head: &'a mut RequestHead,
+    limits: &'a Limits,
+    pseudo: Pseudo,
+    has_regular: bool,
+    /// The first fault. What comes behind it is not looked at, unless it would be a worse one.
+    fault: Option<HeadFault>,
+    priority: Option<Span>,
+}
+
+impl Reader<'_> {
+    fn on_field(&mut self, text: &[u8], field: DecodedField) {
+        if let Err(fault) = self.try_field(text, field)
+            && self.fault.is_none_or(|before| before != HeadFault::Malformed)
+        {
+            self.fault = Some(fault);
+        }
+    }
+
+    fn try_field(&mut self, text: &[u8], field: DecodedField) -> Result<(), HeadFault> {
+        let (name, value) = (field.name.of(text), field.value.of(text));
+        if name.first() == Some(&b':') {
+            return self.on_pseudo_field(name, field.value, text).map_err(HeadFault::from);
+        }
+        self.has_regular = true;
+        check_field(name, value, field.name_index)?;
+        if self.head.fields.len() == self.limits.head.fields_max {
+            return Err(TOO_MANY_FIELDS.into());
+        }
+        let known = match field.name_index {
+            0 => KnownField::from_name(name),
+            index => known_field(index),
+        };
+        if name == b"priority" {
+            self.priority = Some(field.value);
+        }
+        self.head.push_field(field.name, field.value, known);
+        Ok(())
+    }
+
+    /// Section 8.3: before all others, known, each once.
+    fn on_pseudo_field(&mut self, name: &[u8], value: Span, text: &[u8]) -> Result<(), Malformed> {
+        let place = match name {
+            b":method" => &mut self.pseudo.method,
+            b":scheme" => &mut self.pseudo.scheme,
+            b":authority" => &mut self.pseudo.authority,
+            b":path" => &mut self.pseudo.path,
+            b":protocol" if self.limits.enables_connect_protocol => &mut self.pseudo.protocol,
+            _ => return Err(Malformed),
+        };
+        if self.has_regular || place.is_some() {
+            return Err(Malformed);
+        }
+        *place = Some(value);
+        check_value(value.of(text))
+    }
+}
+
+/// The rules for the head as a whole.
+fn check_head(
+    stream: StreamId,
+    is_last: bool,
+    head: &mut RequestHead,
+    text: &mut Vec<u8>,
+    pseudo: &Pseudo,
+    limits: &Limits,
+) -> Result<IncomingRequest, HeadFault> {
+    let method = pseudo.method.ok_or(Malformed)?.of(text);
+    if method.is_empty() || !method.iter().all(|byte| is_token_byte(*byte)) {
+        return Err(HeadFault::Malformed);
+    }
+    let is_connect = head.method == Method::Connect;
+    check_presence(pseudo, is_connect)?;
+    let is_https = pseudo.scheme.is_some_and(|scheme| scheme.of(text).eq_ignore_ascii_case(b"https"));
+    if !is_https && pseudo.scheme.is_some_and(|scheme| !scheme.of(text).eq_ignore_ascii_case(b"http")) {
+        return Err(bad_request("unknown scheme"));
+    }
+    let host = check_host(head, text, pseudo.authority, is_https)?;
+    let is_authority_form = is_connect && pseudo.protocol.is_none();
+    let target_span = if is_authority_form { pseudo.authority } else { pseudo.path };
+    let target_span = target_span.ok_or(Malformed)?;
+    let target = check_target(target_span.of(text), head.method, is_authority_form, limits)?;
+    let (form, path_bytes, has_query) = (target.form, target.path.len(), target.query.is_some());
+    let path = Span::new(target_span.start(), target_span.start() + path_bytes);
+    let query = has_query.then(|| Span::new(path.end() + 1, target_span.end()));
+    head.target = target_span;
+    let (content_length, expects_continue) = check_content(head, text, is_last, limits)?;
+    join_cookies(head, text);
+    if !head.has(KnownField::Host)
+        && let Some(authority) = pseudo.authority
+    {
+        // Section 8.3.1: what passes the request on as HTTP/1.1 needs one.
+        let start = text.len();
+        text.extend_from_slice(b"host");
+        head.push_field(Span::new(start, text.len()), authority, KnownField::Host);
+    }
+    let (protocol, priority, has_content) = (pseudo.protocol, Priority::default(), !is_last);
+    Ok(IncomingRequest {
+        stream,
+        has_content,
+        content_length,
+        expects_continue,
+        protocol,
+        is_https,
+        priority,
+        form,
+        path,
+        query,
+        host,
+    })
+}
+
+/// Which pseudo-fields there are (sections 8.3.1 and 8.5; RFC 8441, section 4).
+fn check_presence(pseudo: &Pseudo, is_connect: bool) -> Result<(), Malformed> {
+    let has_both = pseudo.scheme.is_some() && pseudo.path.is_some();
+    let has_neither = pseudo.scheme.is_none() && pseudo.path.is_none();
+    let is_valid = match (is_connect, pseudo.protocol.is_some()) {
+        (true, false) => has_neither && pseudo.authority.is_some(),
+        (true, true) => has_both && pseudo.authority.is_some(),
+        (false, is_extended) => has_both && !is_extended,
+    };
+    if is_valid { Ok(()) } else { Err(Malformed) }
+}
+
+/// The host: of `:authority`, or else of a Host field, which has to name the same if there are both (section 8.3.1).
+fn check_host(
+    head: &RequestHead,
+    text: &[u8],
+    authority: Option<Span>,
+    is_https: bool,
+) -> Result<Option<(Span, Option<u16>)>, HeadFault> {
+    if head.is_repeated(KnownField::Host) {
+        return Err(HeadFault::Malformed);
+    }
+    let field = head.first(KnownField::Host).map(|field| field.value);
+    let Some(span) = authority.or(field) else { return Err(bad_request("no authority")) };
+    let parse = |span: Span| match Host::parse(span.of(text)) {
+        Ok(host) if !host.name.is_empty() => Ok(host),
+        _ => Err(bad_request("malformed authority")),
+    };
+    let host = parse(span)?;
+    if let (Some(_), Some(field)) = (authority, field) {
+        let other = parse(field)?;
+        let default = if is_https { 443 } else { 80 };
+        let is_same =
+            host.name.eq_ignore_ascii_case(other.name) && host.port.unwrap_or(default) == other.port.unwrap_or(default);
+        if !is_same {
+            return Err(HeadFault::Malformed);
+        }
+    }
+    // The name begins what it was parsed from.
+    Ok(Some((Span::new(span.start(), span.start() + host.name.len()), host.port)))
+}
+
+fn check_target<'a>(
+    bytes: &'a [u8],
+    method: Method,
+    is_authority_form: bool,
+    limits: &Limits,
+) -> Result<Target<'a>, HeadFault> {
+    if bytes.is_empty() {
+        return Err(HeadFault::Malformed);
+    }
+    if bytes.len() > limits.head.target_bytes_max {
+        return Err(TARGET_TOO_LONG.into());
+    }
+    // A path is no URI; extended CONNECT has one like other methods.
+    let is_path = bytes[0] == b'/' || bytes == b"*" && method == Method::Options;
+    if !is_authority_form && !is_path {
+        return Err(bad_request("malformed path"));
+    }
+    let method = if method == Method::Connect && !is_authority_form { Method::Get } else { method };
+    Target::parse(bytes, method).map_err(|_| bad_request("malformed request target"))
+}
+
+/// What the head says about content: its length, and whether the client waits to be asked for it.
+fn check_content(
+    head: &RequestHead,
+    text: &[u8],
+    is_last: bool,
+    limits: &Limits,
+) -> Result<(Option<u64>, bool), HeadFault> {
+    let mut content_length = None;
+    if let Some(field) = head.first(KnownField::ContentLength) {
+        let length = parse_content_length(field.value.of(text)).ok_or(Malformed)?;
+        // Section 8.1.1: what the frames come to has to agree.
+        if head.is_repeated(KnownField::ContentLength) || is_last && length > 0 {
+            return Err(HeadFault::Malformed);
+        }
+        if length > limits.body.body_bytes_max {
+            return Err(Refusal::CONTENT_TOO_LARGE.into());
+        }
+        content_length = Some(length);
+    }
+    let framing = if is_last { BodyFraming::None } else { BodyFraming::Chunked };
+    let expects_continue = expects_continue(&Request { head, bytes: text }, framing)?;
+    Ok((content_length, expects_continue))
+}
+
+/// Cookies may come in several lines, which other versions don't know (section 8.2.3).
+fn join_cookies(head: &mut RequestHead, text: &mut Vec<u8>) {
+    if !head.is_repeated(KnownField::Cookie) {
+        return;
+    }
+    let start = text.len();
+    for index in 0..head.fields.len() {
+        let field = head.fields[index];
+        if field.known == KnownField::Cookie {
+            if text.len() > start {
+                text.extend_from_slice(b"; ");
+            }
+            text.extend_from_within(field.value.start()..field.value.end());
+        }
+    }
+    let joined = Span::new(start, text.len());
+    head.join(KnownField::Cookie, joined);
+}

@@ -1,0 +1,196 @@
+//! Windows both ways, and whose content goes first (RFC 9113, section 5.2; RFC 9218).
+
+use std::time::Duration;
+
+use super::peer::*;
+use crate::h2::frame::kind;
+use crate::h2::{Limits, Piece, StreamId};
+
+const INITIAL_WINDOW_SIZE: u16 = 4;
+
+#[test]
+fn content_goes_as_windows_allow() {
+    let mut peer = Peer::with(Limits::default(), &[(INITIAL_WINDOW_SIZE, 10)]);
+    peer.send(&headers(1, END, GET));
+    peer.respond_with(1, 40_000);
+    assert_eq!(peer.frames(), "HEADERS 1 :status=204\nDATA 1 10");
+    assert!(!peer.server.has_content_to_send());
+    peer.send(&settings(&[(INITIAL_WINDOW_SIZE, 15)]));
+    assert_eq!(peer.frames(), "SETTINGS ack\nDATA 1 5");
+    // The window becomes negative, and has to be made up for.
+    peer.send(&settings(&[(INITIAL_WINDOW_SIZE, 0)]));
+    peer.send(&window_update(1, 15));
+    assert_eq!(peer.frames(), "SETTINGS ack");
+    peer.send(&window_update(1, 1));
+    assert_eq!(peer.frames(), "DATA 1 1");
+    peer.send(&window_update(1, 100_000));
+    assert_eq!(peer.frames(), "DATA 1 16384\nDATA 1 16384\nDATA 1 7216 end");
+    assert_eq!(peer.server.open_streams(), 0);
+}
+
+#[test]
+fn all_streams_share_the_connections_window() {
+    let mut peer = Peer::with(Limits::default(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
+    peer.send(&[headers(1, END, GET), headers(3, END, GET)].concat());
+    peer.respond_with(1, 60_000);
+    peer.respond_with(3, 60_000);
+    let frames = peer.frames();
+    assert!(frames.ends_with("DATA 1 10848 end\nDATA 3 5535"), "{frames}");
+    peer.send(&window_update(0, 60_000));
+    assert!(peer.frames().ends_with(" end"));
+}
+
+#[test]
+fn room_is_kept_within() {
+    let mut peer = Peer::with(Limits::default(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
+    peer.send(&headers(1, END, GET));
+    peer.respond_with(1, 60_000);
+    assert_eq!(peer.frames_within(20_000), "HEADERS 1 :status=204\nDATA 1 16384\nDATA 1 16384");
+    assert!(peer.server.has_content_to_send());
+    assert_eq!(peer.server.unsent_bytes(StreamId(1)), Some(60_000 - 2 * 16384));
+}
+
+#[test]
+fn content_stays_where_it_is() {
+    let mut peer = Peer::new();
+    peer.send(&[headers(1, END, GET), headers(3, END, GET)].concat());
+    peer.frames();
+    peer.respond_with(1, 20_000);
+    peer.respond_with(3, 100);
+    peer.turn(|server, turn| {
+        server.poll_output(usize::MAX, turn, |_, range, out| {
+            let is_small = range.end - range.start < 1000;
+            if is_small {
+                out.extend(range.map(|_| b'x'));
+            }
+            is_small
+        });
+    });
+    let pieces: Vec<String> = peer
+        .output
+        .pieces()
+        .map(|piece| match piece {
+            Piece::Bytes(bytes) => bytes.len().to_string(),
+            Piece::Content(stream, range) => format!("{stream}: {range:?}"),
+        })
+        .collect();
+    let heads = 2 * (9 + 1);
+    let expect = [(heads + 9).to_string(), "1: 0..16384".into(), "9".into(), "1: 16384..20000".into(), "109".into()];
+    assert_eq!(pieces, expect);
+}
+
+#[test]
+fn priorities_decide_the_order() {
+    let with_priority = |value| [GET, &[("priority", value)]].concat();
+    for (name, priorities, expect) in [
+        ("as asked", ["u=3", "u=3", "u=3"], "1 1 3 3 5 5"),
+        ("by urgency", ["u=5", "u=3", "u=0"], "5 5 3 3 1 1"),
+        ("taking turns", ["i", "i", "i"], "1 3 5 1 3 5"),
+        ("both kinds", ["u=3", "i", "i"], "1 3 1 5 3 5"),
+        ("turns within an urgency", ["u=1", "u=2, i", "u=2, i"], "1 1 3 5 3 5"),
+    ] {
+        let mut peer = Peer::with(Limits::default(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
+        peer.send(&window_update(0, 1 << 20));
+        for (stream, priority) in [1, 3, 5].into_iter().zip(priorities) {
+            peer.send(&headers(stream, END, &with_priority(priority)));
+        }
+        [1, 3, 5].into_iter().for_each(|stream| peer.respond_with(stream, 20_000));
+        let frames = peer.frames();
+        let order: Vec<&str> =
+            frames.lines().filter_map(|line| line.strip_prefix("DATA ")?.split(' ').next()).collect();
+        assert_eq!(order.join(" "), expect, "{name}");
+    }
+}
+
+#[test]
+fn priorities_may_be_updated_before_and_while() {
+    let update =
+        |stream: u8, value: &str| frame(kind::PRIORITY_UPDATE, 0, 0, &[&[0, 0, 0, stream], value.as_bytes()].concat());
+    let mut peer = Peer::with(Limits::default(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
+    peer.send(&[update(5, "u=1"), headers(1, END, GET), headers(3, END, GET), headers(5, END, GET)].concat());
+    [1, 3, 5].into_iter().for_each(|stream| peer.respond_with(stream, 10_000));
+    assert!(peer.frames_within(1).ends_with("DATA 5 10000 end"));
+    peer.send(&update(3, "u=2"));
+    assert_eq!(peer.frames(), "DATA 3 10000 end\nDATA 1 10000 end");
+}
+
+#[test]
+fn what_is_taken_may_come_again() {
+    let mut peer = Peer::new();
+    peer.takes = false;
+    peer.send(&headers(1, OPEN, POST));
+    let content = vec![0; 16_384];
+    for _ in 0..3 {
+        peer.send(&data(1, 0, &content));
+    }
+    assert_eq!(peer.frames(), "", "nothing was taken");
+    // Slowly, so that windows have no reason to grow.
+    peer.wait(Duration::from_secs(1));
+    peer.turn(|server, turn| server.take_content(StreamId(1), 3 * 16_384, turn));
+    assert_eq!(peer.frames(), "WINDOW_UPDATE 1 49152");
+    for _ in 0..4 {
+        peer.send(&data(1, 0, &content[..16_383]));
+    }
+    assert_eq!(peer.send(&data(1, 0, b"1234")), "reset 1 FLOW_CONTROL_ERROR by us");
+    // What a stream held of the connection's window goes back when it is closed.
+    assert_eq!(peer.frames(), "RST_STREAM 1 FLOW_CONTROL_ERROR\nWINDOW_UPDATE 0 114684");
+}
+
+#[test]
+fn a_fast_peer_gets_larger_windows() {
+    let mut peer = Peer::new();
+    peer.send(&headers(1, OPEN, POST));
+    for _ in 0..20 {
+        peer.send(&data(1, 0, &[0; 16_384]));
+        peer.send(&data(1, 0, &[0; 16_384]));
+    }
+    let frames = peer.frames();
+    let largest = |stream: &str| {
+        let increments = frames.lines().filter_map(|line| line.strip_prefix(stream)?.parse::<u32>().ok());
+        increments.max().unwrap()
+    };
+    assert!(largest("WINDOW_UPDATE 1 ") > 500_000, "{frames}");
+    assert!(largest("WINDOW_UPDATE 0 ") > 500_000);
+    assert!(!frames.contains("GOAWAY"));
+}
+
+#[test]
+fn padding_counts_and_goes_back_at_once() {
+    let mut peer = Peer::new();
+    peer.takes = false;
+    peer.send(&headers(1, OPEN, POST));
+    let mut padded = vec![255; 1];
+    padded.extend([b'x'; 1]);
+    padded.extend([0; 255]);
+    for _ in 0..200 {
+        peer.now += Duration::from_millis(100);
+        assert_eq!(peer.send(&data(1, 8, &padded)), "content 1 x");
+    }
+    assert_eq!(peer.frames(), "WINDOW_UPDATE 1 32768");
+}
+
+#[test]
+fn more_than_the_connections_window() {
+    let limits = Limits { connection_window_bytes: 65_535, ..Limits::default() };
+    let mut peer = Peer::with(limits, &[]);
+    peer.takes = false;
+    peer.send(&[headers(1, OPEN, POST), headers(3, OPEN, POST)].concat());
+    for stream in [1, 3, 1, 3] {
+        peer.send(&data(stream, 0, &[0; 16_383]));
+    }
+    assert_eq!(peer.send(&data(1, 0, &[0; 4])), "closed FLOW_CONTROL_ERROR");
+}
+
+#[test]
+fn content_beyond_its_limit_is_refused_while_it_comes() {
+    let mut limits = Limits::default();
+    limits.body.body_bytes_max = 10;
+    let mut peer = Peer::with(limits, &[]);
+    peer.send(&headers(1, OPEN, POST));
+    assert_eq!(peer.send(&data(1, 0, b"123456")), "content 1 123456");
+    assert_eq!(peer.send(&data(1, 0, b"78901")), "refused 1 413");
+    assert_eq!(peer.send(&data(1, 1, b"x")), "");
+    peer.respond_with(1, 0);
+    assert_eq!(peer.frames(), "HEADERS 1 :status=204 end");
+    assert_eq!(peer.server.open_streams(), 0);
+}

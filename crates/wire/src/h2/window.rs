@@ -1,0 +1,148 @@
+//! Flow control (RFC 9113, section 5.2): how much a peer may send, of a stream and of all together.
+
+use std::time::Duration;
+
+/// What a window is before anybody says otherwise (section 6.9.2).
+pub(super) const INITIAL_WINDOW_BYTES: u32 = 65_535;
+/// What a window can't exceed (section 6.9.1).
+pub(super) const WINDOW_BYTES_MAX: u32 = 0x7fff_ffff;
+
+/// Growth by more than the largest window (section 6.9.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WindowOverflow;
+
+/// What the peer lets us send; negative after it made its initial window smaller (section 6.9.2).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendWindow(i32);
+
+impl SendWindow {
+    pub fn new(bytes: u32) -> Self {
+        Self(bytes as i32)
+    }
+
+    /// Bytes that may be sent.
+    pub fn available_bytes(self) -> usize {
+        usize::try_from(self.0).unwrap_or(0)
+    }
+
+    /// Takes away what was sent, which was available.
+    pub fn on_sent(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.available_bytes());
+        self.0 -= bytes as i32;
+    }
+
+    pub fn grow(&mut self, increment: u32) -> Result<(), WindowOverflow> {
+        let grown = i64::from(self.0) + i64::from(increment);
+        self.0 = i32::try_from(grown).map_err(|_| WindowOverflow)?;
+        Ok(())
+    }
+
+    /// The initial window has become another.
+    pub fn shift(&mut self, from: u32, to: u32) -> Result<(), WindowOverflow> {
+        let shifted = i64::from(self.0) + i64::from(to) - i64::from(from);
+        self.0 = i32::try_from(shifted).map_err(|_| WindowOverflow)?;
+        Ok(())
+    }
+}
+
+/// What we let the peer send. It grows when the peer fills it faster than two round trips last, for then the window is
+/// what holds it up; it never holds more than its limit of what nobody has taken yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReceiveWindow {
+    /// What the peer may still send.
+    available_bytes: u32,
+    /// What it may send when all is taken.
+    size_bytes: u32,
+    /// What was taken since the peer was told last.
+    taken_bytes: u32,
+    told_at: Duration,
+}
+
+impl ReceiveWindow {
+    pub fn new(size_bytes: u32, now: Duration) -> Self {
+        Self { available_bytes: size_bytes, size_bytes, taken_bytes: 0, told_at: now }
+    }
+
+    /// Makes the window larger; returns by how much.
+    pub fn raise_to(&mut self, size_bytes: u32) -> u32 {
+        let increment = size_bytes.saturating_sub(self.size_bytes);
+        self.size_bytes += increment;
+        self.available_bytes += increment;
+        increment
+    }
+
+    /// The peer has sent so much. `Err`: more than it may.
+    pub fn on_received(&mut self, bytes: usize) -> Result<(), WindowOverflow> {
+        let bytes = u32::try_from(bytes).map_err(|_| WindowOverflow)?;
+        self.available_bytes = self.available_bytes.checked_sub(bytes).ok_or(WindowOverflow)?;
+        Ok(())
+    }
+
+    /// What was received and not taken yet.
+    pub fn waiting_bytes(&self) -> u32 {
+        self.size_bytes - self.available_bytes - self.taken_bytes
+    }
+
+    /// So much of what was received has been taken, so that as much may come. Returns by how much to tell the peer that
+    /// the window has grown, which is worth a frame once it is half of it.
+    pub fn on_taken(&mut self, bytes: u32, now: Duration, pace: &Pace) -> Option<u32> {
+        self.taken_bytes += bytes.min(self.waiting_bytes());
+        if self.taken_bytes < self.size_bytes / 2 {
+            return None;
+        }
+        let mut increment = std::mem::take(&mut self.taken_bytes);
+        self.available_bytes += increment;
+        // Half a window in less than a round trip: it is used up before our word can arrive.
+        if now.saturating_sub(self.told_at) < pace.round_trip {
+            increment += self.raise_to(self.size_bytes.saturating_mul(2).min(pace.window_bytes_max));
+        }
+        self.told_at = now;
+        Some(increment)
+    }
+}
+
+/// How windows grow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    pub round_trip: Duration,
+    pub window_bytes_max: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn send_windows() {
+        let mut window = SendWindow::new(100);
+        window.on_sent(60);
+        assert_eq!(window.shift(100, 50), Ok(()));
+        assert_eq!((window.0, window.available_bytes()), (-10, 0));
+        assert_eq!(window.grow(11), Ok(()));
+        assert_eq!(window.available_bytes(), 1);
+        assert_eq!(window.grow(WINDOW_BYTES_MAX), Err(WindowOverflow));
+        assert_eq!(window.grow(WINDOW_BYTES_MAX - 1), Ok(()));
+        assert_eq!(window.shift(0, 1), Err(WindowOverflow));
+    }
+
+    #[test]
+    fn a_receive_window_grows_for_a_fast_peer_only() {
+        let pace = Pace { round_trip: Duration::from_millis(50), window_bytes_max: 3000 };
+        let at = Duration::from_millis;
+        for (times, expect) in [([10, 20, 30], [1000 + 500, 2000, 1000]), ([100, 200, 300], [500, 500, 500])] {
+            let mut window = ReceiveWindow::new(1000, Duration::ZERO);
+            for (index, time) in times.into_iter().enumerate() {
+                let half = window.size_bytes / 2;
+                assert_eq!(window.on_received(half as usize), Ok(()));
+                assert_eq!(window.on_taken(half - 1, at(time), &pace), None);
+                assert_eq!(window.waiting_bytes(), 1);
+                let told = window.on_taken(1, at(time), &pace);
+                let expect = if index == 2 { window.size_bytes / 2 } else { expect[index] };
+                assert_eq!(told, Some(expect), "at {time} ms");
+                assert!(window.size_bytes <= 3000);
+            }
+            assert_eq!(window.on_received(window.size_bytes as usize), Ok(()));
+            assert_eq!(window.on_received(1), Err(WindowOverflow));
+        }
+    }
+}

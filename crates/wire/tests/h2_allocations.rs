@@ -1,0 +1,96 @@
+//! A warm HTTP/2 connection allocates nothing, from the bytes of a request to the bytes of its response.
+
+use std::time::Duration;
+
+use wire::h2::hpack::{Encoder, PreparedBlock, write_literal};
+use wire::h2::{Limits, Output, PREFACE, ServerConnection, ServerEvent, Turn};
+use wire::http::{Fields, RequestHead, Status};
+
+const REQUESTS: u32 = 100;
+const STREAMS: u32 = 64;
+const CONTENT: &[u8] = &[b'x'; 1024];
+
+#[test]
+fn a_warm_request_allocates_nothing() {
+    let limits = Limits::default();
+    let (mut output, mut head, mut text) = (Output::default(), RequestHead::default(), Vec::new());
+    let mut fields = Fields::new();
+    fields.push("Content-Type", "text/html").push("Content-Length", "1024").push("ETag", "\"abc\"");
+    let block = PreparedBlock::new(Status::OK, &fields);
+    let mut server = ServerConnection::new(Duration::ZERO, &limits);
+    let (mut encoder, mut stream) = (Encoder::new(4096), 1);
+    let mut serve = |input: &[u8]| serve(&mut server, input, &block, &limits, &mut output, &mut head, &mut text);
+    // The window of the connection is opened far enough once for all.
+    let mut input = [PREFACE, &b"\0\0\0\x04\0\0\0\0\0"[..], b"\0\0\x04\x08\0\0\0\0\0\x7f\0\0\0"].concat();
+    for _ in 0..10 {
+        requests(&mut encoder, &mut stream, &mut input);
+        serve(&input);
+        input.clear();
+    }
+    for _ in 0..REQUESTS {
+        input.clear();
+        requests(&mut encoder, &mut stream, &mut input);
+        let counts = allocation_counter::measure(|| serve(&input));
+        assert_eq!(counts.count_total, 0, "allocations of {STREAMS} requests");
+    }
+}
+
+/// HEADERS of as many requests as are sent at once, as browsers send them.
+fn requests(encoder: &mut Encoder, stream: &mut u32, input: &mut Vec<u8>) {
+    for _ in 0..STREAMS {
+        let mut block = Vec::new();
+        for (name, value) in [
+            (":method", "GET"),
+            (":scheme", "https"),
+            (":authority", "example.com"),
+            (":path", "/page.html"),
+            ("user-agent", "test"),
+            ("accept", "*/*"),
+            ("accept-encoding", "gzip, br"),
+            ("priority", "u=1, i"),
+        ] {
+            encoder.write_field(name.as_bytes(), value.as_bytes(), None, &mut block);
+        }
+        input.extend([0, 0, block.len() as u8, 1, 5]);
+        input.extend(stream.to_be_bytes());
+        input.extend(&block);
+        *stream += 2;
+    }
+}
+
+fn serve(
+    server: &mut ServerConnection,
+    input: &[u8],
+    block: &PreparedBlock,
+    limits: &Limits,
+    output: &mut Output,
+    head: &mut RequestHead,
+    text: &mut Vec<u8>,
+) {
+    output.clear();
+    let mut turn = Turn { now: Duration::ZERO, limits, output };
+    let (mut at, mut answered) = (0, 0);
+    loop {
+        let handled = server.handle_input(&input[at..], head, text, &mut turn);
+        at += handled.consumed_bytes;
+        match handled.event {
+            ServerEvent::NeedInput => break,
+            ServerEvent::Request(request) => {
+                assert_eq!(request.target(text).path, b"/page.html");
+                let (stream, date) = (request.stream, b"Sun, 06 Nov 1994 08:49:37 GMT");
+                let add = |out: &mut Vec<u8>| write_literal(out, b"x-request", b"1");
+                server.send_prepared(stream, block, date, false, &mut turn, add).unwrap();
+                server.offer_content(stream, CONTENT.len() as u64, true, &mut turn).unwrap();
+                answered += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((at, answered), (input.len(), STREAMS));
+    server.poll_output(usize::MAX, &mut turn, |_, range, out| {
+        out.extend_from_slice(&CONTENT[range.start as usize..range.end as usize]);
+        true
+    });
+    assert_eq!(server.open_streams(), 0);
+    assert!(output.bytes().is_some_and(|bytes| bytes.len() > STREAMS as usize * CONTENT.len()));
+}
