@@ -1,7 +1,7 @@
 /* A server whose latency is known: it answers the requests, in the order they come, after 2.0, 2.2 … 21.8 ms (each of 100
  * delays once in 100 requests), so that the true percentiles are those of this list.
  *
- *   cc -O2 -o delays delays.c;  ./delays PORT
+ *   cc -O2 -o delays delays.c;  ./delays PORT [FACTOR]    (FACTOR times as long, by default 1)
  */
 #define _GNU_SOURCE
 #include <netinet/in.h>
@@ -22,6 +22,7 @@ enum { FIRST_NANOS = 2000000, STEP_NANOS = 200000 };
 static const char response[] = "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 10\r\n\r\n0123456789";
 static long long due[CONNECTIONS_MAX]; /* 0: nothing is to be answered */
 static int last_fd;
+static long long factor = 1;
 
 static long long now(void) {
   struct timespec time;
@@ -46,7 +47,7 @@ static void receive(int fd) {
     close(fd);
     return;
   }
-  due[fd] = now() + FIRST_NANOS + (long long)(requests++ * STRIDE % DELAYS) * STEP_NANOS;
+  due[fd] = now() + factor * (FIRST_NANOS + (long long)(requests++ * STRIDE % DELAYS) * STEP_NANOS);
 }
 
 /* Answers what is due; returns when the next is. */
@@ -65,7 +66,8 @@ static long long answer(void) {
 }
 
 int main(int argc, char **argv) {
-  if (argc < 2) return fprintf(stderr, "usage: %s PORT\n", argv[0]), 2;
+  if (argc < 2) return fprintf(stderr, "usage: %s PORT [FACTOR]\n", argv[0]), 2;
+  if (argc > 2) factor = atoll(argv[2]);
   int listener = listen_on(atoi(argv[1])), epoll = epoll_create1(0);
   struct epoll_event event = {.events = EPOLLIN, .data.fd = listener}, events[EVENTS_MAX];
   epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &event);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use options::Options;
+pub(crate) use options::parse_json_file;
 pub use require::Requirement;
 
 use crate::cli::End;

@@ -138,7 +138,7 @@ pub struct Options {
     pub require: Vec<super::Requirement>,
 
     /// Write the report as JSON (`tailor schema bench`); `-` or nothing for the standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = parse_json_file, help_heading = "Output")]
     pub json: Option<PathBuf>,
     /// Write an HTML page with plots.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
@@ -184,6 +184,14 @@ fn parse_positive(text: &str) -> Result<u64, String> {
     match parse_count(text)? {
         0 => Err("must be more than 0".into()),
         count => Ok(count),
+    }
+}
+
+/// A file for JSON, which may be left out: what comes after `--json` is then not meant.
+pub(crate) fn parse_json_file(text: &str) -> Result<PathBuf, String> {
+    match text.contains("://") {
+        true => Err("a URL is no file: --json - writes to the standard output".into()),
+        false => Ok(text.into()),
     }
 }
 

@@ -211,7 +211,11 @@ fn step_rows(step: &Step) -> Vec<Vec<String>> {
     for server in &step.servers {
         let loads = server.measurements.first().map_or(0, |it| it.loads.len());
         for index in 0..loads {
-            let nanos = |value: fn(&LoadResult) -> f64| format_nanos(server.load_median(index, value) as u64);
+            let has_served = server.load_median(index, |load| load.served as f64) > 0.0;
+            let nanos = |value: fn(&LoadResult) -> f64| match has_served {
+                true => format_nanos(server.load_median(index, value) as u64),
+                false => "-".to_owned(),
+            };
             let failed = server.measurements.iter().filter_map(|it| it.loads.get(index));
             let failed: u64 = failed.map(|load| load.failures.total()).sum();
             // Processor time and memory are the server's, under all loads together.

@@ -94,7 +94,7 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         row("aborted, unfinished", format!("{}, {}", format_count(report.aborted), format_count(report.unfinished)))?;
     }
     row("received", format_bytes(report.bytes_received as f64))?;
-    row("connections", format_count(report.connections))?;
+    row("connections made", format_count(report.connections))?;
     if let Some(Handshakes { full, resumed }) = report.handshakes {
         row("TLS handshakes", format!("{}, {} resumed", format_count(full + resumed), format_count(resumed)))?;
     }

@@ -51,7 +51,7 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         format_bytes(report.bytes_received as f64),
         per_second(report.bytes_received)
     )?;
-    writeln!(out, "  connections  {:>12}", format_count(report.connections))?;
+    writeln!(out, "  connected    {:>12}", format_count(report.connections))?;
     if let Some(Handshakes { full, resumed }) = report.handshakes {
         writeln!(out, "  handshakes   {:>12}   {:>12} resumed", format_count(full + resumed), format_count(resumed))?;
     }

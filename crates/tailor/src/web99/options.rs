@@ -97,7 +97,7 @@ pub struct Conditions {
 #[derive(Clone, Debug, clap::Args)]
 pub struct Output {
     /// Write the report as JSON; `-` or nothing for the standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = crate::bench::parse_json_file, help_heading = "Output")]
     pub json: Option<PathBuf>,
     /// Write an HTML page with plots.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
