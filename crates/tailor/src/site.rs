@@ -25,6 +25,10 @@ pub struct Options {
 /// A file could not be written.
 pub fn run(options: &Options) -> Result<End, String> {
     options.kind.write(&options.directory)?;
+    let urls = options.directory.join("urls.txt");
+    if urls.is_file() {
+        println!("its URLs, for bench --urls: {}", urls.display());
+    }
     Ok(End::Passed)
 }
 

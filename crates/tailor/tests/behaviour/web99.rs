@@ -251,7 +251,8 @@ fn a_run_counts_lost_and_doubled_records_to_the_number() {
         let log = &report["web99"]["post_log"];
         let count = |name: &str| log[name].as_u64().unwrap();
         let served = count("served");
-        assert!(served > 20, "{log}");
+        // Enough for two mistakes, however busy the machine.
+        assert!(served > 6, "{log}");
         // Every third POST; what was cut off at the end may have been one.
         let is_third = |number: u64| number == served / 3 || number == count("sent") / 3;
         let expect = match fault {
