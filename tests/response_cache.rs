@@ -117,7 +117,7 @@ fn fresh_answers_are_served_by_all_workers() {
     let server = front(&origin, "cache-status", "");
     let first = ask(&server, "GET", "/a");
     check(&first, "0001");
-    assert!(first.contains("\r\nCache-Status: tailcoat; fwd=miss; fwd-status=200; stored\r\n"), "{first}");
+    assert!(first.contains("\r\nCache-Status: tailcoat; fwd=uri-miss; fwd-status=200; stored\r\n"), "{first}");
     for _ in 0..8 {
         let answer = ask(&server, "GET", "/a");
         check(&answer, "0001");

@@ -20,7 +20,7 @@ use crate::config::{AccessLog, Config};
 use crate::connection::ClientLimit;
 use crate::control::{Command, ControlSocket, Executor, Order, Report, Signals};
 use crate::handler::SharedSite;
-use crate::handler::response_cache::{Purge, purge};
+use crate::handler::response_cache::{Purge, SharedResponseCache};
 use crate::log::{LogHandle, LogId, ServerLog};
 use crate::object_cache::ObjectStore;
 use crate::routing::rules::AllRules;
@@ -108,7 +108,7 @@ impl Server {
         let rules = AllRules::new(&config, &server_log).map_err(StartError::at("cannot set up the rules"))?;
         let rules = Arc::new(rules);
         let client_limit = ClientLimit::new(&config);
-        serve_orders(&config, &store, &runtime).map_err(StartError::at("cannot listen on the control socket"))?;
+        serve_orders(&config, &sites, &runtime).map_err(StartError::at("cannot listen on the control socket"))?;
         let (phase, phase_receiver) = watch::channel(Phase::Serving);
         let (ended_sender, ended) = unbounded_channel();
         let ended = RefCell::new(ended);
@@ -225,16 +225,17 @@ fn listen_to_signals() -> io::Result<(Rc<Runtime>, Cell<Option<Signals>>)> {
 }
 
 /// Listens to orders, if that is wanted.
-fn serve_orders(config: &Config, store: &Arc<ObjectStore>, runtime: &Runtime) -> io::Result<()> {
+fn serve_orders(config: &Config, sites: &[SharedSite], runtime: &Runtime) -> io::Result<()> {
     let Some(path) = &config.server.control_socket else { return Ok(()) };
     let listener = worker::bind_unix(path, CONTROL_SOCKET_MODE, config.server.listen_backlog)?;
     let socket = ControlSocket::new(listener, path.clone());
-    let store = Arc::clone(store);
+    let caches: Vec<Arc<SharedResponseCache>> = sites.iter().flat_map(SharedSite::response_caches).cloned().collect();
     let executor: Executor = Arc::new(move |order| match order {
-        Order::PurgeCache { urls, prefixes } => {
-            let urls = urls.iter().map(|url| purge(&store, Purge::Url(url.as_bytes())));
-            let prefixes = prefixes.iter().map(|prefix| purge(&store, Purge::Prefix(prefix.as_bytes())));
-            Report::Purged(urls.chain(prefixes).sum())
+        Order::PurgeCache { urls, prefixes, all } => {
+            let urls = urls.iter().map(|url| Purge::Url(url.as_bytes()));
+            let prefixes = prefixes.iter().map(|prefix| Purge::Prefix(prefix.as_bytes()));
+            let purges = urls.chain(prefixes).chain(all.then_some(Purge::All));
+            Report::Purged(purges.map(|purge| caches.iter().map(|cache| cache.purge(purge)).sum::<usize>()).sum())
         }
     });
     runtime.spawn(socket.serve(executor));

@@ -23,6 +23,14 @@ pub struct ResponseCaching {
     pub request_directives: bool,
     /// What is done with responses that set cookies.
     pub set_cookie: SetCookie,
+    /// Whether hosts tell responses apart.
+    pub key_host: bool,
+    /// Parameters of queries that tell responses apart; none for all but `ignored_parameters`.
+    pub key_parameters: Vec<NamePattern>,
+    /// Request fields that tell responses apart, besides those that their Vary names.
+    pub key_fields: Vec<Box<str>>,
+    /// Cookies that do.
+    pub key_cookies: Vec<Box<str>>,
     /// Parameters of queries that tell no responses apart.
     pub ignored_parameters: Vec<NamePattern>,
     /// Requests with one of these cookies are passed on, and their responses not stored.
@@ -78,6 +86,10 @@ impl Default for ResponseCaching {
             stale_if_error: Duration::ZERO,
             request_directives: false,
             set_cookie: SetCookie::Refuse,
+            key_host: true,
+            key_parameters: Vec::new(),
+            key_fields: Vec::new(),
+            key_cookies: Vec::new(),
             ignored_parameters: Vec::new(),
             bypass_cookies: Vec::new(),
             targeted_fields: Vec::new(),

@@ -28,6 +28,9 @@ pub enum Order {
         urls: Vec<String>,
         /// For all URLs that begin so.
         prefixes: Vec<String>,
+        /// For all URLs.
+        #[serde(default)]
+        all: bool,
     },
 }
 
@@ -139,14 +142,17 @@ mod tests {
         let path = directory.path().join("control.sock");
         let socket = ControlSocket::new(UnixListener::bind(&path).unwrap(), path.clone());
         let executor: Executor = Arc::new(|order| match order {
-            Order::PurgeCache { urls, prefixes } => Report::Purged(urls.len() + 10 * prefixes.len()),
+            Order::PurgeCache { urls, prefixes, all } => {
+                Report::Purged(urls.len() + 10 * prefixes.len() + 100 * usize::from(all))
+            }
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.spawn(socket.serve(executor));
         let asked = path.clone();
         let asking = runtime.spawn_blocking(move || {
-            let order = Order::PurgeCache { urls: vec!["a".into()], prefixes: vec!["b".into(), "c".into()] };
-            assert_eq!(give(&asked, &order).unwrap(), Report::Purged(21));
+            let (urls, prefixes) = (vec!["a".into()], vec!["b".into(), "c".into()]);
+            let order = Order::PurgeCache { urls, prefixes, all: true };
+            assert_eq!(give(&asked, &order).unwrap(), Report::Purged(121));
             for line in ["purge everything\n", r#"{"order":"purge-everything"}"#, ""] {
                 let mut stream = UnixStream::connect(&asked).unwrap();
                 stream.write_all(line.as_bytes()).unwrap();

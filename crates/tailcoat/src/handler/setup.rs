@@ -81,9 +81,7 @@ impl SharedSite {
                     // The check of the configuration sees to it that there is one.
                     let index = index.unwrap_or_else(|| panic!("no upstream {}", forward.upstream));
                     let cache = forward.cache.as_ref().map(|caching| {
-                        let patience = (forward.first_byte_timeout, forward.between_bytes_timeout);
-                        let ranges_max = config.limits.ranges_max;
-                        SharedResponseCache::new(caching.clone(), patience, ranges_max, Arc::clone(store))
+                        SharedResponseCache::new(caching.clone(), forward, config.limits.ranges_max, Arc::clone(store))
                     });
                     SharedHandler::Forward(Plan::new(forward, &upstreams[index]), index, cache)
                 }
@@ -107,6 +105,14 @@ impl SharedSite {
         });
         let error_pages = error_pages.collect();
         Self { handlers, error_pages }
+    }
+
+    /// The caches before the site's forwards.
+    pub fn response_caches(&self) -> impl Iterator<Item = &Arc<SharedResponseCache>> {
+        self.handlers.iter().filter_map(|handler| match handler {
+            SharedHandler::Forward(_, _, cache) => cache.as_ref(),
+            _ => None,
+        })
     }
 
     /// A worker's handlers, in the order of the routes. `upstreams` are the worker's own, in their order.

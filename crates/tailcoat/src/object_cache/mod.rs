@@ -4,6 +4,7 @@
 //! isn't there either is made by a handler from files below a [`Root`] and put in.
 
 mod blocking;
+mod content_memory;
 mod directory;
 mod object;
 mod open_file;
@@ -16,6 +17,7 @@ mod watcher;
 mod worker_cache;
 
 pub use blocking::Blocking;
+pub use content_memory::ContentMemory;
 pub use directory::{Directory, PRECOMPRESSED_EXTENSIONS};
 pub use object::{CachedObject, Coding, Codings, FilesOrigin, Object, ObjectParts, Origin, Representation, Source};
 pub use open_file::{FileIdentity, FileStatus, OpenFile, file_time_now_ns};

@@ -13,7 +13,7 @@ use super::object::Key;
 use super::root::check_kernel;
 use super::sieve::{Links, Nodes, Sieve, Slot};
 use super::watcher::Watcher;
-use super::{Access, Directory, Object, ObjectParts, OpenError, Root};
+use super::{Access, ContentMemory, Directory, Object, ObjectParts, OpenError, Root};
 use crate::config::Cache;
 
 /// How many dead objects workers can be told of one by one; one that has missed more looks through its whole table.
@@ -33,6 +33,7 @@ pub struct ObjectStore {
     hasher: RandomState,
     next_root: AtomicU32,
     directories: Directories,
+    content_memory: Arc<ContentMemory>,
     inner: Mutex<Inner>,
     /// Number of objects that died so far, to be compared without the lock.
     deaths: AtomicU64,
@@ -99,6 +100,7 @@ impl ObjectStore {
             hasher: RandomState::default(),
             next_root: AtomicU32::new(0),
             directories: Directories::new(watcher),
+            content_memory: Arc::default(),
             inner: Mutex::default(),
             deaths: AtomicU64::new(0),
         }))
@@ -112,6 +114,11 @@ impl ObjectStore {
     /// What the store holds now.
     pub fn usage(&self) -> StoreUsage {
         self.lock().usage
+    }
+
+    /// Content of upstreams' responses, as far as it is in memory.
+    pub fn content_memory(&self) -> &Arc<ContentMemory> {
+        &self.content_memory
     }
 
     /// An identifier for a root that was just opened.
@@ -143,16 +150,26 @@ impl ObjectStore {
     pub fn insert(&self, root: RootId, path: &[u8], parts: ObjectParts) -> Arc<Object> {
         let key = Key { root, path: path.into(), hash: self.hash(root, path) };
         let object = Arc::new(Object::new(key, parts));
-        let (memory_bytes, files) = object.measure();
         let mut inner = self.lock();
         if let Some(slot) = inner.find(root, path, object.key.hash) {
             inner.remove(slot);
         }
-        if memory_bytes <= self.limits.memory_bytes_max && files <= self.limits.files_max {
-            inner.insert(Arc::clone(&object), memory_bytes, files);
-            inner.evict(&self.limits);
-        } else {
-            object.state.dead.store(true, Ordering::Relaxed);
+        inner.add(&object, &self.limits);
+        self.publish_deaths(&inner);
+        object
+    }
+
+    /// Puts a new object in the place of this one; if that is not there any more, it is only returned.
+    pub fn replace(&self, old: &Object, parts: ObjectParts) -> Arc<Object> {
+        let key = Key { root: old.key.root, path: old.key.path.clone(), hash: old.key.hash };
+        let object = Arc::new(Object::new(key, parts));
+        let mut inner = self.lock();
+        match inner.slot_of(old) {
+            Some(slot) => {
+                inner.remove(slot);
+                inner.add(&object, &self.limits);
+            }
+            None => object.state.dead.store(true, Ordering::Relaxed),
         }
         self.publish_deaths(&inner);
         object
@@ -180,10 +197,10 @@ impl ObjectStore {
         self.publish_deaths(&inner);
     }
 
-    /// Takes out the upstreams' responses whose keys match; returns how many.
-    pub fn remove_responses(&self, matches: impl Fn(&[u8]) -> bool) -> usize {
+    /// Takes out the objects of a root whose paths match; returns how many.
+    pub fn remove_matching(&self, root: RootId, matches: impl Fn(&[u8]) -> bool) -> usize {
         let mut inner = self.lock();
-        let removed = inner.remove_where(|object| object.response().is_some() && matches(&object.key.path));
+        let removed = inner.remove_where(|object| object.key.root == root && matches(&object.key.path));
         self.publish_deaths(&inner);
         removed
     }
@@ -252,6 +269,17 @@ impl ObjectStore {
 impl Inner {
     fn find(&self, root: RootId, path: &[u8], hash: u64) -> Option<Slot> {
         self.table.find(hash, |slot| self.nodes.get(*slot).is_some_and(|node| node.object.key.is(root, path))).copied()
+    }
+
+    /// Takes an object in, if it is not too large by itself, and evicts others for it.
+    fn add(&mut self, object: &Arc<Object>, limits: &Cache) {
+        let (memory_bytes, files) = object.measure();
+        if memory_bytes <= limits.memory_bytes_max && files <= limits.files_max {
+            self.insert(Arc::clone(object), memory_bytes, files);
+            self.evict(limits);
+        } else {
+            object.state.dead.store(true, Ordering::Relaxed);
+        }
     }
 
     fn insert(&mut self, object: Arc<Object>, memory_bytes: u64, files: usize) {

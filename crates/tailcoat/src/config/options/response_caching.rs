@@ -112,10 +112,51 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "key-host",
+        parameters: FLAG,
+        default: "key-host on",
+        doc: "Whether the same path on different hosts is another response. `off` is only for servers whose answers \
+              do not depend on the host they are asked for; tell them one by `host`, or a client can put another into \
+              what all get.",
+        example: "key-host off",
+        known_as: &["proxy_cache_key", "hash_data"],
+        set: Set::Caching(|caching, values| caching.key_host = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "key-parameters",
+        parameters: &[many("name", Kind::Text)],
+        doc: "Parameters of queries that make a difference: URLs that differ in others only share a response. Without \
+              this, all do but those of `ignore-parameters`.",
+        example: r#"key-parameters "page" "q""#,
+        known_as: &["proxy_cache_key", "hash_data"],
+        set: Set::Caching(|caching, values| caching.key_parameters = patterns(values)),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "key-fields",
+        parameters: &[many("name", Kind::FieldName)],
+        doc: "Fields of requests that make a difference, besides those that a response names in its `Vary`.",
+        example: r#"key-fields "Accept-Language""#,
+        known_as: &["proxy_cache_key", "hash_data"],
+        set: Set::Caching(|caching, values| caching.key_fields = texts(values).map(Into::into).collect()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "key-cookies",
+        parameters: &[many("name", Kind::Text)],
+        doc: "Cookies of requests that make a difference. What is in others must not, unless a response names `Cookie` \
+              in its `Vary`, or is `private`.",
+        example: r#"key-cookies "currency""#,
+        known_as: &["proxy_cache_key", "hash_data"],
+        set: Set::Caching(|caching, values| caching.key_cookies = texts(values).map(Into::into).collect()),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "ignore-parameters",
         parameters: &[many("name", Kind::Text)],
         doc: "Parameters of queries that make no difference: URLs that differ only in them share a response. `\"utm_*\"` \
-              is all that begin so. The server gets them all the same.",
+              is all that begin so, and `\"*\"` all. The server gets them all the same.",
         example: r#"ignore-parameters "utm_*" "fbclid""#,
         known_as: &["proxy_cache_key", "CacheIgnoreQueryString", "hash_data"],
         set: Set::Caching(|caching, values| caching.ignored_parameters = patterns(values)),

@@ -82,6 +82,16 @@ impl Flights {
     }
 }
 
+impl Joined {
+    /// The ticket, if this is the first.
+    pub(super) fn into_ticket(self) -> Option<Ticket> {
+        match self {
+            Self::First(ticket) => Some(ticket),
+            Self::Waiting(_) | Self::TooMany => None,
+        }
+    }
+}
+
 impl Ticket {
     /// What is fetched.
     pub(super) fn key(&self) -> &[u8] {

@@ -1,56 +1,157 @@
-//! What responses are found by: the URL of the request.
+//! What responses are found by: the URL of the request, and what else tells the upstream of another.
 
-use memchr::memchr;
+use memchr::{memchr, memchr2, memmem};
 use wire::http::{KnownField, Request};
 
-use crate::config::NamePattern;
-use crate::object_cache::ObjectStore;
+use crate::config::{ClientFields, Forward, NamePattern, ResponseCaching};
 
 /// Follows the URL in the key of a response that shares it with others.
 pub(super) const VARIANT_MARK: u8 = 0;
 
-/// Which responses are taken out of all caches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purge<'a> {
-    /// Those for this URL, whatever else they depend on.
-    Url(&'a [u8]),
-    /// Those for all URLs that begin so.
-    Prefix(&'a [u8]),
-}
-
-/// Takes responses out; returns how many.
-pub fn purge(store: &ObjectStore, which: Purge<'_>) -> usize {
-    store.remove_responses(|key| match which {
-        Purge::Url(url) => key.strip_prefix(url).is_some_and(|rest| matches!(rest, [] | [VARIANT_MARK, ..])),
-        Purge::Prefix(prefix) => key.starts_with(prefix),
-    })
-}
+/// Follows the URL in the key of a request whose fields name another.
+const OVERRIDE_MARK: u8 = 1;
 
 /// The scheme, as long as there is no other.
 pub(super) const SCHEME: &str = "http";
 
-/// Writes a request's key: scheme, host and port as they were sent, for an upstream may put them into its answers; path
-/// as it was sent, for what it is decoded to may be another resource's; and query, but for parameters that are ignored.
-pub(super) fn write_key(request: &Request<'_>, ignored: &[NamePattern], out: &mut Vec<u8>) {
-    let target = request.target();
-    let (authority, path_and_query) = split_target(target, request.field(KnownField::Host).unwrap_or_default());
-    write_url(authority, path_and_query, ignored, out);
+/// What of a request is its key.
+#[derive(Debug)]
+pub(super) struct KeyRules {
+    has_host: bool,
+    /// Parameters of queries that count; all if there are none.
+    parameters: Vec<NamePattern>,
+    /// Those that don't.
+    ignored_parameters: Vec<NamePattern>,
+    /// The upstream sees what clients say in Forwarded, X-Forwarded-Host and X-Forwarded-Proto.
+    keeps_client_fields: bool,
 }
 
-/// Writes the key of a path and query on a host.
-pub(super) fn write_url(authority: &[u8], path_and_query: &[u8], ignored: &[NamePattern], out: &mut Vec<u8>) {
-    out.clear();
-    out.extend_from_slice(SCHEME.as_bytes());
-    out.extend_from_slice(b"://");
-    out.extend(authority.iter().map(u8::to_ascii_lowercase));
-    if !path_and_query.starts_with(b"/") {
-        out.push(b'/');
+impl KeyRules {
+    pub(super) fn new(caching: &ResponseCaching, forward: &Forward) -> Self {
+        Self {
+            has_host: caching.key_host,
+            parameters: caching.key_parameters.clone(),
+            ignored_parameters: caching.ignored_parameters.clone(),
+            keeps_client_fields: forward.client_fields == ClientFields::Keep,
+        }
     }
-    match memchr(b'?', path_and_query).filter(|_| !ignored.is_empty()) {
-        None => out.extend_from_slice(path_and_query),
-        Some(at) => {
-            out.extend_from_slice(&path_and_query[..at]);
-            write_query(&path_and_query[at + 1..], ignored, out);
+
+    /// Writes a request's key: scheme, host and port as they were sent, for an upstream may put them into its answers;
+    /// path as it was sent, for what it is decoded to may be another resource's; the query, but for parameters that are
+    /// ignored; and fields that take the place of any of these.
+    pub(super) fn write_key(&self, request: &Request<'_>, out: &mut Vec<u8>) {
+        let target = request.target();
+        let (authority, path_and_query) = split_target(target, request.field(KnownField::Host).unwrap_or_default());
+        self.write_url(authority, path_and_query, out);
+        for field in &request.head.fields {
+            if field.known == KnownField::Other {
+                let (name, value) = (field.name.of(request.bytes), field.value.of(request.bytes));
+                self.write_override(name, value, out);
+            }
+        }
+    }
+
+    /// Writes the key of a path and query on a host.
+    pub(super) fn write_url(&self, authority: &[u8], path_and_query: &[u8], out: &mut Vec<u8>) {
+        out.clear();
+        out.extend_from_slice(SCHEME.as_bytes());
+        out.extend_from_slice(b"://");
+        if self.has_host {
+            out.extend(authority.iter().map(u8::to_ascii_lowercase));
+        }
+        if !path_and_query.starts_with(b"/") {
+            out.push(b'/');
+        }
+        let chooses = !self.parameters.is_empty() || !self.ignored_parameters.is_empty();
+        match memchr(b'?', path_and_query).filter(|_| chooses) {
+            None => out.extend_from_slice(path_and_query),
+            Some(at) => {
+                out.extend_from_slice(&path_and_query[..at]);
+                self.write_query(&path_and_query[at + 1..], out);
+            }
+        }
+    }
+
+    fn write_query(&self, query: &[u8], out: &mut Vec<u8>) {
+        let mut separator = b'?';
+        for parameter in query.split(|&byte| byte == b'&') {
+            let name = &parameter[..memchr(b'=', parameter).unwrap_or(parameter.len())];
+            if self.counts(name) || memchr(b';', parameter).is_some() {
+                // To some servers a semicolon separates parameters: what is behind it must not be hidden in one that does
+                // not count (parameter cloaking).
+                out.push(separator);
+                out.extend_from_slice(parameter);
+                separator = b'&';
+            }
+        }
+    }
+
+    fn counts(&self, name: &[u8]) -> bool {
+        let is_in = |patterns: &[NamePattern]| patterns.iter().any(|pattern| pattern.matches(name));
+        (self.parameters.is_empty() || is_in(&self.parameters)) && !is_in(&self.ignored_parameters)
+    }
+
+    /// Writes a field that makes applications take the request for one of another URL, scheme or method. Whoever sends
+    /// one gets a response of its own, and so does not choose what others get (cache poisoning).
+    fn write_override(&self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        // The shortest name that counts, and what those begin with that do.
+        if name.len() < b"x-host".len() || !matches!(name[0] | 0x20, b'x' | b'f') {
+            return;
+        }
+        // To CGI programs both are the same.
+        let is = |wanted: &[u8]| is_name(name, wanted);
+        let is_forwarded = is(b"forwarded");
+        let is_kept = || is_forwarded || is(b"x-forwarded-host") || is(b"x-forwarded-proto");
+        let begins = |start: &[u8]| name.get(..start.len()).is_some_and(|begin| is_name(begin, start));
+        let is_override = match is_kept() {
+            // Else they are taken away, and those sent instead say what the key says.
+            true => self.keeps_client_fields,
+            false if begins(b"x-forwarded-") => !is(b"x-forwarded-for") && !is(b"x-forwarded-by"),
+            false => OVERRIDES.iter().any(|other| is(other)),
+        };
+        if !is_override {
+            return;
+        }
+        out.push(OVERRIDE_MARK);
+        out.extend(name.iter().map(|&byte| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }));
+        out.push(b'=');
+        match is_forwarded {
+            true => write_forwarded(value, out),
+            false => out.extend_from_slice(value),
+        }
+    }
+}
+
+/// Fields by which applications are told of another URL or method, besides X-Forwarded-*: those of frameworks and
+/// gateways that are known for it.
+const OVERRIDES: [&[u8]; 12] = [
+    b"front-end-https",
+    b"x-host",
+    b"x-http-host-override",
+    b"x-http-method",
+    b"x-http-method-override",
+    b"x-method-override",
+    b"x-original-host",
+    b"x-original-uri",
+    b"x-original-url",
+    b"x-rewrite-url",
+    b"x-scheme",
+    b"x-url-scheme",
+];
+
+fn is_name(name: &[u8], wanted: &[u8]) -> bool {
+    let same = |(byte, wanted): (&u8, &u8)| byte.eq_ignore_ascii_case(wanted) || (*byte == b'_' && *wanted == b'-');
+    name.len() == wanted.len() && name.iter().zip(wanted).all(same)
+}
+
+/// Writes what Forwarded (RFC 7239) says of the request, not for whom and by whom it comes.
+fn write_forwarded(value: &[u8], out: &mut Vec<u8>) {
+    for pair in value.split(|byte| matches!(byte, b',' | b';')).map(<[u8]>::trim_ascii) {
+        let is_of_way = pair.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case(b"for="))
+            || pair.get(..3).is_some_and(|begin| begin.eq_ignore_ascii_case(b"by="));
+        if !is_of_way {
+            out.extend_from_slice(pair);
+            out.push(b';');
         }
     }
 }
@@ -61,44 +162,185 @@ pub(super) fn split_target<'a>(target: &'a [u8], host: &'a [u8]) -> (&'a [u8], &
         return (host, target);
     }
     // It was parsed before: what is neither is not for a cache.
-    let rest = memchr::memmem::find(target, b"://").map_or(target, |at| &target[at + 3..]);
+    let rest = memmem::find(target, b"://").map_or(target, |at| &target[at + 3..]);
     let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
     rest.split_at(end)
 }
 
-fn write_query(query: &[u8], ignored: &[NamePattern], out: &mut Vec<u8>) {
-    let mut separator = b'?';
-    for parameter in query.split(|&byte| byte == b'&') {
-        let name = &parameter[..memchr(b'=', parameter).unwrap_or(parameter.len())];
-        if !ignored.iter().any(|pattern| pattern.matches(name)) {
-            out.push(separator);
-            out.extend_from_slice(parameter);
-            separator = b'&';
+/// What the key of a response says of its URL, without what else it depends on.
+pub(super) fn url_of_key(key: &[u8]) -> &[u8] {
+    let end = key.iter().position(|byte| matches!(*byte, VARIANT_MARK | OVERRIDE_MARK)).unwrap_or(key.len());
+    &key[..end]
+}
+
+/// Whether a path has segments that, in the reading of any server, lead to another one: `..` and `.`, encoded once or
+/// twice, with parameters (`..;`), behind a backslash. Servers that resolve them do not all do it alike, so that the
+/// path may be here below one that is cached, and there below another (cache deception).
+#[inline]
+pub(super) fn leads_elsewhere(path_and_query: &[u8]) -> bool {
+    let path = &path_and_query[..memchr(b'?', path_and_query).unwrap_or(path_and_query.len())];
+    let may_lead = memchr2(b'%', b'\\', path).is_some() || memmem::find(path, b"/.").is_some();
+    may_lead && has_dot_segments(path)
+}
+
+#[cold]
+fn has_dot_segments(path: &[u8]) -> bool {
+    // How many dots are all that there is of a segment; `None` if there is something else.
+    let (mut dots, mut is_in_parameters) = (Some(0), false);
+    let mut rest = path;
+    while let Some((byte, after)) = decode_twice(rest) {
+        rest = after;
+        match byte {
+            b'/' | b'\\' if matches!(dots, Some(1 | 2)) => return true,
+            b'/' | b'\\' => (dots, is_in_parameters) = (Some(0), false),
+            b';' => is_in_parameters = true,
+            _ if is_in_parameters => {}
+            b'.' => dots = dots.map(|dots| dots + 1),
+            _ => dots = None,
         }
+    }
+    matches!(dots, Some(1 | 2))
+}
+
+/// The first byte, decoded as often as may be, and what follows it.
+fn decode_twice(bytes: &[u8]) -> Option<(u8, &[u8])> {
+    let (&first, rest) = bytes.split_first()?;
+    let [high, low, rest_of_encoded @ ..] = rest else { return Some((first, rest)) };
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    match (first, digit(*high), digit(*low)) {
+        // Of `%252e` this leaves `%2e`.
+        (b'%', Some(2), Some(5)) if rest_of_encoded.len() >= 2 => {
+            let [high, low, after @ ..] = rest_of_encoded else { return None };
+            match (digit(*high), digit(*low)) {
+                (Some(high), Some(low)) => Some(((high << 4 | low) as u8, after)),
+                _ => Some((b'%', rest_of_encoded)),
+            }
+        }
+        (b'%', Some(high), Some(low)) => Some(((high << 4 | low) as u8, rest_of_encoded)),
+        _ => Some((first, rest)),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use wire::h1::{HeadLimits, parse_request_head};
+    use wire::http::RequestHead;
+
     use super::*;
 
+    fn rules(change: impl FnOnce(&mut ResponseCaching, &mut Forward)) -> KeyRules {
+        let (mut caching, mut forward) = (ResponseCaching::default(), Forward::to("x"));
+        change(&mut caching, &mut forward);
+        KeyRules::new(&caching, &forward)
+    }
+
+    fn patterns(patterns: &[&str]) -> Vec<NamePattern> {
+        patterns.iter().map(|pattern| NamePattern::new(pattern)).collect()
+    }
+
+    /// The key of a GET with this target and these fields as lines.
+    fn key(rules: &KeyRules, target: &str, lines: &str) -> String {
+        let bytes = format!("GET {target} HTTP/1.1\r\n{}\r\n", lines.replace('\n', "\r\n")).into_bytes();
+        let mut head = RequestHead::default();
+        let limits = HeadLimits { head_bytes_max: 4096, fields_max: 99, target_bytes_max: 999 };
+        parse_request_head(&bytes, &mut head, &limits).unwrap().unwrap();
+        let mut key = b"rest".to_vec();
+        rules.write_key(&Request { head: &head, bytes: &bytes }, &mut key);
+        String::from_utf8(key).unwrap()
+    }
+
     #[test]
-    fn keys() {
-        let ignored = [NamePattern::new("utm_*"), NamePattern::new("fbclid")];
-        let check = |target: &str, host: &str, expect: &str| {
-            let (authority, path_and_query) = split_target(target.as_bytes(), host.as_bytes());
-            let mut key = b"rest".to_vec();
-            write_url(authority, path_and_query, &ignored, &mut key);
-            assert_eq!(String::from_utf8(key).unwrap(), expect, "{target} {host}");
+    fn urls() {
+        let ignoring = rules(|caching, _| caching.ignored_parameters = patterns(&["utm_*", "fbclid"]));
+        let check = |rules: &KeyRules, target: &str, host: &str, expect: &str| {
+            assert_eq!(key(rules, target, &format!("Host: {host}\n")), expect, "{target} {host}");
         };
-        check("/", "Example.org", "http://example.org/");
-        check("/a%2Fb//c?", "h:81", "http://h:81/a%2Fb//c?");
-        check("/a?x=1&utm_source=y&&Z", "h", "http://h/a?x=1&&Z");
-        check("/a?fbclid=1&utm_", "h", "http://h/a");
-        check("/a?fbclid2=1&fbclid", "h", "http://h/a?fbclid2=1");
-        check("http://H2:81/b?c", "h", "http://h2:81/b?c");
-        check("http://h2?c", "h", "http://h2/?c");
-        check("http://h2", "h", "http://h2/");
-        check("/a", "", "http:///a");
+        check(&ignoring, "/", "Example.org", "http://example.org/");
+        check(&ignoring, "/a%2Fb//c?", "h:81", "http://h:81/a%2Fb//c?");
+        check(&ignoring, "/a?x=1&utm_source=y&&Z", "h", "http://h/a?x=1&&Z");
+        check(&ignoring, "/a?fbclid=1&utm_", "h", "http://h/a");
+        check(&ignoring, "/a?fbclid2=1&fbclid", "h", "http://h/a?fbclid2=1");
+        check(&ignoring, "http://H2:81/b?c", "h", "http://h2:81/b?c");
+        check(&ignoring, "http://h2?c", "h", "http://h2/?c");
+        check(&ignoring, "http://h2", "h", "http://h2/");
+        // Parameter cloaking.
+        check(&ignoring, "/a?utm_source=1;b=2&x", "h", "http://h/a?utm_source=1;b=2&x");
+        // What other servers may take for the same host is another: they say which they mean.
+        check(&ignoring, "/", "h.", "http://h./");
+        check(&ignoring, "/", "h:80", "http://h:80/");
+
+        let choosing = rules(|caching, _| caching.key_parameters = patterns(&["page", "q"]));
+        check(&choosing, "/a?x=1&page=2&page", "h", "http://h/a?page=2&page");
+        check(&choosing, "/a?x=1", "h", "http://h/a");
+        let none = rules(|caching, _| caching.ignored_parameters = patterns(&["*"]));
+        check(&none, "/a?x=1&y", "h", "http://h/a");
+        let any_host = rules(|caching, _| caching.key_host = false);
+        check(&any_host, "http://h2/b?c", "h", "http:///b?c");
+    }
+
+    #[test]
+    fn fields_that_name_another_url() {
+        let check = |rules: &KeyRules, lines: &str, expect: &str| {
+            let lines = format!("Host: h\n{lines}\n");
+            assert_eq!(key(rules, "/", &lines), format!("http://h/{expect}"), "{lines}");
+        };
+        let usual = rules(|_, _| {});
+        let keeping = rules(|_, forward| forward.client_fields = ClientFields::Keep);
+        for line in ["X: y", "X-Forwarded-For: 1", "Accept: x", "X-Requested-With: x", "Fetch: x", "X-Real-IP: 1"] {
+            check(&usual, line, "");
+            check(&keeping, line, "");
+        }
+        check(&usual, "x-forwarded-port: 81", "\u{1}x-forwarded-port=81");
+        check(&usual, "X-Original-URL: /admin", "\u{1}x-original-url=/admin");
+        check(
+            &usual,
+            "X_Rewrite_URL: /a\nX-HTTP-Method-Override: PUT",
+            "\u{1}x-rewrite-url=/a\u{1}x-http-method-override=PUT",
+        );
+        // They are taken away.
+        check(&usual, "X-Forwarded-Host: evil\nX-Forwarded-Proto: x\nForwarded: host=evil", "");
+        check(&keeping, "X-Forwarded-Host: evil", "\u{1}x-forwarded-host=evil");
+        check(&keeping, "X-Forwarded-Proto: https", "\u{1}x-forwarded-proto=https");
+        check(&keeping, "Forwarded: For=1;host=a;proto=b, by=2", "\u{1}forwarded=host=a;proto=b;");
+    }
+
+    #[test]
+    fn paths_that_lead_elsewhere() {
+        let check = |target: &str, expect: bool| assert_eq!(leads_elsewhere(target.as_bytes()), expect, "{target}");
+        for target in [
+            "/",
+            "/a.css",
+            "/.a",
+            "/..a",
+            "/...",
+            "/a%20b",
+            "/a%2fb",
+            "/%",
+            "/%2",
+            "/%zz",
+            "/a;b",
+            "/a?/../",
+            "/%25%2e%2e/",
+        ] {
+            check(target, false);
+        }
+        for target in [
+            "/..",
+            "/.",
+            "/a/../b",
+            "/a/./b",
+            "/%2e%2E/a",
+            "/a/.%2e",
+            "/a%2f..%2fb",
+            "/a/%252e%252e/b",
+            "/a%252f..",
+            "/a/..;/b",
+            "/a/..;x=y",
+            "/a/..%3b/b",
+            "/a\\..\\b",
+            "/a/..%5cb",
+        ] {
+            check(target, true);
+        }
     }
 }

@@ -7,14 +7,14 @@ use wire::http::caching::{RequestDirectives, Reuse, reuse, write_selecting_value
 use wire::http::{KnownField, Method, Request};
 
 use super::Inner;
-use super::key::{VARIANT_MARK, write_key};
+use super::key::{VARIANT_MARK, leads_elsewhere};
 use crate::handler::Routed;
 use crate::object_cache::{CachedObject, Lookup, Variant};
 
 /// What there is for a request.
 pub(super) enum Look {
-    /// The request is none that a cache answers.
-    Pass,
+    /// The request is passed on as it is, for this reason (RFC 9211, section 2.2).
+    Pass(&'static str),
     /// This, to be served.
     Serve(Rc<CachedObject>),
     /// This, to be served and then validated.
@@ -24,6 +24,9 @@ pub(super) enum Look {
     /// Nothing.
     Miss,
 }
+
+/// Begins what stands for a cookie among the names of the fields that choose a response; no field has such a name.
+pub(super) const COOKIE_MARK: &[u8] = b"cookie;";
 
 /// What a request's responses are found by.
 #[derive(Debug, Default)]
@@ -39,14 +42,22 @@ impl Keys {
     pub(super) fn narrowest(&self) -> &[u8] {
         if self.variant.is_empty() { &self.url } else { &self.variant }
     }
+
+    /// What a miss with these keys is (RFC 9211, section 2.2).
+    pub(super) fn missed(&self) -> &'static str {
+        if self.variant.is_empty() { "uri-miss" } else { "vary-miss" }
+    }
 }
 
 impl Inner {
     /// Looks for a response. Leaves the keys in `keys`.
     #[inline]
     pub(super) fn look_up(&self, routed: &Routed<'_>) -> Look {
+        if !matches!(routed.request.method(), Method::Get | Method::Head) {
+            return Look::Pass("method");
+        }
         if !self.is_for_cache(routed) {
-            return Look::Pass;
+            return Look::Pass("bypass");
         }
         let request = &routed.request;
         let now_ms = routed.now.monotonic_ms;
@@ -65,7 +76,7 @@ impl Inner {
             Reuse::ServeAndRevalidate if request.method() == Method::Get => Look::ServeAndRevalidate(object),
             Reuse::ServeAndRevalidate => Look::Serve(object),
             // What HEAD learns about the stored response is seen when it is answered.
-            Reuse::Validate if request.method() == Method::Head => Look::Pass,
+            Reuse::Validate if request.method() == Method::Head => Look::Pass("stale"),
             Reuse::Validate => Look::Validate(object),
         }
     }
@@ -82,7 +93,7 @@ impl Inner {
     /// What is stored, whether it may be served or not. Leaves the keys in `keys`.
     pub(super) fn find(&self, request: &Request<'_>, now_ms: u64) -> Lookup {
         let Keys { url, variant: variant_key } = &mut *self.keys.borrow_mut();
-        write_key(request, &self.shared.config.ignored_parameters, url);
+        self.shared.key_rules.write_key(request, url);
         variant_key.clear();
         let first = self.cache.get(self.shared.id, url, now_ms);
         let (Lookup::Fresh(object) | Lookup::Due(object)) = &first else { return first };
@@ -104,9 +115,9 @@ impl Inner {
         const NOT_FOR_CACHE: [KnownField; 3] =
             [KnownField::IfMatch, KnownField::IfUnmodifiedSince, KnownField::Upgrade];
         let request = &routed.request;
-        matches!(request.method(), Method::Get | Method::Head)
-            && routed.link.get().is_none_or(|link| link.framing() == BodyFraming::None)
+        routed.link.get().is_none_or(|link| link.framing() == BodyFraming::None)
             && !NOT_FOR_CACHE.iter().any(|field| request.head.has(*field))
+            && !leads_elsewhere(request.target())
             && !self.has_bypass_cookie(request)
     }
 
@@ -115,16 +126,23 @@ impl Inner {
         if patterns.is_empty() || !request.head.has(KnownField::Cookie) {
             return false;
         }
-        let pairs = request.field_lines(KnownField::Cookie).flat_map(|line| line.split(|&byte| byte == b';'));
-        let mut names = pairs.map(|pair| pair.split(|&byte| byte == b'=').next().unwrap_or_default().trim_ascii());
-        names.any(|name| patterns.iter().any(|pattern| pattern.matches(name)))
+        cookies(request).any(|(name, _)| patterns.iter().any(|pattern| pattern.matches(name)))
     }
+}
+
+/// Names and values of a request's cookies (RFC 6265, section 4.2).
+fn cookies<'a>(request: &Request<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    let pairs = request.field_lines(KnownField::Cookie).flat_map(|line| line.split(|&byte| byte == b';'));
+    pairs.map(<[u8]>::trim_ascii).map(|pair| match memchr::memchr(b'=', pair) {
+        Some(at) => (pair[..at].trim_ascii(), &pair[at + 1..]),
+        None => (pair, &b""[..]),
+    })
 }
 
 /// What is done when nothing is stored: a part, or a head, is asked for as it is, and not stored.
 fn miss(request: &Request<'_>) -> Look {
     let is_whole = request.method() == Method::Get && !request.head.has(KnownField::Range);
-    if is_whole { Look::Miss } else { Look::Pass }
+    if is_whole { Look::Miss } else { Look::Pass("miss") }
 }
 
 /// Writes the key of the variant, of the set that `variant` belongs to, that a request chooses.
@@ -138,7 +156,15 @@ pub(super) fn write_variant_key(request: &Request<'_>, url: &[u8], variant: &Var
 /// Writes what a request has in these fields.
 pub(super) fn write_selecting(request: &Request<'_>, names: &[Box<[u8]>], out: &mut Vec<u8>) {
     for name in names {
-        write_selecting_value(request, name, out);
+        match name.strip_prefix(COOKIE_MARK) {
+            None => write_selecting_value(request, name, out),
+            Some(wanted) => {
+                for (_, value) in cookies(request).filter(|(name, _)| *name == wanted) {
+                    out.push(b'=');
+                    out.extend_from_slice(value);
+                }
+            }
+        }
         // No value of a field has this byte.
         out.push(0);
     }

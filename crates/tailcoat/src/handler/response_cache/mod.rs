@@ -8,6 +8,7 @@ mod flights;
 mod key;
 mod lookup;
 mod obtain;
+mod purge;
 mod recording;
 mod respond;
 mod shared;
@@ -22,8 +23,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-pub use self::key::{Purge, purge};
 use self::lookup::{Keys, Look};
+pub use self::purge::Purge;
 pub use self::shared::SharedResponseCache;
 use super::{BuiltResponse, Outcome, OwnedRequest, Routed};
 use crate::object_cache::WorkerCache;

@@ -26,11 +26,23 @@ struct Fetched {
     now: Now,
 }
 
+/// What a fetch is for.
+struct Errand {
+    /// This is to be validated.
+    stale: Option<Rc<CachedObject>>,
+    /// The duty to tell others, and the right to store.
+    ticket: Option<Ticket>,
+    key: Vec<u8>,
+    /// Why the upstream is asked (RFC 9211, section 2.2).
+    reason: &'static str,
+}
+
 impl Inner {
     /// Answers a request that what is stored does not answer at once.
     pub(super) async fn obtain(self: Rc<Self>, request: Rc<OwnedRequest>, fetch: Rc<dyn Fetch>) -> Response {
         let deadline = Instant::now() + self.shared.config.collapse_timeout;
         let mut handling = None;
+        let mut waited_for = Vec::new();
         loop {
             let routed = Routed { now: Now::read(), ..request.routed(false) };
             let look = self.look_up(&routed);
@@ -39,37 +51,40 @@ impl Inner {
                 Look::Serve(object) | Look::ServeAndRevalidate(object) => {
                     return self.respond_after(&routed, object, handling);
                 }
-                Look::Pass | Look::Miss | Look::Validate(_) if asked.only_if_cached => {
+                Look::Pass(_) | Look::Miss | Look::Validate(_) if asked.only_if_cached => {
                     // RFC 9111, section 5.2.1.7.
                     return Response::Built(BuiltResponse::new(Status::GATEWAY_TIMEOUT));
                 }
-                Look::Pass => return self.pass(request, fetch).await,
+                Look::Pass(reason) => return self.pass(request, fetch, reason).await,
                 Look::Validate(object) => Some(object),
                 Look::Miss => None,
             };
-            let key = self.keys.borrow().narrowest().to_vec();
-            // Whoever has waited once for nothing does not wait again.
-            let may_wait = handling.is_none() && !self.shared.uncacheable.has(&key, routed.now.monotonic_ms);
+            let (key, missed) = {
+                let keys = self.keys.borrow();
+                (keys.narrowest().to_vec(), keys.missed())
+            };
+            let reason = stale.as_ref().map_or(missed, |stale| reason_to_validate(stale, routed.now.monotonic_ms));
+            // Nobody waits twice for the same: what came did not help.
+            let may_wait = waited_for != key && !self.shared.uncacheable.has(&key, routed.now.monotonic_ms);
             let waiting = match self.shared.flights.join(&key, self.shared.config.collapse_max) {
-                Joined::First(ticket) => {
-                    return self.fetch_and_keep(&request, &fetch, stale, Some(ticket), key).await;
-                }
                 Joined::Waiting(waiting) if may_wait => waiting,
-                Joined::Waiting(_) | Joined::TooMany => {
-                    return self.fetch_and_keep(&request, &fetch, stale, None, key).await;
+                joined => {
+                    let errand = Errand { stale, ticket: joined.into_ticket(), key, reason };
+                    return self.fetch_and_keep(&request, &fetch, errand).await;
                 }
             };
             match tokio::time::timeout_at(deadline, waiting.ended()).await {
-                Ok(Ended::Stored) => handling = Some("fwd=miss; collapsed"),
+                Ok(Ended::Stored) => {
+                    handling = Some("fwd=miss; collapsed");
+                    waited_for = key;
+                }
                 Ok(Ended::Abandoned) => {}
                 Ok(Ended::Failed) if stale.as_ref().is_some_and(|stale| is_spare(stale, &asked)) => {
                     // Local invariant: it was there in the line above.
                     let Some(stale) = stale else { continue };
                     return self.respond_after(&routed, stale, Some("fwd=stale; collapsed"));
                 }
-                Ok(Ended::NotStored | Ended::Failed) | Err(_) => {
-                    return self.fetch_and_keep(&request, &fetch, stale, None, key).await;
-                }
+                Ok(Ended::NotStored | Ended::Failed) | Err(_) => waited_for = key,
             }
         }
     }
@@ -87,14 +102,15 @@ impl Inner {
         let request = Rc::new(OwnedRequest::new(&Routed { link: &ClientLinkCell::default(), ..request.routed(false) }));
         let inner = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            let kept = inner.fetch_and_keep(&request, &fetch, Some(stale), Some(ticket), key);
+            let errand = Errand { stale: Some(stale), ticket: Some(ticket), key, reason: "stale" };
+            let kept = inner.fetch_and_keep(&request, &fetch, errand);
             // What is stored is stored; nobody waits for the response itself.
             let _ = tokio::time::timeout(inner.shared.head_timeout, kept).await;
         });
     }
 
     /// Passes a request on that a cache has nothing to say to, and learns what there is to be learned from the answer.
-    async fn pass(self: Rc<Self>, request: Rc<OwnedRequest>, fetch: Rc<dyn Fetch>) -> Response {
+    async fn pass(self: Rc<Self>, request: Rc<OwnedRequest>, fetch: Rc<dyn Fetch>, reason: &str) -> Response {
         let Fetched { mut response, reception, now } = self.fetch(&request, &fetch, Fields::new()).await;
         let request = request.request();
         if invalidates(request.method(), response.status) {
@@ -102,7 +118,6 @@ impl Inner {
         } else if request.method() == Method::Head && response.forwarded.is_some() {
             self.learn_from_head(&request, &response, reception, now.monotonic_ms);
         }
-        let reason = if request.method().is_safe() { "bypass" } else { "method" };
         self.add_cache_status(&mut response.fields, &format!("fwd={reason}"));
         Response::Built(response)
     }
@@ -120,35 +135,33 @@ impl Inner {
         self: &Rc<Self>,
         request: &Rc<OwnedRequest>,
         fetch: &Rc<dyn Fetch>,
-        stale: Option<Rc<CachedObject>>,
-        ticket: Option<Ticket>,
-        key: Vec<u8>,
+        errand: Errand,
     ) -> Response {
+        let Errand { stale, ticket, key, mut reason } = errand;
         let is_uncacheable = stale.is_none() && self.shared.uncacheable.has(&key, Now::read().monotonic_ms);
         let changes = if is_uncacheable { Fields::new() } else { changes_for(stale.as_deref()) };
         let mut fetched = self.fetch(request, fetch, changes).await;
-        let mut handling = if stale.is_some() { "fwd=stale" } else { "fwd=miss" };
         if let Some(stale) = stale {
             let response = &fetched.response;
             let routed = Routed { now: fetched.now, ..request.routed(false) };
             if is_failure(response) && is_spare(&stale, &self.asked(&routed.request)) {
                 end(ticket, Ended::Failed);
-                return self.respond_after(&routed, stale, Some(handling));
+                return self.respond_after(&routed, stale, Some(&format!("fwd={reason}")));
             }
             if response.status == Status::NOT_MODIFIED {
                 let stored = stale.object.response();
                 if stored.is_some_and(|stored| is_update_of(&stored.fields, &response.fields)) {
-                    return self.freshen(&routed, &stale, &fetched, ticket);
+                    return self.freshen(&routed, &stale, &fetched, ticket, reason);
                 }
                 // RFC 9111, section 4.3.4: it is about another version than was asked about.
                 fetched = self.fetch(request, fetch, changes_for(None)).await;
-                handling = "fwd=miss";
+                reason = "miss";
             }
             if !is_failure(&fetched.response) {
                 self.shared.store.remove(&stale.object);
             }
         }
-        self.keep(request, fetched, ticket, &key, handling)
+        self.keep(request, fetched, ticket, &key, reason)
     }
 
     /// Keeps a response, if it may be kept, and passes it on.
@@ -158,40 +171,47 @@ impl Inner {
         fetched: Fetched,
         ticket: Option<Ticket>,
         key: &[u8],
-        handling: &str,
+        reason: &str,
     ) -> Response {
         let Fetched { mut response, reception, now } = fetched;
         let routed = Routed { now, ..request.routed(false) };
-        let handling = format!("{handling}; fwd-status={}", response.status);
-        let is_invalid = ticket.as_ref().is_some_and(Ticket::is_invalid);
-        let entry = self.entry(&routed, &response, reception).filter(|_| !is_invalid);
-        let Some(entry) = entry.filter(|_| self.fits(&response.body)) else {
-            match (is_failure(&response), &response.forwarded) {
-                (true, _) => end(ticket, Ended::Failed),
-                (false, Some(_)) => {
-                    if !is_invalid {
-                        self.shared.uncacheable.note(key, now.monotonic_ms);
-                    }
-                    end(ticket, Ended::NotStored);
+        let mut handling = format!("fwd={reason}; fwd-status={}", response.status);
+        let entry = self.entry(&routed, &response, reception).filter(|_| self.fits(&response.body));
+        match (entry, ticket) {
+            // Who fetches beside another stores nothing: nobody would say if it became invalid meanwhile.
+            (Some(_), None) => {}
+            (Some(_), Some(ticket)) if ticket.is_invalid() => ticket.end(Ended::NotStored),
+            (Some(entry), Some(ticket)) => {
+                handling.push_str("; stored");
+                // The client that caused it gets the response as it came, also fields that are not stored.
+                if response.body.stream.is_some() {
+                    response.body = record(Rc::clone(self), Rc::clone(request), entry, response.body, ticket);
+                } else {
+                    let ended = match self.shared.hold(joined(&response.body.segments)) {
+                        Some(content) => self.store(&routed.request, entry, content, now.monotonic_ms, &ticket),
+                        None => Ended::NotStored,
+                    };
+                    ticket.end(ended);
                 }
-                // The client has left before the upstream answered. That says nothing of the response.
-                (false, None) => drop(ticket),
             }
-            self.add_cache_status(&mut response.fields, &handling);
-            apply_conditions(&routed, &mut response);
-            return Response::Built(response);
-        };
-        let handling = format!("{handling}; stored");
-        // The client that caused it gets the response as it came, also fields that are not stored.
-        if response.body.stream.is_some() {
-            response.body = record(Rc::clone(self), Rc::clone(request), entry, response.body, ticket);
-        } else {
-            self.store(&routed.request, entry, joined(&response.body.segments), now.monotonic_ms);
-            end(ticket, Ended::Stored);
+            (None, ticket) => self.note_not_stored(&response, ticket, key, now.monotonic_ms),
         }
         self.add_cache_status(&mut response.fields, &handling);
         apply_conditions(&routed, &mut response);
         Response::Built(response)
+    }
+
+    /// Tells those that wait, and those that come, that nothing is to be had from this response.
+    fn note_not_stored(&self, response: &BuiltResponse, ticket: Option<Ticket>, key: &[u8], now_ms: u64) {
+        match (is_failure(response), &response.forwarded) {
+            (true, _) => end(ticket, Ended::Failed),
+            (false, Some(_)) => {
+                self.shared.uncacheable.note(key, now_ms);
+                end(ticket, Ended::NotStored);
+            }
+            // The client has left before the upstream answered. That says nothing of the response.
+            (false, None) => drop(ticket),
+        }
     }
 
     /// What is to be stored of a response.
@@ -220,19 +240,19 @@ impl Inner {
         stale: &Rc<CachedObject>,
         fetched: &Fetched,
         ticket: Option<Ticket>,
+        reason: &str,
     ) -> Response {
-        let handling = Some("fwd=stale; fwd-status=304");
-        let is_invalid = ticket.as_ref().is_some_and(Ticket::is_invalid);
+        let handling = format!("fwd={reason}; fwd-status=304");
         let when = (fetched.reception, fetched.now.monotonic_ms);
         let entry = self.updated_entry(&routed.request, &stale.object, &fetched.response.fields, when);
-        if let Some(entry) = entry.filter(|_| !is_invalid) {
+        if let Some(entry) = entry {
             let object = self.store_again(&stale.object, entry);
             end(ticket, Ended::Stored);
-            return self.respond_after(routed, object, handling);
+            return self.respond_after(routed, object, Some(&handling));
         }
         // What may not be stored as it is now was still valid for this request.
         end(ticket, Ended::NotStored);
-        self.respond_after(routed, Rc::clone(stale), handling)
+        self.respond_after(routed, Rc::clone(stale), Some(&handling))
     }
 
     /// What is stored, with the fields of a 304, or of a 200 to HEAD.
@@ -317,6 +337,15 @@ fn is_failure(response: &BuiltResponse) -> bool {
 fn is_spare(stale: &CachedObject, asked: &RequestDirectives) -> bool {
     let now_ms = Now::read().monotonic_ms;
     stale.object.response().is_some_and(|response| serves_on_error(&response.stored, asked, now_ms))
+}
+
+/// Why a stored response has to be validated: it is stale, or the request wants it (RFC 9211, section 2.2).
+fn reason_to_validate(stored: &CachedObject, now_ms: u64) -> &'static str {
+    let stored = stored.object.response().map(|response| &response.stored);
+    match stored.is_some_and(|stored| !stored.is_no_cache && stored.remaining_ms(now_ms) > 0) {
+        true => "request",
+        false => "stale",
+    }
 }
 
 fn end(ticket: Option<Ticket>, ended: Ended) {

@@ -50,20 +50,15 @@ struct Recording {
 
 struct Kept {
     entry: Entry,
-    ticket: Option<Ticket>,
+    ticket: Ticket,
+    /// Each counted.
     pieces: Vec<Bytes>,
     bytes: u64,
 }
 
 /// Reads a response's content and stores the response when it is whole (RFC 9111, section 3.3: never before). Returns the
 /// same content for the client.
-pub(super) fn record(
-    inner: Rc<Inner>,
-    request: Rc<OwnedRequest>,
-    entry: Entry,
-    body: Body,
-    ticket: Option<Ticket>,
-) -> Body {
+pub(super) fn record(inner: Rc<Inner>, request: Rc<OwnedRequest>, entry: Entry, body: Body, ticket: Ticket) -> Body {
     let length = body.length();
     let pipe = Rc::new(RefCell::new(Pipe::default()));
     let kept = Kept { entry, ticket, pieces: Vec::new(), bytes: 0 };
@@ -98,15 +93,17 @@ impl Recording {
     }
 
     /// Takes a piece of content.
-    fn take(&mut self, piece: Bytes) {
-        let config = &self.inner.shared.config;
+    fn take(&mut self, mut piece: Bytes) {
+        let shared = &self.inner.shared;
         if let Some(kept) = &mut self.kept {
-            let bytes = piece.len() as u64;
-            if kept.bytes + bytes <= config.object_bytes_max && self.inner.shared.reserve(bytes) {
-                kept.bytes += bytes;
-                kept.pieces.push(piece.clone());
-            } else {
-                self.give_up();
+            let bytes = kept.bytes + piece.len() as u64;
+            match shared.hold(piece.clone()).filter(|_| bytes <= shared.config.object_bytes_max) {
+                Some(counted) => {
+                    piece = counted;
+                    kept.bytes = bytes;
+                    kept.pieces.push(piece.clone());
+                }
+                None => self.give_up(),
             }
         }
         self.pipe.borrow_mut().put(piece);
@@ -114,31 +111,25 @@ impl Recording {
 
     /// Stores what was read, if it is all.
     fn finish(mut self, trailers: Option<Box<Fields>>, length: Option<u64>) {
-        if let Some(kept) = self.kept.as_mut()
-            && length.is_none_or(|length| length == kept.bytes)
-            && !kept.ticket.as_ref().is_some_and(Ticket::is_invalid)
+        if let Some(Kept { entry, ticket, pieces, bytes }) = self.kept.take()
+            && length.is_none_or(|length| length == bytes)
         {
-            let now_ms = Now::read().monotonic_ms;
-            let content = kept.pieces.concat().into();
-            let Entry { status, fields, stored } = &mut kept.entry;
-            let entry = Entry { status: *status, fields: std::mem::take(fields), stored: *stored };
-            self.inner.store(&self.request.request(), entry, content, now_ms);
-            if let Some(ticket) = kept.ticket.take() {
-                ticket.end(Ended::Stored);
-            }
+            let content = self.inner.shared.hold(pieces.concat().into()).filter(|_| !ticket.is_invalid());
+            let ended = content.map_or(Ended::NotStored, |content| {
+                // A client that takes its time shares what is stored from now on.
+                self.pipe.borrow_mut().replace_unread(&content);
+                self.inner.store(&self.request.request(), entry, content, Now::read().monotonic_ms, &ticket)
+            });
+            ticket.end(ended);
         }
         self.pipe.borrow_mut().end(Ok(trailers));
     }
 
     /// The response is too large to be stored. Those that wait for it fetch it themselves.
     fn give_up(&mut self) {
-        let Some(mut kept) = self.kept.take() else { return };
-        self.inner.shared.release(std::mem::take(&mut kept.bytes));
-        if let Some(ticket) = kept.ticket.take() {
-            let now_ms = Now::read().monotonic_ms;
-            self.inner.shared.uncacheable.note(ticket.key(), now_ms);
-            ticket.end(Ended::NotStored);
-        }
+        let Some(Kept { ticket, .. }) = self.kept.take() else { return };
+        self.inner.shared.uncacheable.note(ticket.key(), Now::read().monotonic_ms);
+        ticket.end(Ended::NotStored);
     }
 
     /// Waits until the client has taken what there is; whether it is still there.
@@ -157,9 +148,6 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        if let Some(kept) = &self.kept {
-            self.inner.shared.release(kept.bytes);
-        }
         // The task ends with the worker: then this is no end of the response.
         self.pipe.borrow_mut().end(Err(io::ErrorKind::UnexpectedEof));
     }
@@ -171,6 +159,14 @@ impl Pipe {
             self.unread_bytes += piece.len();
             self.unread.push_back(piece);
             self.wake();
+        }
+    }
+
+    /// Takes the end of the whole content in the place of what is unread: nothing, or as many bytes.
+    fn replace_unread(&mut self, content: &Bytes) {
+        self.unread.clear();
+        if self.unread_bytes > 0 {
+            self.unread.push_back(content.slice(content.len() - self.unread_bytes..));
         }
     }
 

@@ -2,18 +2,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use wire::http::caching::{Defaults, ResponseDirectives};
 use wire::http::{Fields, Status};
 
 use super::flights::Flights;
+use super::key::KeyRules;
+use super::lookup::COOKIE_MARK;
 use super::uncacheable::Uncacheable;
-use crate::config::ResponseCaching;
+use crate::config::{Forward, ResponseCaching};
 use crate::object_cache::{ObjectStore, RootId};
 
 /// What all workers share of a cache for upstreams' responses.
 #[derive(Debug)]
 pub struct SharedResponseCache {
     pub(super) config: ResponseCaching,
+    pub(super) key_rules: KeyRules,
+    /// What each response depends on, whatever it says: as in [`Variant::names`](crate::object_cache::Variant).
+    pub(super) key_names: Box<[Box<[u8]>]>,
     /// How long the head of a response is waited for that no client waits for.
     pub(super) head_timeout: Duration,
     /// How long a response that is stored may stand still.
@@ -23,34 +29,28 @@ pub struct SharedResponseCache {
     pub(super) store: Arc<ObjectStore>,
     pub(super) flights: Arc<Flights>,
     pub(super) uncacheable: Uncacheable,
-    /// Bytes of responses that are not whole yet.
-    recording_bytes: AtomicU64,
     /// The next number of a set of variants.
     next_set: AtomicU64,
 }
 
-/// What all responses that are being recorded may take of the memory for objects: a quarter.
-const RECORDING_DIVISOR: u64 = 4;
+/// What content of responses may take beyond the memory for objects while it is not stored yet or not any more: a
+/// quarter of that.
+const UNSTORED_DIVISOR: u64 = 4;
 
 impl SharedResponseCache {
-    /// An empty cache that keeps responses in this store. Where no client waits for the upstream, it is given as long for
-    /// the head of a response, and for each piece of its content.
-    pub fn new(
-        config: ResponseCaching,
-        (head_timeout, content_timeout): (Duration, Duration),
-        ranges_max: usize,
-        store: Arc<ObjectStore>,
-    ) -> Arc<Self> {
+    /// An empty cache before this forward, that keeps responses in this store.
+    pub fn new(config: ResponseCaching, forward: &Forward, ranges_max: usize, store: Arc<ObjectStore>) -> Arc<Self> {
         Arc::new(Self {
+            key_rules: KeyRules::new(&config, forward),
+            key_names: key_names(&config),
             config,
-            head_timeout,
-            content_timeout,
+            head_timeout: forward.first_byte_timeout,
+            content_timeout: forward.between_bytes_timeout,
             ranges_max,
             id: store.new_root_id(),
             store,
             flights: Arc::default(),
             uncacheable: Uncacheable::default(),
-            recording_bytes: AtomicU64::new(0),
             next_set: AtomicU64::new(0),
         })
     }
@@ -77,20 +77,21 @@ impl SharedResponseCache {
         self.next_set.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Takes memory for a piece of a response that is recorded; whether there is as much.
-    pub(super) fn reserve(&self, bytes: u64) -> bool {
-        let reserved = self.recording_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let is_there = reserved <= self.store.limits().memory_bytes_max / RECORDING_DIVISOR;
-        if !is_there {
-            self.release(bytes);
-        }
-        is_there
+    /// Content that is to be stored, counted; `None` if there is no memory for it: what is being read, and what clients
+    /// have not taken yet of what was evicted, is as much.
+    pub(super) fn hold(&self, content: Bytes) -> Option<Bytes> {
+        let memory_bytes_max = self.store.limits().memory_bytes_max;
+        self.store.content_memory().hold(content, memory_bytes_max + memory_bytes_max / UNSTORED_DIVISOR)
     }
+}
 
-    /// Gives memory back.
-    pub(super) fn release(&self, bytes: u64) {
-        self.recording_bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
+fn key_names(config: &ResponseCaching) -> Box<[Box<[u8]>]> {
+    let fields = config.key_fields.iter().map(|name| name.to_ascii_lowercase().into_bytes());
+    let cookies = config.key_cookies.iter().map(|name| [COOKIE_MARK, name.as_bytes()].concat());
+    let mut names: Vec<Box<[u8]>> = fields.chain(cookies).map(Vec::into_boxed_slice).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.into()
 }
 
 fn whole_seconds(time: Duration) -> u32 {

@@ -8,7 +8,8 @@ use wire::http::caching::{Stored, Vary, stored_fields};
 use wire::http::{Coding, Fields, Request, Status, date};
 
 use super::Inner;
-use super::key::{VARIANT_MARK, split_target, write_key, write_url};
+use super::flights::{Ended, Ticket};
+use super::key::{split_target, url_of_key};
 use super::lookup::{write_selecting, write_variant_key};
 use crate::config::SetCookie;
 use crate::handler::part::without_content_fields;
@@ -48,17 +49,32 @@ impl Inner {
         Some(fields)
     }
 
-    /// Stores a response to this request.
-    pub(super) fn store(&self, request: &Request<'_>, entry: Entry, content: Bytes, now_ms: u64) -> Rc<CachedObject> {
+    /// Stores a response to this request, which was fetched with this ticket, with this content that is
+    /// [held](super::SharedResponseCache::hold).
+    pub(super) fn store(
+        &self,
+        request: &Request<'_>,
+        entry: Entry,
+        content: Bytes,
+        now_ms: u64,
+        ticket: &Ticket,
+    ) -> Ended {
         let mut key = Vec::new();
-        write_key(request, &self.shared.config.ignored_parameters, &mut key);
+        self.shared.key_rules.write_key(request, &mut key);
         self.shared.uncacheable.forget(&key);
         let variant = self.variant(request, &entry.fields, &mut key, now_ms);
         let parts = object_parts(entry, content, variant, self.shared.config.cache_status);
-        self.cache.adopt(self.shared.store.insert(self.shared.id, &key, parts))
+        let object = self.cache.adopt(self.shared.store.insert(self.shared.id, &key, parts));
+        if ticket.is_invalid() {
+            // It became so after it was looked at last, but maybe before there was anything to be taken out.
+            self.shared.store.remove(&object.object);
+            return Ended::NotStored;
+        }
+        Ended::Stored
     }
 
-    /// Stores a response anew, with the same content and in the same place, after something was learned about it.
+    /// Stores a response anew, with the same content and in the same place, after something was learned about it. If
+    /// it is not there any more, as it was invalidated meanwhile, nothing is stored.
     pub(super) fn store_again(&self, object: &Object, entry: Entry) -> Rc<CachedObject> {
         let variant = object.response().and_then(|response| response.variant.clone());
         let content = match &object.identity().content {
@@ -66,16 +82,16 @@ impl Inner {
             Content::File(_) => Bytes::new(),
         };
         let parts = object_parts(entry, content, variant, self.shared.config.cache_status);
-        self.cache.adopt(self.shared.store.insert(self.shared.id, object.path(), parts))
+        self.cache.adopt(self.shared.store.replace(object, parts))
     }
 
     /// Takes out what is stored for the target of an unsafe request, and for what its response names (RFC 9111, section
     /// 4.4).
     pub(super) fn invalidate(&self, request: &Request<'_>, fields: &Fields) {
-        let ignored = &self.shared.config.ignored_parameters;
         let mut url = Vec::new();
-        write_key(request, ignored, &mut url);
+        self.shared.key_rules.write_key(request, &mut url);
         self.remove_url(&url);
+        self.remove_url(url_of_key(&url));
         let host = request.field(KnownField::Host).unwrap_or_default();
         let (authority, target) = split_target(request.target(), host);
         for name in ["Location", "Content-Location"] {
@@ -83,7 +99,7 @@ impl Inner {
             if let Some(target) =
                 reference.and_then(|reference| resolve(reference, super::key::SCHEME, authority, target))
             {
-                write_url(authority, &target, ignored, &mut url);
+                self.shared.key_rules.write_url(authority, &target, &mut url);
                 self.remove_url(&url);
             }
         }
@@ -92,9 +108,7 @@ impl Inner {
     /// Takes out what is stored for a URL. Variants are not found any more without the first of them.
     fn remove_url(&self, url: &[u8]) {
         let shared = &self.shared;
-        shared
-            .flights
-            .invalidate(|key| key.strip_prefix(url).is_some_and(|rest| matches!(rest, [] | [VARIANT_MARK, ..])));
+        shared.flights.invalidate(|key| url_of_key(key) == url_of_key(url));
         if let Some(object) = shared.store.peek(shared.id, url) {
             shared.store.remove(&object);
         }
@@ -110,9 +124,18 @@ impl Inner {
         };
         let known = first.and_then(|first| first.variant.as_ref());
         let names = match Vary::of(fields) {
-            Vary::Fields(names) => names.into_boxed_slice(),
+            Vary::Fields(mut names) => {
+                names.extend(self.shared.key_names.iter().cloned());
+                names.sort_unstable();
+                names.dedup();
+                names.into_boxed_slice()
+            }
             // RFC 9111, section 4.1: one that forgot to say what it depends on does not replace those that say it.
-            Vary::Nothing | Vary::Everything => known.filter(|_| is_fresh)?.names.clone(),
+            Vary::Nothing | Vary::Everything => match known.filter(|_| is_fresh) {
+                Some(known) => known.names.clone(),
+                None if self.shared.key_names.is_empty() => return None,
+                None => self.shared.key_names.clone(),
+            },
         };
         let mut selecting = Vec::new();
         write_selecting(request, &names, &mut selecting);

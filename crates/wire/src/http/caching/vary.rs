@@ -3,6 +3,9 @@
 use crate::http::list::{elements, trim};
 use crate::http::{Fields, Request};
 
+/// Fields that a response may depend on. One that names more is not worth looking at them all with each request.
+const NAMES_MAX: usize = 32;
+
 /// The request fields that chose a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Vary {
@@ -11,7 +14,7 @@ pub enum Vary {
     Nothing,
     /// These, in lower case, sorted, each once.
     Fields(Vec<Box<[u8]>>),
-    /// `*`: also things that no request field says, so that no other request matches.
+    /// `*`: also things that no request field says, so that no other request matches. Or more fields than are looked at.
     Everything,
 }
 
@@ -27,7 +30,11 @@ impl Vary {
         }
         names.sort_unstable();
         names.dedup();
-        if names.is_empty() { Self::Nothing } else { Self::Fields(names) }
+        match names.len() {
+            0 => Self::Nothing,
+            1..=NAMES_MAX => Self::Fields(names),
+            _ => Self::Everything,
+        }
     }
 }
 

@@ -1,0 +1,131 @@
+//! What attackers try: to choose what others get, to read what others got, and to use up memory.
+
+use super::*;
+
+/// A site whose answers are all storable, each another.
+fn counting() -> Site {
+    let contents = ["1", "2", "3", "4", "5", "6", "7", "8"];
+    Site::answering(&contents.map(|content| answer(200, FRESH, content)))
+}
+
+/// Web cache poisoning (J. Kettle, 2018 and 2020): fields that an application answers by, but that are not in the key.
+#[test]
+fn who_names_another_url_gets_a_response_of_their_own() {
+    for line in [
+        "X-Forwarded-Port: 1337",
+        "X-Forwarded-Scheme: nothttps",
+        "X-Forwarded-Prefix: //evil",
+        "X-Original-URL: /admin",
+        "x_rewrite_url: /admin",
+        "X-HTTP-Method-Override: POST",
+        "X-Host: evil",
+    ] {
+        let site = counting();
+        site.ask(&format!("GET / HTTP/1.1\n{line}\n")).is(200, "1");
+        site.ask("GET /").is(200, "2");
+        site.ask(&format!("GET / HTTP/1.1\n{line}\n")).is(200, "1");
+        // They go with the URL that was asked for.
+        assert_eq!(site.shared.purge(Purge::Url(b"http://h/")), 2, "{line}");
+    }
+}
+
+#[test]
+fn other_hosts_and_paths_are_other_keys() {
+    let site = counting();
+    site.ask("GET /").is(200, "1");
+    // An absolute target goes before the Host field (RFC 9112, section 3.2.2), here as at the upstream.
+    site.ask("GET http://evil/").is(200, "2");
+    site.ask("GET http://h:81/").is(200, "3");
+    site.ask("GET http://h./").is(200, "4");
+    site.ask("GET //").is(200, "5");
+    site.ask("GET /%2f").is(200, "6");
+    site.ask("GET /?").is(200, "7");
+    site.ask("GET http://H/").is(200, "1");
+}
+
+/// Web cache deception (O. Gil, 2017; "Gotta cache 'em all", 2024): a path that is read in two ways.
+#[test]
+fn what_leads_elsewhere_is_passed_on() {
+    for path in ["/static/..%2faccount", "/account/%2e%2e/static/a.css", "/static/..;/account", "/static/..%5caccount"]
+    {
+        let site = counting();
+        site.ask(&format!("GET {path}")).is(200, "1");
+        site.ask(&format!("GET {path}")).is(200, "2");
+        assert_eq!(site.store.usage().objects, 0, "{path}");
+    }
+}
+
+/// A GET with content ("fat GET"): what is in it is not in the key.
+#[test]
+fn a_get_with_content_is_passed_on() {
+    let site = counting();
+    let link = ClientLinkCell::with_content(wire::h1::BodyFraming::Length(1));
+    let asked = site.start_with("GET / HTTP/1.1\nContent-Length: 1\n", &link);
+    site.runtime.block_on(site.finish(asked)).is(200, "1");
+    site.ask("GET /").is(200, "2");
+}
+
+#[test]
+fn what_nobody_else_may_have_is_not_stored() {
+    for (request, lines) in [
+        ("GET /", "Cache-Control: private, max-age=60"),
+        ("GET /", "Cache-Control: no-store, max-age=60"),
+        ("GET /", "Cache-Control: max-age=60\nSet-Cookie: session=1"),
+        ("GET /", "Cache-Control: max-age=60\nVary: *"),
+        ("GET / HTTP/1.1\nAuthorization: Basic eDp5\n", "Cache-Control: max-age=60"),
+    ] {
+        let site = Site::answering(&[answer(200, lines, "secret"), answer(200, lines, "other")]);
+        site.ask(request).is(200, "secret");
+        site.ask("GET /").is(200, "other");
+    }
+}
+
+/// More fields than a response can sensibly depend on would be looked at with each request.
+#[test]
+fn a_huge_vary_is_not_stored() {
+    let lines = |count: usize| {
+        let names: Vec<String> = (0..count).map(|number| format!("F{number}")).collect();
+        format!("Cache-Control: max-age=60\nVary: {}", names.join(", "))
+    };
+    for (count, objects) in [(32, 1), (33, 0), (10_000, 0)] {
+        let site = Site::answering(&[answer(200, &lines(count), "1")]);
+        site.ask("GET /").is(200, "1");
+        assert_eq!(site.store.usage().objects, objects, "{count}");
+    }
+}
+
+/// Clients that ask for many different responses and take none of them.
+#[test]
+fn slow_clients_hold_no_more_memory_than_there_may_be() {
+    const LARGE: &str = match str::from_utf8(&[b'x'; 64 << 10]) {
+        Ok(text) => text,
+        Err(_) => unreachable!(),
+    };
+    let site = Site::new(|_| {});
+    let mut held = Vec::new();
+    site.runtime.block_on(async {
+        for number in 0..64 {
+            site.upstream.answers.borrow_mut().push_back(answer(200, FRESH, LARGE));
+            let Outcome::Wait(outcome) = site.start(&format!("GET /{number} HTTP/1.1\n")) else { panic!() };
+            outcome.await;
+            // Their responses are taken out, but the clients are not done with them.
+            let Outcome::Ready(Response::Cached { object, .. }) = site.start(&format!("GET /{number} HTTP/1.1\n"))
+            else {
+                continue;
+            };
+            let Content::Memory(content) = &object.object.representation(crate::object_cache::Coding::Identity).content
+            else {
+                panic!()
+            };
+            held.push(content.slice(1..2));
+            site.worker.tick();
+        }
+    });
+    let bytes = site.store.content_memory().bytes();
+    assert!(bytes <= MEMORY_BYTES_MAX + MEMORY_BYTES_MAX / 4, "{bytes}");
+    assert!(bytes > MEMORY_BYTES_MAX, "{bytes}: more were stored than there is room for");
+    drop(held);
+    site.shared.purge(Purge::All);
+    site.worker.tick();
+    assert_eq!(site.store.content_memory().bytes(), 0);
+}

@@ -1,0 +1,64 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+/// Counts content of upstreams' responses for as long as anybody has it: also what is still being read, and what was
+/// evicted while clients take their time with it.
+#[derive(Debug, Default)]
+pub struct ContentMemory {
+    bytes: AtomicU64,
+}
+
+/// Content that is counted until its last clone or slice is dropped.
+struct Held {
+    content: Bytes,
+    memory: Arc<ContentMemory>,
+}
+
+impl ContentMemory {
+    /// Counts this content, unless there would be more than `bytes_max` with it.
+    pub fn hold(self: &Arc<Self>, content: Bytes, bytes_max: u64) -> Option<Bytes> {
+        let bytes = content.len() as u64;
+        // On failure, it is given back by the drop.
+        let held = Held { content, memory: Arc::clone(self) };
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        (before + bytes <= bytes_max).then(|| Bytes::from_owner(held))
+    }
+
+    /// How much there is, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.content
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.memory.bytes.fetch_sub(self.content.len() as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_counts_as_long_as_it_is_held() {
+        let memory = Arc::new(ContentMemory::default());
+        let content = memory.hold(Bytes::from_static(b"12345678"), 10).unwrap();
+        let slice = content.slice(2..4);
+        assert!(memory.hold(Bytes::from_static(b"123"), 10).is_none());
+        assert_eq!(memory.bytes(), 8);
+        drop(content);
+        assert_eq!((memory.bytes(), &slice[..]), (8, &b"34"[..]));
+        drop(slice);
+        assert!(memory.hold(Bytes::from_static(b"123"), 10).is_some());
+        assert_eq!(memory.bytes(), 0);
+    }
+}
