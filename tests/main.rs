@@ -3,6 +3,7 @@
 mod access;
 mod attacks;
 mod body_limits;
+mod cache_attacks;
 mod command_line;
 mod conformance;
 mod error_pages;

@@ -3,13 +3,13 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant};
 
 use crate::support::{Server, read_all, tailcoat};
 
 /// A server that counts its requests, and answers as their paths say, with the count as content.
-struct Origin {
+pub(crate) struct Origin {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -23,7 +23,7 @@ struct Shared {
 }
 
 impl Origin {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared::default());
@@ -39,11 +39,11 @@ impl Origin {
         Self { address, shared }
     }
 
-    fn requests(&self) -> usize {
+    pub(crate) fn requests(&self) -> usize {
         self.shared.requests.load(Ordering::SeqCst)
     }
 
-    fn go_down(&self) {
+    pub(crate) fn go_down(&self) {
         self.shared.is_down.store(true, Ordering::SeqCst);
         for connection in self.shared.connections.lock().unwrap().drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
@@ -63,18 +63,70 @@ fn answer(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
             stream.write_all(b"HTTP/1.1 304 Not Modified\r\nETag: \"v\"\r\nX: new\r\n\r\n")?;
             continue;
         }
+        if let Some(broken) = broken(&path) {
+            stream.write_all(broken.replace("NNNN", &format!("{count:04}")).as_bytes())?;
+            return stream.shutdown(Shutdown::Both);
+        }
         let fields = match path.as_str() {
             "/stale" => "Cache-Control: max-age=0\r\nETag: \"v\"\r\nX: old\r\n",
-            "/private" => "Cache-Control: private\r\n",
+            "/private" | "/slow-private" => "Cache-Control: private\r\n",
             "/spare" => "Cache-Control: max-age=0, stale-if-error=100\r\n",
-            _ => "Cache-Control: max-age=100\r\n",
+            "/behind" => "Cache-Control: max-age=0, stale-while-revalidate=100\r\n",
+            "/varied" => "Cache-Control: max-age=100\r\nVary: X-Lang\r\n",
+            "/anything" => "Cache-Control: max-age=100\r\nVary: *\r\n",
+            "/public" => "Cache-Control: public, max-age=100\r\n",
+            "/cookie" => "Cache-Control: max-age=100\r\nSet-Cookie: session=secret\r\n",
+            "/old" => "Cache-Control: max-age=100\r\nAge: 40\r\n",
+            "/silent" => "",
+            _ => "Cache-Control: max-age=100\r\nETag: \"e\"\r\n",
         };
+        let content = format!("{count:04}") + if path.starts_with("/large") { &LARGE } else { "" };
+        std::thread::sleep(Duration::from_millis(if path == "/slow-private" { 300 } else { 0 }));
         // The content comes by itself, so that the head is passed on before it is there.
-        stream.write_all(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 4\r\n\r\n").as_bytes())?;
+        let length = content.len();
+        stream.write_all(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {length}\r\n\r\n").as_bytes())?;
         std::thread::sleep(Duration::from_millis(if path == "/slow" { 300 } else { 1 }));
-        stream.write_all(format!("{count:04}").as_bytes())?;
+        if !head.starts_with("HEAD") {
+            stream.write_all(content.as_bytes())?;
+        }
     }
     Ok(())
+}
+
+/// What follows the count in large content.
+static LARGE: LazyLock<String> = LazyLock::new(|| "x".repeat(100 << 10));
+
+/// Responses that break off, or are none, by path. `NNNN` is the count.
+fn broken(path: &str) -> Option<&'static str> {
+    let responses = [
+        ("/cut-length", "HTTP/1.1 200 OK\r\nCache-Control: max-age=100\r\nContent-Length: 8\r\n\r\nNNNN"),
+        ("/cut-chunk", "HTTP/1.1 200 OK\r\nCache-Control: max-age=100\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nNNNN"),
+        (
+            "/cut-chunks",
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=100\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nNNNN\r\n",
+        ),
+        (
+            "/cut-trailers",
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=100\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nNNNN\r\n0\r\nA: b",
+        ),
+        ("/cut-head", "HTTP/1.1 200 OK\r\nCache-Control: max-age=100\r\nContent-Le"),
+        (
+            "/split-cr",
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=100\r\nX: a\rSet-Cookie: b\r\nContent-Length: 4\r\n\r\nNNNN",
+        ),
+        ("/split-nul", "HTTP/1.1 200 OK\r\nCache-Control: max-age=100\r\nX: a\0b\r\nContent-Length: 4\r\n\r\nNNNN"),
+        ("/split-name", "HTTP/1.1 200 OK\r\nCache-Control: max-age=100\r\nX y: a\r\nContent-Length: 4\r\n\r\nNNNN"),
+        (
+            "/two-lengths",
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=100\r\nContent-Length: 4\r\nContent-Length: 8\r\n\r\nNNNNevil",
+        ),
+        (
+            "/two-responses",
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=100\r\nContent-Length: 4\r\n\r\nNNNN\
+                           HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil",
+        ),
+    ];
+    responses.iter().find(|(of, _)| *of == path).map(|(_, response)| *response)
 }
 
 fn read_head(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<(String, String)>> {
@@ -89,7 +141,7 @@ fn read_head(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<(Strin
 }
 
 /// A server before the origin, with these options of `cache` and of `server`.
-fn front(origin: &Origin, cache: &str, server: &str) -> Server {
+pub(crate) fn front(origin: &Origin, cache: &str, server: &str) -> Server {
     let address = origin.address;
     Server::run(&format!(
         "server {{\n workers 2\n {server}\n}}\n\
@@ -99,14 +151,20 @@ fn front(origin: &Origin, cache: &str, server: &str) -> Server {
 
 /// Asks on a connection of its own, which any worker may get.
 fn ask(server: &Server, method: &str, path: &str) -> String {
+    ask_with(server, &format!("{method} {path}"), "")
+}
+
+/// The same, with these fields as lines; for another host, if they name one.
+pub(crate) fn ask_with(server: &Server, request: &str, lines: &str) -> String {
     let mut stream = server.connect();
-    let request = format!("{method} {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
+    let host = if lines.starts_with("Host: ") { "" } else { "Host: h\r\n" };
+    let lines = lines.replace('\n', "\r\n");
+    stream.write_all(format!("{request} HTTP/1.1\r\n{host}{lines}Connection: close\r\n\r\n").as_bytes()).unwrap();
     read_all(&mut stream)
 }
 
 #[track_caller]
-fn check(answer: &str, content: &str) {
+pub(crate) fn check(answer: &str, content: &str) {
     let (head, found) = answer.split_once("\r\n\r\n").expect("an answer has a head");
     assert_eq!(found, content, "{head}");
 }
@@ -166,11 +224,27 @@ fn many_who_want_the_same_cause_one_request() {
     let origin = Origin::start();
     let server = front(&origin, "", "");
     let answers: Vec<String> = std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..16).map(|_| scope.spawn(|| ask(&server, "GET", "/slow"))).collect();
+        let clients: Vec<_> = (0..100).map(|_| scope.spawn(|| ask(&server, "GET", "/slow"))).collect();
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     answers.iter().for_each(|answer| check(answer, "0001"));
     assert_eq!(origin.requests(), 1);
+}
+
+#[test]
+fn those_who_each_get_their_own_do_not_wait_for_each_other() {
+    let origin = Origin::start();
+    let server = front(&origin, "", "");
+    let start = Instant::now();
+    let mut answers: Vec<String> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..100).map(|_| scope.spawn(|| ask(&server, "GET", "/slow-private"))).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    // One after the other they would take 30 seconds.
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    answers.sort_unstable();
+    answers.dedup();
+    assert_eq!((answers.len(), origin.requests()), (100, 100));
 }
 
 #[test]
@@ -228,7 +302,143 @@ fn an_operator_purges_and_a_client_does_not() {
     check(&ask(&server, "GET", "/b/c"), "0002");
     assert_eq!(purge("http://h/b/*"), "2\n");
     check(&ask(&server, "GET", "/b/c"), "0006");
+    assert_eq!(purge("--all"), "2\n");
+    check(&ask(&server, "GET", "/b/c"), "0007");
     drop(server);
-    let output = tailcoat().args(["cache", "purge", "--socket"]).arg(&socket).arg("x").output().unwrap();
+    let output = tailcoat().args(["cache", "purge", "--socket"]).arg(&socket).arg("http://h/").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn parts_and_heads_of_what_is_stored() {
+    let origin = Origin::start();
+    let server = front(&origin, "", "");
+    check(&ask(&server, "GET", "/a"), "0001");
+    let checked = |lines: &str, status: &str, content: &str| {
+        let answer = ask_with(&server, "GET /a", lines);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{lines}: {answer}");
+        if status != "416" {
+            check(&answer, content);
+        }
+        answer
+    };
+    let part = checked("Range: bytes=1-2\n", "206", "00");
+    assert!(part.contains("\r\nContent-Range: bytes 1-2/4\r\n") && part.contains("\r\nAge: "), "{part}");
+    checked("Range: bytes=-1\nIf-Range: \"e\"\n", "206", "1");
+    checked("Range: bytes=-1\nIf-Range: \"other\"\n", "200", "0001");
+    checked("Range: bytes=4-\n", "416", "");
+    checked("If-None-Match: \"e\"\n", "304", "");
+    checked("If-None-Match: \"other\"\n", "200", "0001");
+    let head = ask(&server, "HEAD", "/a");
+    assert!(head.contains("\r\nContent-Length: 4\r\n") && head.contains("\r\nAge: "), "{head}");
+    check(&head, "");
+    assert_eq!(origin.requests(), 1);
+}
+
+#[test]
+fn what_a_response_depends_on() {
+    let origin = Origin::start();
+    let server = front(&origin, "key-fields \"X-Device\"; key-cookies \"currency\"; ignore-parameters \"utm_*\"", "");
+    for _ in 0..2 {
+        check(&ask(&server, "GET", "/varied"), "0001");
+        check(&ask_with(&server, "GET /varied", "X-Lang: de\n"), "0002");
+        check(&ask_with(&server, "GET /varied?utm_source=x", "X-Lang: de\nX-Other: 1\n"), "0002");
+        check(&ask_with(&server, "GET /varied", "X-Device: phone\n"), "0003");
+        check(&ask_with(&server, "GET /varied", "Cookie: a=b; currency=EUR\n"), "0004");
+        check(&ask_with(&server, "GET /varied", "Host: other\n"), "0005");
+    }
+    check(&ask(&server, "GET", "/anything"), "0006");
+    check(&ask(&server, "GET", "/anything"), "0007");
+
+    let server = front(&origin, "key-host off; key-parameters \"page\"", "");
+    for _ in 0..2 {
+        check(&ask(&server, "GET", "/a?page=1&x=1"), "0008");
+        check(&ask_with(&server, "GET /a?x=2&page=1", "Host: other\n"), "0008");
+        check(&ask(&server, "GET", "/a?page=2"), "0009");
+    }
+}
+
+#[test]
+fn age_counts_from_where_the_response_was_made() {
+    let origin = Origin::start();
+    let server = front(&origin, "cache-status", "");
+    ask(&server, "GET", "/old");
+    let answer = ask(&server, "GET", "/old");
+    let age = answer.split_once("\r\nAge: ").and_then(|(_, rest)| rest.split_once("\r\n")).unwrap().0;
+    assert!((40..45).contains(&age.parse::<u32>().unwrap()), "{answer}");
+    assert!(answer.contains("; hit; ttl=5") || answer.contains("; hit; ttl=60"), "{answer}");
+}
+
+#[test]
+fn a_stale_answer_is_served_while_it_is_fetched_anew() {
+    let origin = Origin::start();
+    let server = front(&origin, "", "");
+    check(&ask(&server, "GET", "/behind"), "0001");
+    check(&ask(&server, "GET", "/behind"), "0001");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while ask(&server, "GET", "/behind").ends_with("0001") {
+        assert!(Instant::now() < deadline, "it stays stale");
+    }
+}
+
+#[test]
+fn whose_answers_are_for_all() {
+    let origin = Origin::start();
+    let server = front(&origin, "bypass-cookies \"login\"", "");
+    let asked = |path: &str, lines: &str| ask_with(&server, &format!("GET {path}"), lines);
+    const AUTHORIZATION: &str = "Authorization: Basic eDp5\n";
+    // RFC 9111, section 3.5: only what says that it is for others, too.
+    check(&asked("/a", AUTHORIZATION), "0001");
+    check(&asked("/a", ""), "0002");
+    check(&asked("/public", AUTHORIZATION), "0003");
+    check(&asked("/public", ""), "0003");
+    check(&asked("/cookie", ""), "0004");
+    check(&asked("/cookie", ""), "0005");
+    check(&asked("/private", ""), "0006");
+    check(&asked("/private", ""), "0007");
+    check(&asked("/silent", ""), "0008");
+    check(&asked("/silent", ""), "0009");
+    check(&asked("/a", "Cookie: a=b; login=1\n"), "0010");
+    check(&asked("/a", "Cookie: a=b\n"), "0002");
+}
+
+#[test]
+fn rules_hold_for_what_is_stored() {
+    let origin = Origin::start();
+    let address = origin.address;
+    let server = Server::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n response-header \"X-Rule\" \"1\"\n\
+         forward \"http://{address}\" {{\n cache {{}}\n }}\n}}\n"
+    ));
+    for _ in 0..2 {
+        let answer = ask(&server, "GET", "/a");
+        check(&answer, "0001");
+        assert!(answer.contains("\r\nX-Rule: 1\r\n"), "{answer}");
+    }
+}
+
+#[test]
+fn limits_of_memory_and_of_objects() {
+    let origin = Origin::start();
+    let address = origin.address;
+    let server = Server::run(&format!(
+        "cache {{\n memory-bytes-max \"1MiB\"\n}}\n\
+         site {{\n listen \"127.0.0.1:0\"\n forward \"http://{address}\" {{\n cache {{\n cache-status\n }}\n }}\n}}\n"
+    ));
+    // A hundred times 100 KiB: what is asked for again and again stays, and others make room.
+    ask(&server, "GET", "/often");
+    for number in 0..100 {
+        let answer = ask(&server, "GET", &format!("/large{number}"));
+        assert!(answer.ends_with(&*LARGE));
+        check(&ask(&server, "GET", "/often"), "0001");
+    }
+    let before = origin.requests();
+    let hits = (0..100).filter(|number| ask(&server, "GET", &format!("/large{number}")).contains("; hit;")).count();
+    assert!((1..=10).contains(&hits), "{hits} of a hundred still stored");
+    assert_eq!(origin.requests() - before, 100 - hits);
+
+    let server = front(&origin, "object-bytes-max \"100KiB\"", "");
+    let before = origin.requests();
+    (0..2).for_each(|_| assert!(ask(&server, "GET", "/large").ends_with(&*LARGE)));
+    assert_eq!(origin.requests() - before, 2, "four bytes too many");
 }

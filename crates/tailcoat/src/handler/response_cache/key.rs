@@ -1,9 +1,10 @@
 //! What responses are found by: the URL of the request, and what else tells the upstream of another.
 
 use memchr::{memchr, memchr2, memmem};
-use wire::http::{KnownField, Request};
+use wire::http::KnownField;
 
 use crate::config::{ClientFields, Forward, NamePattern, ResponseCaching};
+use crate::handler::Routed;
 
 /// Follows the URL in the key of a response that shares it with others.
 pub(super) const VARIANT_MARK: u8 = 0;
@@ -22,7 +23,7 @@ pub(super) struct KeyRules {
     parameters: Vec<NamePattern>,
     /// Those that don't.
     ignored_parameters: Vec<NamePattern>,
-    /// The upstream sees what clients say in Forwarded, X-Forwarded-Host and X-Forwarded-Proto.
+    /// The upstream sees what clients say in Forwarded and X-Forwarded-*, not only what proxies do that are trusted.
     keeps_client_fields: bool,
 }
 
@@ -39,14 +40,15 @@ impl KeyRules {
     /// Writes a request's key: scheme, host and port as they were sent, for an upstream may put them into its answers;
     /// path as it was sent, for what it is decoded to may be another resource's; the query, but for parameters that are
     /// ignored; and fields that take the place of any of these.
-    pub(super) fn write_key(&self, request: &Request<'_>, out: &mut Vec<u8>) {
+    pub(super) fn write_key(&self, routed: &Routed<'_>, out: &mut Vec<u8>) {
+        let request = &routed.request;
         let target = request.target();
         let (authority, path_and_query) = split_target(target, request.field(KnownField::Host).unwrap_or_default());
         self.write_url(authority, path_and_query, out);
         for field in &request.head.fields {
             if field.known == KnownField::Other {
                 let (name, value) = (field.name.of(request.bytes), field.value.of(request.bytes));
-                self.write_override(name, value, out);
+                self.write_override(name, value, routed.proxied.is_some(), out);
             }
         }
     }
@@ -93,21 +95,17 @@ impl KeyRules {
 
     /// Writes a field that makes applications take the request for one of another URL, scheme or method. Whoever sends
     /// one gets a response of its own, and so does not choose what others get (cache poisoning).
-    fn write_override(&self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    fn write_override(&self, name: &[u8], value: &[u8], is_proxied: bool, out: &mut Vec<u8>) {
         // The shortest name that counts, and what those begin with that do.
         if name.len() < b"x-host".len() || !matches!(name[0] | 0x20, b'x' | b'f') {
             return;
         }
-        // To CGI programs both are the same.
-        let is = |wanted: &[u8]| is_name(name, wanted);
-        let is_forwarded = is(b"forwarded");
-        let is_kept = || is_forwarded || is(b"x-forwarded-host") || is(b"x-forwarded-proto");
-        let begins = |start: &[u8]| name.get(..start.len()).is_some_and(|begin| is_name(begin, start));
-        let is_override = match is_kept() {
+        let is_of_way = is_name(name, b"x-forwarded-for") || is_name(name, b"x-forwarded-by");
+        let is_forwarded = is_name(name, b"forwarded");
+        let is_override = match is_forwarded || name.get(..12).is_some_and(|begin| is_name(begin, b"x-forwarded-")) {
             // Else they are taken away, and those sent instead say what the key says.
-            true => self.keeps_client_fields,
-            false if begins(b"x-forwarded-") => !is(b"x-forwarded-for") && !is(b"x-forwarded-by"),
-            false => OVERRIDES.iter().any(|other| is(other)),
+            true => !is_of_way && (self.keeps_client_fields || is_proxied),
+            false => OVERRIDES.iter().any(|other| is_name(name, other)),
         };
         if !is_override {
             return;
@@ -139,6 +137,7 @@ const OVERRIDES: [&[u8]; 12] = [
     b"x-url-scheme",
 ];
 
+/// Whether it is this name; to CGI programs, an underscore is a hyphen.
 fn is_name(name: &[u8], wanted: &[u8]) -> bool {
     let same = |(byte, wanted): (&u8, &u8)| byte.eq_ignore_ascii_case(wanted) || (*byte == b'_' && *wanted == b'-');
     name.len() == wanted.len() && name.iter().zip(wanted).all(same)
@@ -224,9 +223,12 @@ fn decode_twice(bytes: &[u8]) -> Option<(u8, &[u8])> {
 #[cfg(test)]
 mod tests {
     use wire::h1::{HeadLimits, parse_request_head};
-    use wire::http::RequestHead;
+    use wire::http::{Request, RequestHead};
 
     use super::*;
+    use crate::config::ForwardedField;
+    use crate::handler::{ClientLinkCell, Now, Proxied};
+    use crate::log::Client;
 
     fn rules(change: impl FnOnce(&mut ResponseCaching, &mut Forward)) -> KeyRules {
         let (mut caching, mut forward) = (ResponseCaching::default(), Forward::to("x"));
@@ -240,12 +242,27 @@ mod tests {
 
     /// The key of a GET with this target and these fields as lines.
     fn key(rules: &KeyRules, target: &str, lines: &str) -> String {
+        key_of(rules, target, lines, None)
+    }
+
+    fn key_of(rules: &KeyRules, target: &str, lines: &str, proxied: Option<Proxied>) -> String {
         let bytes = format!("GET {target} HTTP/1.1\r\n{}\r\n", lines.replace('\n', "\r\n")).into_bytes();
         let mut head = RequestHead::default();
         let limits = HeadLimits { head_bytes_max: 4096, fields_max: 99, target_bytes_max: 999 };
         parse_request_head(&bytes, &mut head, &limits).unwrap().unwrap();
         let mut key = b"rest".to_vec();
-        rules.write_key(&Request { head: &head, bytes: &bytes }, &mut key);
+        let routed = Routed {
+            request: Request { head: &head, bytes: &bytes },
+            path: b"/",
+            query: None,
+            host: b"h",
+            client: Client::Unix,
+            proxied,
+            link: &ClientLinkCell::default(),
+            has_next: false,
+            now: Now::read(),
+        };
+        rules.write_key(&routed, &mut key);
         String::from_utf8(key).unwrap()
     }
 
@@ -290,7 +307,6 @@ mod tests {
             check(&usual, line, "");
             check(&keeping, line, "");
         }
-        check(&usual, "x-forwarded-port: 81", "\u{1}x-forwarded-port=81");
         check(&usual, "X-Original-URL: /admin", "\u{1}x-original-url=/admin");
         check(
             &usual,
@@ -298,10 +314,13 @@ mod tests {
             "\u{1}x-rewrite-url=/a\u{1}x-http-method-override=PUT",
         );
         // They are taken away.
-        check(&usual, "X-Forwarded-Host: evil\nX-Forwarded-Proto: x\nForwarded: host=evil", "");
+        check(&usual, "X-Forwarded-Host: evil\nX-Forwarded-Proto: x\nForwarded: host=evil\nX-Forwarded-Port: 81", "");
         check(&keeping, "X-Forwarded-Host: evil", "\u{1}x-forwarded-host=evil");
-        check(&keeping, "X-Forwarded-Proto: https", "\u{1}x-forwarded-proto=https");
+        check(&keeping, "X_Forwarded_Port: 81", "\u{1}x-forwarded-port=81");
         check(&keeping, "Forwarded: For=1;host=a;proto=b, by=2", "\u{1}forwarded=host=a;proto=b;");
+        let proxied = Proxied { peer: Client::Unix, field: ForwardedField::XForwardedFor, entries: 1 };
+        let key = key_of(&usual, "/", "Host: h\nX-Forwarded-For: 1\nX-Forwarded-Proto: https\n", Some(proxied));
+        assert_eq!(key, "http://h/\u{1}x-forwarded-proto=https");
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub(super) enum Look {
 /// Begins what stands for a cookie among the names of the fields that choose a response; no field has such a name.
 pub(super) const COOKIE_MARK: &[u8] = b"cookie;";
 
+/// Why a request is passed on that is not for the cache.
+pub(super) const BYPASS: &str = "bypass";
+
 /// What a request's responses are found by.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
@@ -57,11 +60,11 @@ impl Inner {
             return Look::Pass("method");
         }
         if !self.is_for_cache(routed) {
-            return Look::Pass("bypass");
+            return Look::Pass(BYPASS);
         }
         let request = &routed.request;
         let now_ms = routed.now.monotonic_ms;
-        let (object, is_due) = match self.find(request, now_ms) {
+        let (object, is_due) = match self.find(routed, now_ms) {
             Lookup::Fresh(object) => (object, false),
             Lookup::Due(object) => (object, true),
             Lookup::Miss => return miss(request),
@@ -91,16 +94,16 @@ impl Inner {
     }
 
     /// What is stored, whether it may be served or not. Leaves the keys in `keys`.
-    pub(super) fn find(&self, request: &Request<'_>, now_ms: u64) -> Lookup {
+    pub(super) fn find(&self, routed: &Routed<'_>, now_ms: u64) -> Lookup {
         let Keys { url, variant: variant_key } = &mut *self.keys.borrow_mut();
-        self.shared.key_rules.write_key(request, url);
+        self.shared.key_rules.write_key(routed, url);
         variant_key.clear();
         let first = self.cache.get(self.shared.id, url, now_ms);
         let (Lookup::Fresh(object) | Lookup::Due(object)) = &first else { return first };
         let Some(variant) = object.object.response().and_then(|response| response.variant.as_ref()) else {
             return first;
         };
-        write_variant_key(request, url, variant, variant_key);
+        write_variant_key(&routed.request, url, variant, variant_key);
         if variant_key.ends_with(&variant.selecting) && variant_key.len() == selecting_at(url) + variant.selecting.len()
         {
             variant_key.clear();

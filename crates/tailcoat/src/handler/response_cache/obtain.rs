@@ -11,7 +11,7 @@ use wire::http::caching::{
 use wire::http::{Fields, Method, Request, Status};
 
 use super::flights::{Ended, Joined, Ticket};
-use super::lookup::Look;
+use super::lookup::{BYPASS, Look};
 use super::recording::record;
 use super::respond::apply_conditions;
 use super::store::Entry;
@@ -112,11 +112,12 @@ impl Inner {
     /// Passes a request on that a cache has nothing to say to, and learns what there is to be learned from the answer.
     async fn pass(self: Rc<Self>, request: Rc<OwnedRequest>, fetch: Rc<dyn Fetch>, reason: &str) -> Response {
         let Fetched { mut response, reception, now } = self.fetch(&request, &fetch, Fields::new()).await;
-        let request = request.request();
-        if invalidates(request.method(), response.status) {
-            self.invalidate(&request, &response.fields);
-        } else if request.method() == Method::Head && response.forwarded.is_some() {
-            self.learn_from_head(&request, &response, reception, now.monotonic_ms);
+        let routed = Routed { now, ..request.routed(false) };
+        let method = routed.request.method();
+        if invalidates(method, response.status) {
+            self.invalidate(&routed, &response.fields);
+        } else if method == Method::Head && reason != BYPASS && response.forwarded.is_some() {
+            self.learn_from_head(&routed, &response, reception);
         }
         self.add_cache_status(&mut response.fields, &format!("fwd={reason}"));
         Response::Built(response)
@@ -188,7 +189,7 @@ impl Inner {
                     response.body = record(Rc::clone(self), Rc::clone(request), entry, response.body, ticket);
                 } else {
                     let ended = match self.shared.hold(joined(&response.body.segments)) {
-                        Some(content) => self.store(&routed.request, entry, content, now.monotonic_ms, &ticket),
+                        Some(content) => self.store(&routed, entry, content, &ticket),
                         None => Ended::NotStored,
                     };
                     ticket.end(ended);
@@ -276,8 +277,9 @@ impl Inner {
     }
 
     /// Updates or drops what is stored by what an upstream said to HEAD (RFC 9111, section 4.3.5).
-    fn learn_from_head(&self, request: &Request<'_>, response: &BuiltResponse, reception: Reception, now_ms: u64) {
-        let (Lookup::Fresh(cached) | Lookup::Due(cached)) = self.find(request, now_ms) else { return };
+    fn learn_from_head(&self, routed: &Routed<'_>, response: &BuiltResponse, reception: Reception) {
+        let (request, now_ms) = (&routed.request, routed.now.monotonic_ms);
+        let (Lookup::Fresh(cached) | Lookup::Due(cached)) = self.find(routed, now_ms) else { return };
         let object = &cached.object;
         let Some(stored) = object.response() else { return };
         let mut fields = response.fields.clone();

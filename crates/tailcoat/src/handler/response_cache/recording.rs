@@ -17,7 +17,7 @@ use wire::http::Fields;
 use super::Inner;
 use super::flights::{Ended, Ticket};
 use super::store::Entry;
-use crate::handler::{Body, ContentSource, ContentStream, Filled, Now, OwnedRequest, Segment};
+use crate::handler::{Body, ContentSource, ContentStream, Filled, Now, OwnedRequest, Routed, Segment};
 
 /// Bytes that are read at once.
 const PIECE_BYTES_MAX: usize = 16 << 10;
@@ -118,7 +118,8 @@ impl Recording {
             let ended = content.map_or(Ended::NotStored, |content| {
                 // A client that takes its time shares what is stored from now on.
                 self.pipe.borrow_mut().replace_unread(&content);
-                self.inner.store(&self.request.request(), entry, content, Now::read().monotonic_ms, &ticket)
+                let routed = Routed { now: Now::read(), ..self.request.routed(false) };
+                self.inner.store(&routed, entry, content, &ticket)
             });
             ticket.end(ended);
         }

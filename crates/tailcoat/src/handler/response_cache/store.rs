@@ -12,6 +12,7 @@ use super::flights::{Ended, Ticket};
 use super::key::{split_target, url_of_key};
 use super::lookup::{write_selecting, write_variant_key};
 use crate::config::SetCookie;
+use crate::handler::Routed;
 use crate::handler::part::without_content_fields;
 use crate::object_cache::{
     CachedObject, Content, Lookup, Object, ObjectParts, Origin, Representation, StoredResponse, Variant,
@@ -51,18 +52,11 @@ impl Inner {
 
     /// Stores a response to this request, which was fetched with this ticket, with this content that is
     /// [held](super::SharedResponseCache::hold).
-    pub(super) fn store(
-        &self,
-        request: &Request<'_>,
-        entry: Entry,
-        content: Bytes,
-        now_ms: u64,
-        ticket: &Ticket,
-    ) -> Ended {
+    pub(super) fn store(&self, routed: &Routed<'_>, entry: Entry, content: Bytes, ticket: &Ticket) -> Ended {
         let mut key = Vec::new();
-        self.shared.key_rules.write_key(request, &mut key);
+        self.shared.key_rules.write_key(routed, &mut key);
         self.shared.uncacheable.forget(&key);
-        let variant = self.variant(request, &entry.fields, &mut key, now_ms);
+        let variant = self.variant(&routed.request, &entry.fields, &mut key, routed.now.monotonic_ms);
         let parts = object_parts(entry, content, variant, self.shared.config.cache_status);
         let object = self.cache.adopt(self.shared.store.insert(self.shared.id, &key, parts));
         if ticket.is_invalid() {
@@ -87,9 +81,10 @@ impl Inner {
 
     /// Takes out what is stored for the target of an unsafe request, and for what its response names (RFC 9111, section
     /// 4.4).
-    pub(super) fn invalidate(&self, request: &Request<'_>, fields: &Fields) {
+    pub(super) fn invalidate(&self, routed: &Routed<'_>, fields: &Fields) {
+        let request = &routed.request;
         let mut url = Vec::new();
-        self.shared.key_rules.write_key(request, &mut url);
+        self.shared.key_rules.write_key(routed, &mut url);
         self.remove_url(&url);
         self.remove_url(url_of_key(&url));
         let host = request.field(KnownField::Host).unwrap_or_default();

