@@ -110,7 +110,7 @@ impl ClientConnection {
         self.engine.can_open()
     }
 
-    /// Sends a request's head; `is_last` if there is no content. `None` if the server takes none now, see
+    /// Sends a request's head; `is_last` if there is no content. `fields` have no Host, for that is `authority`. `None` if the server takes none now, see
     /// [`ClientConnection::can_open`].
     pub fn send_request(
         &mut self,
@@ -119,7 +119,7 @@ impl ClientConnection {
         is_last: bool,
         turn: &mut Turn<'_>,
     ) -> Option<StreamId> {
-        let stream = self.engine.open_own(request.method == b"HEAD", turn)?;
+        let stream = self.engine.open_own(request.method, turn)?;
         let sent = self.engine.send_head(stream, true, is_last, turn, |encoder, out| {
             let pseudo_fields = [
                 (&b":method"[..], Some(request.method)),

@@ -35,8 +35,12 @@ impl ReadyStreams {
         debug_assert!(!stream.is_ready);
         stream.is_ready = true;
         let (row_index, id, is_incremental) = (row_of(stream.priority), stream.id, stream.priority.is_incremental);
-        let mut after = self.rows[row_index].last;
-        // Nearly always new streams become ready, which belong to the end.
+        let row = self.rows[row_index];
+        let mut after = row.last;
+        // What was served just now belongs to the front, what is new to the end.
+        if !is_incremental && row.first != NONE && streams.at(row.first).id > id {
+            after = NONE;
+        }
         while !is_incremental && after != NONE && streams.at(after).id > id {
             after = streams.at(after).previous;
         }

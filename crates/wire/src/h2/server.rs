@@ -10,7 +10,7 @@ use super::request_head::{HeadFault, IncomingRequest, decode_request};
 use super::{ConnectionError, ErrorCode, Limits, PeerSettings, Priority, StreamGone, StreamId, Turn};
 use crate::h1::Refusal;
 use crate::http::date::DATE_BYTES;
-use crate::http::{Fields, RequestHead, Status};
+use crate::http::{Fields, Method, RequestHead, Status};
 
 /// The server role of an HTTP/2 connection, without its socket: input goes in as it comes, requests and their content come
 /// out as events; responses go in, and frames come out.
@@ -144,6 +144,7 @@ impl ServerConnection {
         Ok(Some(match decoded {
             Ok(mut request) => {
                 opened.expected_bytes = request.content_length;
+                opened.is_tunnel = head.method == Method::Connect;
                 // RFC 9218, section 7: PRIORITY_UPDATE, if one came before, overrides the field.
                 if opened.priority == Priority::default() {
                     opened.priority = request.priority;

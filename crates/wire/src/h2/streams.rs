@@ -7,9 +7,10 @@ use super::Priority;
 use super::window::{ReceiveWindow, SendWindow};
 use crate::http::Fields;
 
-/// How many streams are remembered after they are closed. What a peer sends on one of them may have been on its way when
-/// it was closed.
-const CLOSED_STREAMS_MAX: usize = 128;
+/// How many streams that we have reset are remembered: what a peer sends on one of them may have been on its way.
+const RESET_STREAMS_MAX: usize = 256;
+/// How many streams that have ended are remembered, to tell a peer that it is wrong about them.
+const ENDED_STREAMS_MAX: usize = 32;
 
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;
@@ -24,6 +25,8 @@ pub(super) struct Stream {
     pub discards_content: bool,
     /// The head of the peer's message has come; for a client, whose streams begin without.
     pub has_head: bool,
+    /// CONNECT: what either side sends has no end that the other's depends on, and no limit.
+    pub is_tunnel: bool,
     /// A response to HEAD or a status without content: whatever its Content-Length says.
     pub has_no_content: bool,
     pub receive: ReceiveWindow,
@@ -55,6 +58,7 @@ impl Stream {
             is_received: false,
             discards_content: false,
             has_head: false,
+            is_tunnel: false,
             has_no_content: false,
             receive,
             expected_bytes: None,
@@ -92,13 +96,8 @@ pub(super) struct Streams {
     free: Vec<u32>,
     /// Number and slot.
     open: VecDeque<(u32, u32)>,
-    closed: VecDeque<ClosedStream>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct ClosedStream {
-    id: u32,
-    is_reset_by_us: bool,
+    reset: VecDeque<u32>,
+    ended: VecDeque<u32>,
 }
 
 /// What became of a stream that is not open, of what is remembered.
@@ -106,8 +105,8 @@ struct ClosedStream {
 pub(super) enum Past {
     /// We have reset it: the peer may not know yet, and what it sends is ignored.
     ResetByUs,
-    /// It has ended, or the peer has reset it.
-    Closed,
+    /// It has ended, or the peer has reset it, a moment ago.
+    Ended,
     /// It never was, or that was long ago.
     Unknown,
 }
@@ -156,17 +155,23 @@ impl Streams {
 
     /// Notes that a stream is closed, or never was opened, in the latter case by our refusal.
     pub fn remember(&mut self, id: u32, is_reset_by_us: bool) {
-        if self.closed.len() == CLOSED_STREAMS_MAX {
-            self.closed.pop_front();
+        let (row, length_max) = match is_reset_by_us {
+            true => (&mut self.reset, RESET_STREAMS_MAX),
+            false => (&mut self.ended, ENDED_STREAMS_MAX),
+        };
+        if row.len() == length_max {
+            row.pop_front();
         }
-        self.closed.push_back(ClosedStream { id, is_reset_by_us });
+        row.push_back(id);
     }
 
     pub fn past(&self, id: u32) -> Past {
-        match self.closed.iter().rev().find(|closed| closed.id == id) {
-            Some(closed) if closed.is_reset_by_us => Past::ResetByUs,
-            Some(_) => Past::Closed,
-            None => Past::Unknown,
+        if self.ended.contains(&id) {
+            Past::Ended
+        } else if self.reset.contains(&id) {
+            Past::ResetByUs
+        } else {
+            Past::Unknown
         }
     }
 
@@ -213,15 +218,15 @@ mod tests {
         assert_eq!([1, 3, 9, 5].map(|id| streams.find(id)), [Some(slots[0]), Some(slots[1]), Some(slots[2]), None]);
         streams.remove(slots[1], true);
         streams.remove(slots[2], false);
-        assert_eq!([1, 3, 9].map(|id| streams.past(id)), [Past::Unknown, Past::ResetByUs, Past::Closed]);
+        assert_eq!([1, 3, 9].map(|id| streams.past(id)), [Past::Unknown, Past::ResetByUs, Past::Ended]);
         assert_eq!(streams.insert(stream(11)), slots[2]);
         assert_eq!([streams.slot(0), streams.slot(1)], [slots[0], slots[2]]);
         assert_eq!(streams.last(), Some((11, slots[2])));
-        for id in (13..).step_by(2).take(CLOSED_STREAMS_MAX) {
+        for id in (13..).step_by(2).take(ENDED_STREAMS_MAX) {
             let slot = streams.insert(stream(id));
             streams.remove(slot, false);
         }
-        assert_eq!(streams.past(3), Past::Unknown);
+        assert_eq!((streams.past(3), streams.past(9)), (Past::ResetByUs, Past::Unknown));
         assert_eq!(streams.slots.len(), 3);
     }
 }

@@ -138,7 +138,7 @@ impl Engine {
         }
         match self.streams.past(stream) {
             Past::ResetByUs => Ok(BlockPurpose::Discard(None)),
-            Past::Closed => Err(ConnectionError::new(ErrorCode::STREAM_CLOSED, "HEADERS on a closed stream")),
+            Past::Ended => Err(ConnectionError::new(ErrorCode::STREAM_CLOSED, "HEADERS on a closed stream")),
             Past::Unknown => Err(ConnectionError::protocol("HEADERS on a stream that the peer can't open")),
         }
     }

@@ -21,13 +21,13 @@ pub(super) enum Shutdown {
     None,
     /// No new streams are wanted; those that are on their way are still taken.
     Announced(Duration),
-    /// No new streams are taken.
-    Final,
+    /// No streams behind this one are taken.
+    Final(u32),
 }
 
 impl Shutdown {
     pub fn is_final(self) -> bool {
-        matches!(self, Self::Final)
+        matches!(self, Self::Final(_))
     }
 }
 
@@ -49,7 +49,12 @@ impl Engine {
 
     /// Ends the connection for a fault of the peer's.
     pub fn fail(&mut self, error: ConnectionError, output: &mut Output) {
-        write_go_away(&mut output.bytes, self.last_peer_stream, error);
+        // What was said before can't be taken back (RFC 9113, section 6.8).
+        let last_stream = match self.shutdown {
+            Shutdown::Final(last_stream) => last_stream,
+            _ => self.last_peer_stream,
+        };
+        write_go_away(&mut output.bytes, last_stream, error);
         self.state = State::Closed(error);
         self.streams.clear();
         self.ready = ReadyStreams::default();
@@ -72,7 +77,7 @@ impl Engine {
 
     fn shut_down_finally(&mut self, output: &mut Output) {
         write_go_away(&mut output.bytes, self.last_peer_stream, GRACEFUL);
-        self.shutdown = Shutdown::Final;
+        self.shutdown = Shutdown::Final(self.last_peer_stream);
     }
 
     /// Whether nothing is left to be done: no new streams are taken, and none is open.

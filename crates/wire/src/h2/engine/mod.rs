@@ -52,6 +52,8 @@ pub(super) struct Engine {
     ready: ReadyStreams,
     receive: ReceiveWindow,
     send: SendWindow,
+    /// When content was sent last, of any stream.
+    sent_at: Duration,
     /// What we have announced as the window of new streams.
     stream_window_bytes: u32,
     /// The highest number of a stream that the peer has opened.
@@ -134,6 +136,7 @@ impl Engine {
             ready: ReadyStreams::default(),
             receive: ReceiveWindow::new(INITIAL_WINDOW_BYTES, now),
             send: SendWindow::new(INITIAL_WINDOW_BYTES),
+            sent_at: now,
             stream_window_bytes,
             last_peer_stream: 0,
             next_own_stream: 1,
@@ -260,6 +263,7 @@ impl Engine {
     /// Gives memory back that is not needed while no stream is open.
     pub fn shrink(&mut self) {
         self.streams.shrink();
+        self.decoder.shrink();
     }
 }
 

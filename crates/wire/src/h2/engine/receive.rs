@@ -94,7 +94,7 @@ impl Engine {
     /// Whether the stream takes DATA; what is refused is not given out.
     fn check_data(&mut self, header: &FrameHeader, content_bytes: usize, turn: &mut Turn<'_>) -> Outcome {
         let Some(stream) = self.stream(header.stream) else {
-            return self.check_data_of_closed(header.stream).map(|()| None);
+            return self.check_data_of_closed(header.stream, turn).map(|()| None);
         };
         if stream.is_received {
             return self.stream_fault(header.stream, ErrorCode::STREAM_CLOSED, turn);
@@ -111,7 +111,8 @@ impl Engine {
         if is_wrong || stream.has_no_content && content_bytes > 0 {
             return self.stream_fault(header.stream, ErrorCode::PROTOCOL_ERROR, turn);
         }
-        if stream.received_bytes > turn.limits.body.body_bytes_max && !stream.discards_content {
+        let is_limited = !stream.is_tunnel && !stream.discards_content;
+        if is_limited && stream.received_bytes > turn.limits.body.body_bytes_max {
             stream.discards_content = true;
             // What has come before and was not taken will not be asked for.
             let waiting_bytes = stream.receive.waiting_bytes() - header.payload_bytes as u32;
@@ -121,14 +122,16 @@ impl Engine {
         Ok(None)
     }
 
-    fn check_data_of_closed(&mut self, stream: u32) -> Result<(), ConnectionError> {
+    fn check_data_of_closed(&mut self, stream: u32, turn: &mut Turn<'_>) -> Result<(), ConnectionError> {
         if self.is_idle(stream) {
             return Err(ConnectionError::protocol("DATA on an idle stream"));
         }
         match self.streams.past(stream) {
             Past::ResetByUs => Ok(()),
             // Section 5.1: who has ended or reset a stream knows that it may not send on it.
-            _ => Err(ConnectionError::new(ErrorCode::STREAM_CLOSED, "DATA on a closed stream")),
+            Past::Ended => Err(ConnectionError::new(ErrorCode::STREAM_CLOSED, "DATA on a closed stream")),
+            // Closed long ago; perhaps by us, and what comes was long on its way.
+            Past::Unknown => self.spend_idle_frame(turn),
         }
     }
 

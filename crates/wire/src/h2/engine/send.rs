@@ -112,7 +112,7 @@ impl Engine {
         stream.is_end_offered = true;
         if stream.is_received {
             self.close(slot, false, turn);
-        } else if self.role == Role::Server {
+        } else if self.role == Role::Server && !stream.is_tunnel {
             // What is still to come of the request is of no use to anybody (RFC 9113, section 8.1), but the client may need
             // a moment to notice that it has been answered.
             stream.discards_content = true;
@@ -131,8 +131,8 @@ impl Engine {
         is_open && self.streams.len() < self.peer.concurrent_streams_max as usize
     }
 
-    /// Opens a stream of ours. `has_no_content`: its response has none, whatever it says.
-    pub fn open_own(&mut self, has_no_content: bool, turn: &Turn<'_>) -> Option<StreamId> {
+    /// Opens a stream of ours, for a request with this method.
+    pub fn open_own(&mut self, method: &[u8], turn: &Turn<'_>) -> Option<StreamId> {
         if !self.can_open() {
             return None;
         }
@@ -140,7 +140,8 @@ impl Engine {
         self.next_own_stream += 2;
         let receive = ReceiveWindow::new(self.stream_window_bytes, turn.now);
         let mut stream = Stream::new(id, receive, SendWindow::new(self.peer.initial_window_bytes));
-        stream.has_no_content = has_no_content;
+        stream.has_no_content = method == b"HEAD";
+        stream.is_tunnel = method == b"CONNECT";
         self.streams.insert(stream);
         Some(StreamId(id))
     }
@@ -187,6 +188,7 @@ impl Engine {
             stream.offered_bytes -= length as u64;
             stream.sent_bytes += length as u64;
             stream.progress_at = turn.now;
+            self.sent_at = turn.now;
             let is_all_sent = stream.offered_bytes == 0 && stream.is_end_offered;
             let trailers = if is_all_sent { stream.trailers.take() } else { None };
             let is_last = is_all_sent && trailers.is_none();
@@ -216,18 +218,21 @@ impl Engine {
         if self.role == Role::Client {
             return None;
         }
-        let answered = self.streams.streams().filter(|stream| stream.is_sent());
+        let answered = self.streams.streams().filter(|stream| stream.is_sent() && !stream.is_tunnel);
         answered.min_by_key(|stream| stream.progress_at).map(|stream| (StreamId(stream.id), stream.progress_at))
     }
 
-    /// The stream that has waited longest for a window, and since when.
+    /// The stream that has waited longest for a window, and since when. A stream that only waits for its turn among others
+    /// waits for the connection's window since that was closed to all.
     pub(super) fn stalled(&self) -> Option<(StreamId, Duration)> {
         let is_connection_blocked = self.send.available_bytes() == 0;
-        let blocked = self
-            .streams
-            .streams()
-            .filter(|stream| stream.offered_bytes > 0 && (is_connection_blocked || stream.send.available_bytes() == 0));
-        blocked.min_by_key(|stream| stream.progress_at).map(|stream| (StreamId(stream.id), stream.progress_at))
+        let waiting = self.streams.streams().filter(|stream| stream.offered_bytes > 0);
+        let blocked = waiting.filter_map(|stream| match stream.send.available_bytes() {
+            0 => Some((StreamId(stream.id), stream.progress_at)),
+            _ if is_connection_blocked => Some((StreamId(stream.id), stream.progress_at.max(self.sent_at))),
+            _ => None,
+        });
+        blocked.min_by_key(|(_, since)| *since)
     }
 }
 

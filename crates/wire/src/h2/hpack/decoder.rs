@@ -67,6 +67,11 @@ impl Decoder {
         self.awaits_size_update = self.table.size_bytes_max() > table_bytes_max;
     }
 
+    /// Gives memory back that the table does not need now.
+    pub fn shrink(&mut self) {
+        self.table.shrink();
+    }
+
     /// Decodes a whole block. Names and values are appended to `text`, fields are given to `on_field` in order, until the
     /// list has more than `list_bytes_max` bytes. What is decoded costs at most as much as `block` is long and
     /// `list_bytes_max` allows, however often entries are referred to (the HPACK bomb, CVE-2016-6581).

@@ -76,9 +76,7 @@ impl DynamicTable {
         self.evict_to(self.size_bytes_max - size_bytes);
         // Moving what is there to the front when as much is gone makes it cost a copy a byte, and keeps memory bounded.
         if self.gone_bytes >= self.size_bytes_max / 2 {
-            self.bytes.drain(..self.gone_bytes);
-            self.gone_bytes = 0;
-            self.renumber();
+            self.drop_gone();
         }
         let position = self.bytes.len() as u32;
         self.bytes.extend_from_slice(name);
@@ -124,8 +122,17 @@ impl DynamicTable {
         }
     }
 
-    /// Sets positions anew after bytes were moved to the front.
-    fn renumber(&mut self) {
+    /// Gives memory back that is not needed now.
+    pub fn shrink(&mut self) {
+        self.drop_gone();
+        self.bytes.shrink_to_fit();
+        self.entries.shrink_to_fit();
+    }
+
+    /// Moves what is there to the front.
+    fn drop_gone(&mut self) {
+        self.bytes.drain(..self.gone_bytes);
+        self.gone_bytes = 0;
         let mut position = 0;
         for entry in &mut self.entries {
             entry.position = position;
@@ -146,6 +153,10 @@ mod tests {
             table.insert(name.as_bytes(), value.as_bytes(), 0, number);
             assert!(table.size_bytes <= 200);
             assert!(table.bytes.capacity() <= 512);
+            if number % 100 == 0 {
+                table.shrink();
+                assert!(table.bytes.capacity() < 200);
+            }
             for (age, entry) in (0..table.entries.len()).enumerate() {
                 let value = format!("{}", number as usize - age);
                 let found = table.get(entry).unwrap();

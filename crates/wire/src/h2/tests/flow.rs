@@ -194,3 +194,34 @@ fn content_beyond_its_limit_is_refused_while_it_comes() {
     assert_eq!(peer.frames(), "HEADERS 1 :status=204 end");
     assert_eq!(peer.server.open_streams(), 0);
 }
+
+/// WebSocket and other tunnels: each direction ends by itself, and has no limit.
+#[test]
+fn tunnels_are_closed_by_halves() {
+    let mut limits = Limits::default();
+    limits.body.body_bytes_max = 10;
+    let mut peer = Peer::with(limits, &[]);
+    peer.send(&headers(1, OPEN, &[(":method", "CONNECT"), (":authority", "a:1")]));
+    peer.respond_with(1, 5);
+    assert_eq!(peer.frames(), "HEADERS 1 :status=204\nDATA 1 5 end");
+    peer.wait(Duration::from_secs(60));
+    assert_eq!(peer.send(&data(1, 0, b"still listened to")), "content 1 still listened to");
+    assert_eq!(peer.send(&data(1, 1, b"end")), "content 1 end end");
+    assert_eq!((peer.frames(), peer.server.open_streams()), (String::new(), 0));
+}
+
+/// On a slow line, the connection's window is nearly always closed, and a response may wait for another for long.
+#[test]
+fn waiting_for_ones_turn_is_not_stalling() {
+    let mut peer = Peer::with(Limits::default(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
+    peer.send(&[headers(1, END, GET), headers(3, END, GET)].concat());
+    peer.respond_with(1, 1 << 20);
+    peer.respond_with(3, 1 << 20);
+    for _ in 0..10 {
+        peer.frames();
+        assert_eq!(peer.wait(Duration::from_secs(20)), "");
+        peer.send(&window_update(0, 10_000));
+    }
+    peer.frames();
+    assert_eq!(peer.wait(Duration::from_secs(30)).lines().count(), 2, "now nobody reads any more");
+}

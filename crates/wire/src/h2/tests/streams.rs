@@ -168,6 +168,8 @@ fn a_graceful_end_in_two_steps() {
         peer.respond_with(3, 0);
         assert!(peer.server.is_drained());
         assert_eq!(peer.frames(), "HEADERS 1 :status=204 end\nHEADERS 3 :status=204 end");
+        peer.send(&data(0, 0, b"x"));
+        assert_eq!(peer.frames(), "GOAWAY 3 PROTOCOL_ERROR", "no stream is taken back in");
     }
 }
 
@@ -190,4 +192,21 @@ fn a_stream_reset_by_the_caller() {
         server.reset(StreamId(1), ErrorCode::INTERNAL_ERROR, turn);
     });
     assert_eq!(peer.frames(), "HEADERS 1 :status=204\nRST_STREAM 1 INTERNAL_ERROR");
+}
+
+/// An upload goes on for a while after it was reset, and meanwhile many other streams come and go.
+#[test]
+fn a_reset_stream_is_remembered_longer_than_others() {
+    let mut peer = Peer::new();
+    peer.answers = true;
+    peer.send(&headers(1, OPEN, POST));
+    peer.turn(|server, turn| server.reset(StreamId(1), ErrorCode::INTERNAL_ERROR, turn));
+    for stream in (3..).step_by(2).take(1000) {
+        assert!(peer.send(&headers(stream, END, GET)).starts_with("request"));
+        peer.frames();
+    }
+    assert_eq!(peer.send(&data(1, 0, b"x")), "");
+    assert_eq!(peer.send(&data(3, 0, b"x")), "", "too long ago to be judged");
+    assert_eq!(peer.frames(), "");
+    assert_eq!(peer.send(&data(2001, 0, b"x")), "closed STREAM_CLOSED");
 }
