@@ -255,14 +255,16 @@ fn a_file_rewritten_all_the_time() {
     check_storm(|path, content| fs::write(path, content).unwrap());
 }
 
-/// Files that have long been what they are go out from the page cache, which is believed to have them for a moment.
+/// Files that have long been what they are go out from the page cache, which is believed to have them for a moment. What
+/// overwrites pages that are queued already can't be noticed, so here nothing does: truncating to nothing drops them
+/// (truncating in part writes zeros into large ones).
 #[test]
 fn settled_files_that_change_while_they_are_sent() {
     const LENGTH: usize = 300_000;
     const SETTLED: Duration = Duration::from_secs(11);
     let directory = tempfile::tempdir().unwrap();
     let changes: [fn(&Path); 4] = [
-        |path| fs::File::options().write(true).open(path).unwrap().set_len(1000).unwrap(),
+        |path| fs::File::options().write(true).open(path).unwrap().set_len(0).unwrap(),
         |path| fs::File::options().write(true).open(path).unwrap().set_len(2 * LENGTH as u64).unwrap(),
         |path| fs::write(path, vec![b'b'; LENGTH]).unwrap(),
         |path| {
@@ -290,11 +292,12 @@ fn settled_files_that_change_while_they_are_sent() {
         let content = &got.body;
         // Whoever asks late enough gets the new file, which is whole as well.
         assert_eq!(got.field("Content-Length"), Some(&*content.len().to_string()));
-        let version = content[0];
+        let version = content.first().copied().unwrap_or_default();
         let is_grown = content.len() == 2 * LENGTH && content[LENGTH..].iter().all(|byte| *byte == 0);
         let old = if is_grown { &content[..LENGTH] } else { &content[..] };
-        assert!(old.iter().all(|byte| *byte == version), "a mixture");
-        assert!([1000, LENGTH, 2 * LENGTH].contains(&content.len()), "{} bytes", content.len());
+        let mixed = old.iter().position(|byte| *byte != version);
+        assert_eq!(mixed, None, "a mixture in {name}, of {} bytes", content.len());
+        assert!([0, LENGTH, 2 * LENGTH].contains(&content.len()), "{} bytes", content.len());
     }
 }
 
