@@ -103,10 +103,14 @@ def run(server, plan, tree, load, seed=1):
         process.kill()
 
 
-def run_wrk(server, path, load):
-    """The same result from wrk, as a second opinion; it checks statuses, and lengths only by framing."""
+def run_wrk(server, path, load, upload_bytes=0):
+    """The same result from wrk, as a second opinion, or for uploads; it checks statuses, and lengths only by framing."""
     require("wrk", "needed for --client wrk (package wrk)")
     command = ["taskset", "-c", CLIENT_CORE, "wrk", "--latency", "-t1", "-c", str(load.connections)]
+    if upload_bytes:
+        script = server.run / "upload.lua"
+        script.write_text(f'wrk.method = "PUT"\nwrk.body = string.rep("x", {upload_bytes})\n')
+        command += ["-s", str(script)]
     url = f"http://127.0.0.1:{server.port}{path}"
     before_us = server.group.cpu_us()
     output = subprocess.run([*command, "-d", str(max(round(load.seconds), 1)), url], capture_output=True, text=True, check=True).stdout

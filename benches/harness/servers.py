@@ -10,6 +10,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -25,11 +26,16 @@ KNOWN_PEERS = {
     "h2o": ("h2o.conf", "h2o -c {config}", "h2o -v"),
     "lighttpd": ("lighttpd.conf", "lighttpd -D -f {config}", "lighttpd -v"),
     "apache": ("apache.conf", "apache2 -f {config} -DFOREGROUND", "apache2 -v"),
+    "nginx-proxy": ("nginx-proxy.conf", "nginx -c {config} -g 'daemon off;'", "nginx -v"),
+    "haproxy": ("haproxy.cfg", "haproxy -db -f {config}", "haproxy -v"),
+    "haproxy-unlogged": ("haproxy.cfg", "haproxy -db -f {config}", "haproxy -v"),
 }
 _numbers = itertools.count()
 
 OURS, OURS_AGAIN = "tailcoat", "tailcoat-again"
 TAILCOAT_OPTIONS = "serve {root} --listen 127.0.0.1:{port} --workers 1 --access-log {run}/tailcoat.log"
+TAILCOAT_PROXY_OPTIONS = "run -c {config}"
+HAPROXY_LOG = {"haproxy": "log global\n  option httplog", "haproxy-unlogged": ""}
 
 
 @dataclasses.dataclass
@@ -40,6 +46,12 @@ class Server:
     command: str
     config: str | None = None
     version: str = ""
+    fill: dict = dataclasses.field(default_factory=dict)
+    """Further values for braces and config."""
+
+
+# What uploads go to.
+SINK = Server("sink", f"{sys.executable} {PEERS / 'sink.py'} {{port}}")
 
 
 @dataclasses.dataclass
@@ -78,6 +90,15 @@ def _named(name, command, tailcoat_command):
     return Server(name, command, (PEERS / config).read_text(), first_line(version_command))
 
 
+def before(server, backend_port):
+    """The server as a proxy before a back end."""
+    fill = {"backend_port": backend_port, "log": HAPROXY_LOG.get(server.name, "")}
+    if not server.command.endswith(TAILCOAT_OPTIONS):
+        return dataclasses.replace(server, fill=fill)
+    command = server.command.removesuffix(TAILCOAT_OPTIONS) + TAILCOAT_PROXY_OPTIONS
+    return dataclasses.replace(server, command=command, config=(PEERS / "tailcoat-proxy.kdl").read_text(), fill=fill)
+
+
 def first_line(command):
     try:
         result = subprocess.run(shlex.split(command), capture_output=True, text=True, timeout=5)
@@ -111,7 +132,7 @@ def running(server, tree, path, read_bytes_per_second=None, core=SERVER_CORE):
 
 
 def prepared_command(server, port, root, path, run):
-    fill = {"port": port, "root": root, "path": path, "run": run, "config": run / "server.conf"}
+    fill = {"port": port, "root": root, "path": path, "run": run, "config": run / "server.conf", **server.fill}
     if server.config:
         # As root, nginx would serve as another user, who may not read the tree.
         values = {**fill, "user": f"user {pwd.getpwuid(os.getuid()).pw_name};" if os.getuid() == 0 else ""}
