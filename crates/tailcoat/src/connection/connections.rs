@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context as Task, Poll, Wake, Waker, ready};
+use std::task::{Context as Task, Poll, Wake, Waker};
 
 use rustix::event::epoll;
 use rustix::time::Timespec;
@@ -99,22 +99,27 @@ impl Connections {
     pub async fn run(self: Rc<Self>) {
         let mut events = Vec::with_capacity(EVENTS_A_TURN_MAX);
         let mut slots = Vec::new();
+        let mut has_events = true;
         loop {
-            events.clear();
-            // Fails only if interrupted; then the next look finds the events.
-            let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&Timespec::default()));
-            self.on_events(&events);
-            let has_more = events.len() == events.capacity();
-            if !has_more {
-                // The runtime is to wait for an edge. What has come since the look above is one.
-                let _ = self.epoll.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+            if has_events {
+                events.clear();
+                // Fails only if interrupted; then the next look finds the events.
+                let _ =
+                    epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&Timespec::default()));
+                self.on_events(&events);
+                has_events = events.len() == events.capacity();
+                if !has_events {
+                    // The runtime is to wait for an edge. What has come since the look above is one.
+                    let _ = self.epoll.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+                }
             }
             self.poll_woken(&mut slots);
-            if has_more || self.woken.is_any() {
+            if has_events || self.woken.is_any() {
                 // The runtime looks at its sockets and timers, and comes back.
                 tokio::task::yield_now().await;
-            } else {
-                poll_fn(|task| self.poll_wait(task)).await;
+            }
+            if !has_events {
+                has_events = poll_fn(|task| self.poll_wait(task)).await;
             }
         }
     }
@@ -140,19 +145,18 @@ impl Connections {
         }
     }
 
-    /// Waits for something to do.
-    fn poll_wait(&self, task: &mut Task<'_>) -> Poll<()> {
-        {
-            let state = &mut *self.woken.state();
-            if !state.slots.is_empty() {
-                return Poll::Ready(());
-            }
-            state.sleeper = Some(task.waker().clone());
-        }
+    /// Waits for something to do. Says whether sockets have events: where an answer of another server has woken a
+    /// connection, asking for them would be one system call more.
+    fn poll_wait(&self, task: &mut Task<'_>) -> Poll<bool> {
         // An error would be the end of the runtime.
-        let _ = ready!(self.epoll.poll_read_ready(task));
-        self.woken.state().sleeper = None;
-        Poll::Ready(())
+        let has_events = self.epoll.poll_read_ready(task).is_ready();
+        let state = &mut *self.woken.state();
+        if !has_events && state.slots.is_empty() {
+            state.sleeper = Some(task.waker().clone());
+            return Poll::Pending;
+        }
+        state.sleeper = None;
+        Poll::Ready(has_events)
     }
 
     /// Has the socket waited for, if it isn't already.
