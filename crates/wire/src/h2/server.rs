@@ -330,6 +330,14 @@ impl ServerConnection {
     }
 }
 
+#[cfg(test)]
+impl ServerConnection {
+    /// What has come of all streams and was not taken.
+    pub(super) fn waiting_bytes(&self) -> u32 {
+        self.engine.waiting_bytes()
+    }
+}
+
 /// Steps that are events as they are.
 fn event(step: Step) -> ServerEvent {
     match step {

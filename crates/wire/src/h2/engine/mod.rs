@@ -260,6 +260,12 @@ impl Engine {
         Some(self.streams.at(slot).offered_bytes)
     }
 
+    /// What has come of all streams and was not taken: what the connection's window lacks.
+    #[cfg(test)]
+    pub fn waiting_bytes(&self) -> u32 {
+        self.receive.waiting_bytes()
+    }
+
     /// Gives memory back that is not needed while no stream is open.
     pub fn shrink(&mut self) {
         self.streams.shrink();

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use super::peer::*;
 use crate::h2::frame::kind;
-use crate::h2::{Limits, Piece, StreamId};
+use crate::h2::{ErrorCode, Limits, Piece, StreamId};
 
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
@@ -224,4 +226,55 @@ fn waiting_for_ones_turn_is_not_stalling() {
     }
     peer.frames();
     assert_eq!(peer.wait(Duration::from_secs(30)).lines().count(), 2, "now nobody reads any more");
+}
+
+proptest! {
+    /// Whatever happens to streams, what they held of the connection's window comes back: or else a connection would come
+    /// to a standstill after some time.
+    #[test]
+    fn the_connections_window_does_not_leak(
+        commands in proptest::collection::vec((0u8..11, 0u32..6, 0usize..400), 1..120),
+    ) {
+        let mut limits = Limits::default();
+        limits.body.body_bytes_max = 1000;
+        let mut peer = Peer::with(limits, &[]);
+        peer.takes = false;
+        peer.send(&headers(1, OPEN, POST));
+        let mut next = 3;
+        for (command, index, length) in commands {
+            let stream = next - 2 - (2 * index).min(next - 3);
+            let padded = [&[7][..], &vec![b'x'; length], &[0; 7]].concat();
+            let input = match command {
+                0 | 1 => headers(next, OPEN, POST),
+                2 => headers(next, OPEN, &[POST, &[("content-length", "300")]].concat()),
+                3 => headers(next, OPEN, &[POST, &[("content-length", "5000")]].concat()),
+                4 | 5 => data(stream, 0, &vec![b'x'; length]),
+                6 => data(stream, 8, &padded),
+                7 => data(stream, 9, &padded),
+                8 => [data(stream, 0, b"x"), reset(stream)].concat(),
+                9 => {
+                    peer.respond_with(stream, 0);
+                    Vec::new()
+                }
+                _ => {
+                    peer.turn(|server, turn| {
+                        server.take_content(StreamId(stream), length, turn);
+                        if length > 350 {
+                            server.reset(StreamId(stream), ErrorCode::CANCEL, turn);
+                        }
+                    });
+                    Vec::new()
+                }
+            };
+            next += if command < 4 { 2 } else { 0 };
+            if peer.send(&input).contains("closed") {
+                return Ok(());
+            }
+            peer.output.clear();
+        }
+        for stream in (1..next).step_by(2) {
+            peer.turn(|server, turn| server.reset(StreamId(stream), ErrorCode::CANCEL, turn));
+        }
+        prop_assert_eq!((peer.server.open_streams(), peer.server.waiting_bytes()), (0, 0));
+    }
 }
