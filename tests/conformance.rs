@@ -3,23 +3,53 @@
 use std::path::Path;
 use std::time::Duration;
 
-use conformance::{Client, PROBE_BODY, PROBE_FILE, Suite};
+use conformance::{Case, Client, Failure, ForwardSuite, Lane, Origin, PROBE_BODY, PROBE_FILE, Suite};
 
 use crate::support::Server;
 
+fn load(folder: &str) -> Vec<Case> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance").join(folder);
+    conformance::load(&folder).expect("the cases are well-formed")
+}
+
+fn client(server: &Server) -> Client {
+    Client { address: server.address, patience: Duration::from_secs(10), silence: Duration::from_millis(150) }
+}
+
+fn assert_none(failures: &[Failure], cases: &[Case]) {
+    let failures: Vec<String> =
+        failures.iter().map(|failure| format!("{}: {}", cases[failure.case].name, failure.message)).collect();
+    assert!(failures.is_empty(), "{} of {} cases failed:\n{}", failures.len(), cases.len(), failures.join("\n"));
+}
+
 #[test]
 fn all_cases() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/http1");
-    let cases = conformance::load(&folder).expect("the cases are well-formed");
+    let cases = load("http1");
     let site = tempfile::tempdir().expect("a directory for the site");
     for (name, content) in [("index.html", "<!doctype html>\n"), (PROBE_FILE, PROBE_BODY)] {
         std::fs::write(site.path().join(name), content).expect("the site can be written");
     }
     let server = Server::serve(site.path(), &[]);
-    let client =
-        Client { address: server.address, patience: Duration::from_secs(10), silence: Duration::from_millis(150) };
-    let failures = Suite { client, split: true, tailcoat: true, connections: 128 }.run(&cases);
-    let failures: Vec<String> =
-        failures.iter().map(|failure| format!("{}: {}", cases[failure.case].name, failure.message)).collect();
-    assert!(failures.is_empty(), "{} of {} cases failed:\n{}", failures.len(), cases.len(), failures.join("\n"));
+    let suite = Suite { client: client(&server), split: true, tailcoat: true, connections: 128 };
+    assert_none(&suite.run(&cases), &cases);
+}
+
+/// Requests through us to another server, and its answers back: nothing ambiguous goes either way.
+#[test]
+fn all_cases_forwarded() {
+    const LANES: usize = 32;
+    let (requests, responses) = (load("http1"), load("http1-responses"));
+    let nothing = tempfile::tempdir().expect("a directory for the site");
+    let (servers, lanes): (Vec<_>, Vec<_>) = (0..LANES)
+        .map(|_| {
+            let origin = Origin::start().expect("a port is free");
+            let server = Server::serve(nothing.path(), &["--forward", &format!("http://{}", origin.address)]);
+            let lane = Lane { client: client(&server), origin };
+            (server, lane)
+        })
+        .unzip();
+    let suite = ForwardSuite { lanes, tailcoat: true };
+    assert_none(&suite.run_requests(&requests), &requests);
+    assert_none(&suite.run_responses(&responses), &responses);
+    drop(servers);
 }

@@ -118,6 +118,7 @@ fn errors_have_the_status_of_their_cause() {
     assert!(answer.starts_with("HTTP/1.1 502 "), "nobody listens: {answer}");
     const POST: &str = "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     for (name, request, script, status) in [
+        ("closed without an answer, and no other server to ask", GET, vec![Await(HEAD), Say("")], "HTTP/1.1 502 "),
         ("closed without an answer", POST, vec![Await(HEAD), Say("")], "HTTP/1.1 502 "),
         ("closed in the head", GET, vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nDa")], "HTTP/1.1 502 "),
         ("not HTTP", GET, vec![Await(HEAD), Say("SSH-2.0-x\r\n")], "HTTP/1.1 502 "),
@@ -264,6 +265,22 @@ fn large_contents_pass_both_ways() {
     assert!(content.len() == BYTES && content.bytes().all(|byte| byte == b'x'), "{} bytes", content.len());
     let request = upstream.connection();
     assert_eq!(request.bytes().filter(|byte| *byte == b'y').count(), BYTES);
+}
+
+#[test]
+fn a_server_that_breaks_off_in_the_head_costs_no_request() {
+    let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let broken = Upstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nContent-"), Reset]]);
+    let sound = Upstream::start(vec![vec![Await(HEAD), Say(ok)]]);
+    let server = Server::run(&format!(
+        "upstream \"u\" {{\n server \"http://{}\"\n server \"http://{}\" backup=on\n}}\n\
+         site {{\n listen \"127.0.0.1:0\"\n forward \"u\"\n}}\n",
+        broken.address, sound.address
+    ));
+    assert!(ask(&server, GET).ends_with("\r\n\r\nok"));
+    // What may not be done twice is not.
+    let post = "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    assert!(ask(&server, post).starts_with("HTTP/1.1 502 "));
 }
 
 #[test]

@@ -23,3 +23,4 @@ mod rules;
 mod static_files;
 mod support;
 mod transparency;
+mod upstream_failures;

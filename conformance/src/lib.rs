@@ -7,13 +7,18 @@
 mod case;
 mod client;
 mod expect;
+mod forwarding;
+mod origin;
 mod response;
+mod strict_request;
 mod suite;
 mod text;
 
 pub use case::{Case, ParseError, load, parse};
 pub use client::{Client, Feed, PROBE_BODY, PROBE_FILE};
 pub use expect::{End, Expect, Outcome};
+pub use forwarding::{ForwardSuite, Lane};
+pub use origin::Origin;
 pub use response::Response;
 pub use suite::{Failure, Suite};
 pub use text::escape;

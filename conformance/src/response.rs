@@ -113,14 +113,27 @@ fn read_chunks(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, &'static str> {
             std::str::from_utf8(&bytes[at..at + line]).ok().and_then(|size| usize::from_str_radix(size, 16).ok());
         let size = size.ok_or("a malformed chunk size")?;
         at += line + 2;
+        if size == 0 {
+            return read_trailers(&bytes[at..]).map(|length| length.map(|length| (body, at + length)));
+        }
         let Some(data) = bytes.get(at..at + size + 2) else { return Ok(None) };
         if &data[size..] != b"\r\n" {
             return Err("a chunk that does not end with CRLF");
         }
         body.extend_from_slice(&data[..size]);
         at += size + 2;
-        if size == 0 {
-            return Ok(Some((body, at)));
+    }
+}
+
+/// The length of a trailer section; `None` if more is needed.
+fn read_trailers(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
+    let mut at = 0;
+    loop {
+        let Some(line) = bytes[at..].windows(2).position(|window| window == b"\r\n") else { return Ok(None) };
+        match &bytes[at..at + line] {
+            b"" => return Ok(Some(at + 2)),
+            text if text.contains(&b':') => at += line + 2,
+            _ => return Err("a trailer line without colon"),
         }
     }
 }

@@ -14,7 +14,7 @@ use super::PATIENCE;
 pub(crate) struct RealServer {
     child: Child,
     pub(crate) address: SocketAddr,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 /// How one is started: what is written and run for it. In texts, `@PORT@` is the port where it has to listen, and `@DIR@`
@@ -52,9 +52,27 @@ impl RealServer {
             std::fs::write(path, fill(content)).expect("it can be written");
         }
         let errors = std::fs::File::create(directory.path().join("errors")).expect("it can be made");
-        let mut server = Self { child: spawn(recipe, fill, errors), address, _directory: directory };
+        let mut server = Self { child: spawn(recipe, fill, errors), address, directory };
         server.await_listening();
         Some(server)
+    }
+
+    /// Sends it a signal: `HUP`, `USR1`, …
+    pub(crate) fn signal(&self, name: &str) {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        assert!(status.is_ok_and(|status| status.success()), "signal {name}");
+    }
+
+    /// Kills it without a warning, and starts it again where it was, after `pause`.
+    pub(crate) fn kill_and_restart(&mut self, recipe: &Recipe<'_>, pause: Duration) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("a child can be waited for");
+        std::thread::sleep(pause);
+        let (port, directory) = (self.address.port().to_string(), self.directory.path().display().to_string());
+        let errors = std::fs::File::create(self.directory.path().join("errors")).expect("it can be made");
+        let fill = |text: &str| text.replace("@PORT@", &port).replace("@DIR@", &directory);
+        self.child = spawn(recipe, fill, errors);
+        self.await_listening();
     }
 
     fn await_listening(&mut self) {

@@ -6,21 +6,26 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use conformance::{Case, Client, Failure, PROBE_BODY, PROBE_FILE, Suite};
+use conformance::{Case, Client, Failure, ForwardSuite, Lane, Origin, PROBE_BODY, PROBE_FILE, Suite};
 
 const HELP: &str = "\
 cargo xtask conformance [OPTION]...
 
   --start NAME         start tailcoat (target/debug; the default), nginx, apache, lighttpd or h2o and test it; repeatable
+  --forward            test as proxies, haproxy among them: requests through them to a server, and its answers back
   --server NAME=ADDRESS
                        test a server that runs already; its root must have index.html and probe.txt (see README.md);
                        the name tailcoat also tests our own choices
   --filter TEXT        only cases whose name, RFC section or source has this text
   --split              feed each input byte by byte too, which must change nothing
   --list               print the cases instead of running them
-  --table              print a table of all five servers instead of the failures";
+  --table              print a table of all servers instead of the failures";
 
 const SERVERS: [&str; 5] = ["tailcoat", "apache", "lighttpd", "nginx", "h2o"];
+const PROXIES: [&str; 6] = ["tailcoat", "apache", "haproxy", "lighttpd", "nginx", "h2o"];
+
+/// Instances of a proxy: as many cases are tried at a time.
+const LANES: usize = 12;
 
 struct Options {
     start: Vec<String>,
@@ -29,6 +34,7 @@ struct Options {
     split: bool,
     list: bool,
     table: bool,
+    forward: bool,
 }
 
 /// Runs the command: 0 if all cases passed, 1 if some failed, 2 if they could not be run.
@@ -48,14 +54,20 @@ fn try_run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn Erro
         println!("{HELP}");
         return Ok(true);
     };
-    let mut cases = conformance::load(&repository().join("conformance/http1"))?;
-    cases.retain(|case| [&case.name, &case.rfc, &case.source].iter().any(|text| text.contains(&options.filter)));
+    let load = |folder: &str| -> Result<Vec<Case>, Box<dyn Error>> {
+        let mut cases = conformance::load(&repository().join(folder))?;
+        cases.retain(|case| [&case.name, &case.rfc, &case.source].iter().any(|text| text.contains(&options.filter)));
+        Ok(cases)
+    };
+    let mut cases = load("conformance/http1")?;
+    let responses = if options.forward { load("conformance/http1-responses")? } else { Vec::new() };
     if options.list {
         cases.iter().for_each(|case| println!("{}  [RFC {}]  {}", case.name, case.rfc, case.expect));
         return Ok(true);
     }
     if options.table {
-        options.start.extend(SERVERS.map(str::to_owned));
+        let all = if options.forward { &PROXIES[..] } else { &SERVERS };
+        options.start.extend(all.iter().map(|name| (*name).to_owned()));
     } else if options.start.is_empty() && options.servers.is_empty() {
         options.start.push("tailcoat".into());
     }
@@ -65,8 +77,17 @@ fn try_run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn Erro
         results.push((name.clone(), test(name, *address, &cases, &options)));
     }
     for name in &options.start {
-        let server = Server::start(name)?;
-        results.push((name.clone(), test(name, server.address, &cases, &options)));
+        let failures = if options.forward {
+            test_proxy(name, &cases, &responses)?
+        } else {
+            let server = Server::start(name, None)?;
+            test(name, server.address, &cases, &options)
+        };
+        results.push((name.clone(), failures));
+    }
+    cases.extend(responses);
+    if options.forward && !options.table {
+        results.iter().for_each(|(name, failures)| print_failures(name, &cases, failures));
     }
     if options.table {
         print_table(&cases, &results);
@@ -82,6 +103,7 @@ fn read_options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Op
         split: false,
         list: false,
         table: false,
+        forward: false,
     };
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
@@ -97,6 +119,7 @@ fn read_options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Op
             "--split" => options.split = true,
             "--list" => options.list = true,
             "--table" => options.table = true,
+            "--forward" => options.forward = true,
             "--help" | "-h" => return Ok(None),
             _ => return Err(format!("unknown option {argument}\n\n{HELP}").into()),
         }
@@ -113,15 +136,36 @@ fn test(name: &str, address: SocketAddr, cases: &[Case], options: &Options) -> V
     };
     let failures = suite.run(cases);
     if !options.table {
-        println!("{name}:");
-        for failure in &failures {
-            let case = &cases[failure.case];
-            println!("FAIL {}  [RFC {}; {}]\n  {}", case.name, case.rfc, case.source, failure.message);
-            println!("  sent {}", shorten(&conformance::escape(&case.input)));
-        }
-        println!("{} passed, {} failed", cases.len() - failures.len(), failures.len());
+        print_failures(name, cases, &failures);
     }
     failures
+}
+
+/// The failures of a proxy: those of requests, then those of responses, as if these were further cases.
+fn test_proxy(name: &str, requests: &[Case], responses: &[Case]) -> Result<Vec<Failure>, Box<dyn Error>> {
+    let (mut servers, mut lanes) = (Vec::new(), Vec::new());
+    for _ in 0..LANES {
+        let origin = Origin::start()?;
+        let server = Server::start(name, Some(origin.address))?;
+        let (patience, silence) = (Duration::from_secs(5), Duration::from_millis(150));
+        lanes.push(Lane { client: Client { address: server.address, patience, silence }, origin });
+        servers.push(server);
+    }
+    let suite = ForwardSuite { lanes, tailcoat: name == "tailcoat" };
+    let mut failures = suite.run_requests(requests);
+    let of_responses = suite.run_responses(responses).into_iter();
+    failures.extend(of_responses.map(|failure| Failure { case: requests.len() + failure.case, ..failure }));
+    Ok(failures)
+}
+
+fn print_failures(name: &str, cases: &[Case], failures: &[Failure]) {
+    println!("{name}:");
+    for failure in failures {
+        let case = &cases[failure.case];
+        println!("FAIL {}  [RFC {}; {}]\n  {}", case.name, case.rfc, case.source, failure.message);
+        println!("  sent {}", shorten(&conformance::escape(&case.input)));
+    }
+    println!("{} passed, {} failed", cases.len() - failures.len(), failures.len());
 }
 
 fn shorten(text: &str) -> String {
@@ -161,14 +205,15 @@ struct Server {
 }
 
 impl Server {
-    fn start(name: &str) -> Result<Self, Box<dyn Error>> {
+    /// As a site with the two files, or as a proxy before `origin`.
+    fn start(name: &str, origin: Option<SocketAddr>) -> Result<Self, Box<dyn Error>> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let folder = std::env::temp_dir().join(format!("tailcoat-conformance-{}-{port}", std::process::id()));
         let root = folder.join("root");
         std::fs::create_dir_all(&root)?;
         std::fs::write(root.join("index.html"), "<!doctype html>\n<title>Home</title>\n")?;
         std::fs::write(root.join(PROBE_FILE), PROBE_BODY)?;
-        let mut command = command(name, &folder, &root, port)?;
+        let mut command = command(name, &folder, &root, port, origin)?;
         let log = std::fs::File::create(folder.join("output.log"))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().map_err(|error| format!("{name} does not start: {error}"))?;
@@ -205,24 +250,44 @@ impl Drop for Server {
     }
 }
 
-fn command(name: &str, folder: &Path, root: &Path, port: u16) -> Result<Command, Box<dyn Error>> {
+fn command(
+    name: &str,
+    folder: &Path,
+    root: &Path,
+    port: u16,
+    origin: Option<SocketAddr>,
+) -> Result<Command, Box<dyn Error>> {
     if name == "tailcoat" {
         let mut command = Command::new(repository().join("target/debug/tailcoat"));
-        command.arg("serve").arg(root).arg("--listen").arg(format!("127.0.0.1:{port}"));
+        command.arg("serve").arg("--listen").arg(format!("127.0.0.1:{port}"));
+        match origin {
+            // Nothing is found in this folder, so that all is forwarded.
+            Some(origin) => {
+                let nothing = folder.join("nothing");
+                std::fs::create_dir_all(&nothing)?;
+                command.arg(nothing).arg("--forward").arg(format!("http://{origin}"))
+            }
+            None => command.arg(root),
+        };
         return Ok(command);
     }
-    let template = repository().join(format!("conformance/peers/{name}.conf"));
+    let kind = if origin.is_some() { "peers/forward" } else { "peers" };
+    let template = repository().join(format!("conformance/{kind}/{name}.conf"));
     let template =
         std::fs::read_to_string(&template).map_err(|_| format!("no server {name}; there are {SERVERS:?}"))?;
-    let text = template
+    let mut text = template
         .replace("@PORT@", &port.to_string())
         .replace("@RUN@", &folder.display().to_string())
         .replace("@ROOT@", &root.display().to_string());
+    if let Some(origin) = origin {
+        text = text.replace("@ORIGIN@", &origin.to_string()).replace("@ORIGIN_PORT@", &origin.port().to_string());
+    }
     let config = folder.join("server.conf");
     std::fs::write(&config, text)?;
     let (program, before, after): (_, &[&str], &[&str]) = match name {
         "nginx" => ("nginx", &["-c"], &["-g", "daemon off;"]),
         "apache" => ("apache2", &["-f"], &["-DFOREGROUND"]),
+        "haproxy" => ("haproxy", &["-db", "-f"], &[]),
         "lighttpd" => ("lighttpd", &["-D", "-f"], &[]),
         "h2o" => ("h2o", &["-c"], &[]),
         _ => return Err(format!("no server {name}; there are {SERVERS:?}").into()),

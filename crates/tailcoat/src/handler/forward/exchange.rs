@@ -237,7 +237,8 @@ impl Exchange {
 
     /// The connection has ended before a whole head came.
     fn on_closed(&mut self) -> Poll<Outcome> {
-        let may_repeat = self.received.is_empty() && self.interim_responses == 0 && self.may_repeat();
+        // A part of a head has not been passed on, interim responses have.
+        let may_repeat = self.interim_responses == 0 && self.may_repeat();
         let tries_before = self.tried;
         let outcome = self.fail(Failure::Closed, "closed the connection without an answer");
         let tries_max = self.inner.upstream.shared().config().tries_max;
@@ -262,7 +263,9 @@ impl Exchange {
         self.state = State::Done;
         let shared = self.inner.upstream.shared();
         self.inner.plan.log.debug(format_args!("upstream {}: {error}", shared.name()));
-        answer(error.status())
+        // That no other is left is only why it was not tried again.
+        let has_failed = error == AcquireError::NoServer && self.tried.count() > 0;
+        answer(if has_failed { Status::BAD_GATEWAY } else { error.status() })
     }
 }
 
