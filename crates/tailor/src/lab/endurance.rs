@@ -80,7 +80,11 @@ fn plot(report: &CompareReport, title: &str, value: fn(&IntervalReport) -> f64, 
         name,
         points: intervals(measurement).iter().map(|it| (it.end_seconds / unit_seconds, value(it))).collect(),
     });
-    Plot { title, x_label, series: series.collect(), x_marks: Vec::new(), format_y }.to_html()
+    let series: Vec<Series<'_>> = series.collect();
+    if series.iter().all(|series| series.points.len() < 2) {
+        return String::new(); // Loads as short as that have no course.
+    }
+    Plot { title, x_label, series, x_marks: Vec::new(), format_y }.to_html()
 }
 
 /// Each server's last measurement; of a search, the one at the highest value.

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use super::model::{Lab, Load, Program, Server};
 use super::report::{LoadReport, Measurement};
-use super::server::{Place, launch, signal_group, start};
+use super::server::{Place, Running, launch, signal_group, start};
 use crate::report::observe::Observed;
 
 /// How often memory is looked at while a load runs.
@@ -31,17 +31,22 @@ pub(super) struct Bench<'a> {
 impl Bench<'_> {
     /// Starts a server, runs the loads against it, and stops it.
     pub(super) fn measure(&self, server: &Server, place: &Place) -> Result<Measurement, String> {
-        for command in &self.lab.before {
-            self.run_before(&command.words, place)?;
-        }
-        let running = start(server, place, self.lab)?;
-        let observed = running.observed();
-        let measurement = self.load(place, &observed);
+        let running = self.start(server, place)?;
+        let measurement = self.load(place, &running.observed());
         running.stop();
         measurement
     }
 
-    fn load(&self, place: &Place, observed: &Observed) -> Result<Measurement, String> {
+    /// Runs the commands before it, and starts a server.
+    pub(super) fn start(&self, server: &Server, place: &Place) -> Result<Running, String> {
+        for command in &self.lab.before {
+            self.run_before(&command.words, place)?;
+        }
+        start(server, place, self.lab)
+    }
+
+    /// Runs the loads against a server.
+    pub(super) fn load(&self, place: &Place, observed: &Observed) -> Result<Measurement, String> {
         let beside = Beside::start(self, place)?;
         let mut loads = Vec::new();
         for load in &self.lab.loads {

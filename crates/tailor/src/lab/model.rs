@@ -12,6 +12,9 @@ pub(crate) struct Lab {
     pub(crate) name: String,
     pub(crate) about: String,
     pub(crate) rounds: usize,
+    /// How often each server is loaded in a round. With more than one all servers are up at once and take turns: what the
+    /// machine does every few seconds then meets them alike.
+    pub(crate) turns: usize,
     /// Processors of the servers and of the load, as in `0` or `0,1`; empty leaves them to the kernel.
     pub(crate) server_cpus: String,
     pub(crate) client_cpus: String,
@@ -113,6 +116,7 @@ pub(crate) fn parse(text: &str, peers: &[Server]) -> Result<Lab, String> {
         name: argument(root)?,
         about: String::new(),
         rounds: 5,
+        turns: 1,
         server_cpus: String::new(),
         client_cpus: String::new(),
         site: "realistic".into(),
@@ -129,6 +133,7 @@ pub(crate) fn parse(text: &str, peers: &[Server]) -> Result<Lab, String> {
         match node.name().value() {
             "about" => lab.about = argument(node)?,
             "rounds" => lab.rounds = argument(node)?.parse().map_err(|_| "`rounds` is not a number")?,
+            "turns" => lab.turns = argument(node)?.parse().map_err(|_| "`turns` is not a number")?,
             "server-cpus" => lab.server_cpus = argument(node)?,
             "client-cpus" => lab.client_cpus = argument(node)?,
             "site" => lab.site = argument(node)?,
@@ -150,7 +155,8 @@ pub(crate) fn parse(text: &str, peers: &[Server]) -> Result<Lab, String> {
         }
     }
     match lab {
-        _ if lab.rounds == 0 => Err("a lab has at least one round".into()),
+        _ if lab.rounds == 0 || lab.turns == 0 => Err("a lab has at least one round, of one turn".into()),
+        _ if lab.turns > 1 && lab.search.is_some() => Err("servers take turns in a sweep, not in a search".into()),
         _ if lab.loads.is_empty() => Err("a lab has at least one load".into()),
         _ if lab.search.is_some() && !lab.sweep.is_empty() => Err("a lab has a sweep or a search, not both".into()),
         _ if lab.sweep.iter().any(|value| lab.at(Some(value)).loads.is_empty()) => {

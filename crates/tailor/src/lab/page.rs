@@ -169,6 +169,9 @@ impl CompareReport {
             }
             .to_html();
         }
+        if let [step] = self.steps.as_slice() {
+            out += &measurements_plot(step);
+        }
         out + &endurance::plots(self)
     }
 
@@ -185,6 +188,19 @@ impl CompareReport {
             })
             .collect()
     }
+}
+
+/// Processor time a request, measurement by measurement; nothing if there are too few to show a course.
+fn measurements_plot(step: &Step) -> String {
+    let points = |server: &ServerResult| (1..).map(f64::from).zip(server.processor()).collect::<Vec<_>>();
+    let series = step.servers.iter().map(|server| Series { name: &server.name, points: points(server) });
+    let series: Vec<Series<'_>> = series.collect();
+    if series.iter().all(|series| series.points.len() < 3) {
+        return String::new();
+    }
+    let format_y = |value: f64| format!("{value:.0} us");
+    let title = "Processor time a request, measurement by measurement";
+    Plot { title, x_label: "measurement", series, x_marks: Vec::new(), format_y }.to_html()
 }
 
 /// What was measured at the highest value: processor time a request, rate, processor, lines, memory.

@@ -9,7 +9,7 @@ use super::environment::Environment;
 use super::measure::Bench;
 use super::model::{Lab, SearchRange, Server};
 use super::report::{CompareReport, SearchResult, ServerDescription, ServerResult, Step, Try};
-use super::server::{Place, free_port, installed_name};
+use super::server::{Place, Running, free_port, installed_name};
 use crate::search::Search;
 
 /// A rest between servers, so that what one left behind is done with.
@@ -76,20 +76,87 @@ impl Rounds<'_> {
             let mut results: Vec<ServerResult> = self.servers.iter().map(|(name, _)| ServerResult::new(name)).collect();
             let bench = Bench { lab: &lab, value: value.as_deref(), duration: self.duration, stop: self.stop };
             for round in 0..lab.rounds {
-                for index in self.order(round) {
-                    if self.stop.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let progress = value.as_ref().map_or(String::new(), |value| format!(", {value}"));
-                    eprintln!("round {} of {}{progress}: {}", round + 1, lab.rounds, self.servers[index].0);
-                    let place = self.place(&root, &format!("run-{}-{round}-{index}", steps.len()))?;
-                    results[index].measurements.push(bench.measure(&self.servers[index].1, &place)?);
-                    std::thread::sleep(REST);
+                let progress = value.as_ref().map_or(String::new(), |value| format!(", {value}"));
+                let progress = format!("round {} of {}{progress}", round + 1, lab.rounds);
+                let names = format!("run-{}-{round}", steps.len());
+                match lab.turns {
+                    1 => self.round(&bench, &root, round, (&progress, &names), &mut results)?,
+                    _ => self.round_of_turns(&bench, &root, (&progress, &names), &mut results)?,
                 }
             }
             steps.push(Step { value, servers: results, control: None });
         }
         Ok(steps)
+    }
+
+    /// Each server in turn is started, loaded and stopped. `names` is what is told, and what directories begin with.
+    fn round(
+        &self,
+        bench: &Bench<'_>,
+        root: &Path,
+        round: usize,
+        names: (&str, &str),
+        results: &mut [ServerResult],
+    ) -> Result<(), String> {
+        for index in self.order(round) {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            eprintln!("{}: {}", names.0, self.servers[index].0);
+            let place = self.place(root, &format!("{}-{index}", names.1))?;
+            results[index].measurements.push(bench.measure(&self.servers[index].1, &place)?);
+            std::thread::sleep(REST);
+        }
+        Ok(())
+    }
+
+    /// All servers are started, take turns, and are stopped.
+    fn round_of_turns(
+        &self,
+        bench: &Bench<'_>,
+        root: &Path,
+        names: (&str, &str),
+        results: &mut [ServerResult],
+    ) -> Result<(), String> {
+        let mut running = Vec::new();
+        let result = self
+            .servers
+            .iter()
+            .enumerate()
+            .try_for_each(|(index, (_, server))| {
+                let place = self.place(root, &format!("{}-{index}", names.1))?;
+                running.push((bench.start(server, &place)?, place));
+                Ok(())
+            })
+            .and_then(|()| self.take_turns(bench, &running, names.0, results));
+        running.into_iter().for_each(|(running, _)| running.stop());
+        result
+    }
+
+    fn take_turns(
+        &self,
+        bench: &Bench<'_>,
+        running: &[(Running, Place)],
+        progress: &str,
+        results: &mut [ServerResult],
+    ) -> Result<(), String> {
+        // The turn before the first fills caches, and is not counted.
+        for turn in 0..=self.lab.turns {
+            eprintln!("{progress}: turn {turn} of {}", self.lab.turns);
+            let mut measurements = Vec::new();
+            for index in self.order(turn) {
+                if self.stop.load(Ordering::Relaxed) {
+                    // Servers are compared by whole turns.
+                    return Ok(());
+                }
+                let (running, place) = &running[index];
+                measurements.push((index, bench.load(place, &running.observed())?));
+            }
+            if turn > 0 {
+                measurements.into_iter().for_each(|(index, it)| results[index].measurements.push(it));
+            }
+        }
+        Ok(())
     }
 
     /// For each server the highest value at which the loads pass, in each round.

@@ -137,6 +137,28 @@ fn an_endurance_test_with_commands_before_and_beside_it() {
 }
 
 #[test]
+fn servers_take_turns() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("commands").to_str().unwrap().to_owned();
+    // A command before each start: one for the server, one for its control.
+    let nodes = format!(
+        r#"turns 3
+        before "sh" "-c" "echo before >> {path}"
+        load "clients" "-c 1 -n 5 @URL@/file""#
+    );
+    let Some((record, text, code)) = run_lab(directory.path(), &nodes) else { return };
+    assert!(matches!(code, Some(0 | 1)), "{text}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "before\nbefore\n");
+    for server in record["steps"][0]["servers"].as_array().unwrap() {
+        let measurements = server["measurements"].as_array().unwrap();
+        let served: Vec<u64> = measurements.iter().map(|it| it["loads"][0]["served"].as_u64().unwrap()).collect();
+        assert_eq!(served, [5, 5, 5], "the turn that fills caches is not counted");
+    }
+    let page = std::fs::read_to_string(directory.path().join("page.html")).unwrap();
+    assert!(page.contains("measurement by measurement"));
+}
+
+#[test]
 fn a_lab_searches_the_highest_value_that_passes() {
     let directory = tempfile::tempdir().unwrap();
     let nodes = r#"search from=5 to=200 precision="10%"
