@@ -9,7 +9,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use wire::h2::{Limits, Output, Piece, ServerConnection, ServerEvent, StreamId, Turn};
+use wire::h2::{Limits, Output, Piece, Placement, ServerConnection, ServerEvent, StreamId, Turn};
 use wire::http::{Fields, Method, RequestHead, Status};
 
 const INPUT_BYTES: usize = 64 << 10;
@@ -179,11 +179,11 @@ impl Connection {
             let (responses, now) = (&self.responses, self.started_at.elapsed());
             let mut turn = Turn { now, limits: &self.limits, output: &mut self.output };
             self.engine.poll_output(OUTPUT_BYTES, &mut turn, |stream, range, out| {
-                let is_small = range.end - range.start <= COPY_BYTES_MAX as u64;
-                if is_small {
-                    out.extend_from_slice(&responses[&stream][index(&range)]);
+                if range.end - range.start > COPY_BYTES_MAX as u64 {
+                    return Placement::InPlace;
                 }
-                is_small
+                out.extend_from_slice(&responses[&stream][index(&range)]);
+                Placement::Copied
             });
             if self.output.is_empty() {
                 return Ok(());

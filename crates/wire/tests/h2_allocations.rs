@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use wire::h2::hpack::{Encoder, PreparedBlock, write_literal};
-use wire::h2::{Limits, Output, PREFACE, ServerConnection, ServerEvent, Turn};
+use wire::h2::{Limits, Output, PREFACE, Placement, ServerConnection, ServerEvent, Turn};
 use wire::http::{Fields, RequestHead, Status};
 
 const REQUESTS: u32 = 100;
@@ -89,7 +89,7 @@ fn serve(
     assert_eq!((at, answered), (input.len(), STREAMS));
     server.poll_output(usize::MAX, &mut turn, |_, range, out| {
         out.extend_from_slice(&CONTENT[range.start as usize..range.end as usize]);
-        true
+        Placement::Copied
     });
     assert_eq!(server.open_streams(), 0);
     assert!(output.bytes().is_some_and(|bytes| bytes.len() > STREAMS as usize * CONTENT.len()));

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use wire::h2::{FRAME_HEADER_BYTES, Limits, Output, PREFACE, ServerConnection, ServerEvent, StreamId, Turn};
+use wire::h2::{FRAME_HEADER_BYTES, Limits, Output, PREFACE, Placement, ServerConnection, ServerEvent, StreamId, Turn};
 use wire::http::{Fields, RequestHead, Status};
 
 const OUTPUT_BYTES_MAX: usize = 2000;
@@ -122,7 +122,7 @@ fn run(input: &[u8], step: usize) -> (Vec<String>, Vec<u8>) {
     let mut turn = Turn { now, limits: &limits, output: &mut output };
     server.poll_output(usize::MAX, &mut turn, |_, range, out| {
         out.extend(range.map(|at| at as u8));
-        true
+        Placement::Copied
     });
     flush(&mut output, &mut sent);
     check_frames(&sent);

@@ -7,7 +7,7 @@ use super::engine::{Block, BlockPurpose, Engine, Role, Step, compression_error, 
 use super::field_rules::decode_trailers;
 use super::hpack::Indexing;
 use super::response_head::decode_response;
-use super::{ConnectionError, ErrorCode, Limits, PeerSettings, StreamGone, StreamId, Turn};
+use super::{ConnectionError, ErrorCode, Limits, PeerSettings, Placement, StreamGone, StreamId, Turn};
 use crate::http::{Fields, Status};
 
 /// The client role of an HTTP/2 connection, without its socket. Push is refused.
@@ -262,9 +262,9 @@ impl ClientConnection {
         &mut self,
         room_bytes: usize,
         turn: &mut Turn<'_>,
-        copy: impl FnMut(StreamId, Range<u64>, &mut Vec<u8>) -> bool,
-    ) {
-        self.engine.poll_output(room_bytes, turn, copy);
+        place: impl FnMut(StreamId, Range<u64>, &mut Vec<u8>) -> Placement,
+    ) -> Option<StreamId> {
+        self.engine.poll_output(room_bytes, turn, place)
     }
 
     /// Whether [`ClientConnection::poll_output`] has something to write.

@@ -19,6 +19,17 @@ struct PlacedContent {
     length: usize,
 }
 
+/// What the caller has done with content that is about to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// It has appended exactly these bytes.
+    Copied,
+    /// It has left them where they are: they become a piece of the output of their own.
+    InPlace,
+    /// It has not got them any more, so that the stream is to be reset. Whatever it has appended is dropped.
+    Lost,
+}
+
 /// A piece of what is to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {

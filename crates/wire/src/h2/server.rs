@@ -7,7 +7,7 @@ use super::engine::{Block, BlockPurpose, Engine, Role, Step, compression_error, 
 use super::field_rules::decode_trailers;
 use super::hpack::{PreparedBlock, write_status};
 use super::request_head::{HeadFault, IncomingRequest, decode_request};
-use super::{ConnectionError, ErrorCode, Limits, PeerSettings, Priority, StreamGone, StreamId, Turn};
+use super::{ConnectionError, ErrorCode, Limits, PeerSettings, Placement, Priority, StreamGone, StreamId, Turn};
 use crate::h1::Refusal;
 use crate::http::date::DATE_BYTES;
 use crate::http::{Fields, Method, RequestHead, Status};
@@ -188,6 +188,13 @@ impl ServerConnection {
         self.engine.take(Some(stream.0), u32::try_from(bytes).unwrap_or(u32::MAX), turn);
     }
 
+    /// Sets how much content a request may have, if that depends on who reads it; it counts from now on, for what comes.
+    pub fn set_body_bytes_max(&mut self, stream: StreamId, body_bytes_max: u64) {
+        if let Some(stream) = self.engine.stream(stream.0) {
+            stream.body_bytes_max = body_bytes_max;
+        }
+    }
+
     /// Sends a head of status 1xx, to be followed by another (RFC 9110, section 15.2).
     pub fn send_informational(
         &mut self,
@@ -262,16 +269,16 @@ impl ServerConnection {
         self.engine.set_priority(stream.0, priority);
     }
 
-    /// Writes content as windows and priorities allow, until some `room_bytes` were written or nothing more can be. `copy`
-    /// is asked for each piece: it appends these bytes of the stream's content, counted from its first, or returns false,
-    /// and they become a piece of the output of their own.
+    /// Writes content as windows and priorities allow, until some `room_bytes` were written or nothing more can be. `place`
+    /// is asked for each piece: it appends these bytes of the stream's content, counted from its first, or leaves them
+    /// where they are. Returns a stream whose content was lost, so that it was reset; then it is to be called again.
     pub fn poll_output(
         &mut self,
         room_bytes: usize,
         turn: &mut Turn<'_>,
-        copy: impl FnMut(StreamId, Range<u64>, &mut Vec<u8>) -> bool,
-    ) {
-        self.engine.poll_output(room_bytes, turn, copy);
+        place: impl FnMut(StreamId, Range<u64>, &mut Vec<u8>) -> Placement,
+    ) -> Option<StreamId> {
+        self.engine.poll_output(room_bytes, turn, place)
     }
 
     /// Whether [`ServerConnection::poll_output`] has something to write.

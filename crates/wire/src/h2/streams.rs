@@ -33,6 +33,8 @@ pub(super) struct Stream {
     /// What Content-Length says is still to come (section 8.1.1).
     pub expected_bytes: Option<u64>,
     pub received_bytes: u64,
+    /// How much content there may be.
+    pub body_bytes_max: u64,
     /// Our message's head has been sent.
     pub is_head_sent: bool,
     pub send: SendWindow,
@@ -63,6 +65,7 @@ impl Stream {
             receive,
             expected_bytes: None,
             received_bytes: 0,
+            body_bytes_max: u64::MAX,
             is_head_sent: false,
             send,
             offered_bytes: 0,

@@ -176,6 +176,7 @@ impl Engine {
         let receive = ReceiveWindow::new(self.stream_window_bytes, turn.now);
         let mut new = Stream::new(stream, receive, SendWindow::new(self.peer.initial_window_bytes));
         new.has_head = true;
+        new.body_bytes_max = turn.limits.body.body_bytes_max;
         if let Some(priority) = self.take_early_priority(stream) {
             new.priority = priority;
         }

@@ -112,7 +112,7 @@ impl Engine {
             return self.stream_fault(header.stream, ErrorCode::PROTOCOL_ERROR, turn);
         }
         let is_limited = !stream.is_tunnel && !stream.discards_content;
-        if is_limited && stream.received_bytes > turn.limits.body.body_bytes_max {
+        if is_limited && stream.received_bytes > stream.body_bytes_max {
             stream.discards_content = true;
             // What has come before and was not taken will not be asked for.
             let waiting_bytes = stream.receive.waiting_bytes() - header.payload_bytes as u32;

@@ -8,7 +8,7 @@ use super::super::frame_write::{write_data_header, write_headers};
 use super::super::hpack::{Encoder, is_connection_specific};
 use super::super::streams::Stream;
 use super::super::window::{ReceiveWindow, SendWindow};
-use super::super::{Output, Priority, StreamId, Turn};
+use super::super::{ErrorCode, Output, Placement, Priority, StreamId, Turn};
 use super::{Engine, Role};
 use crate::http::Fields;
 
@@ -140,6 +140,7 @@ impl Engine {
         self.next_own_stream += 2;
         let receive = ReceiveWindow::new(self.stream_window_bytes, turn.now);
         let mut stream = Stream::new(id, receive, SendWindow::new(self.peer.initial_window_bytes));
+        stream.body_bytes_max = turn.limits.body.body_bytes_max;
         stream.has_no_content = method == b"HEAD";
         stream.is_tunnel = method == b"CONNECT";
         self.streams.insert(stream);
@@ -164,15 +165,14 @@ impl Engine {
         }
     }
 
-    /// Writes content as windows and priorities allow, until `output` has `room_bytes`, or a frame more. `copy` is asked
-    /// for each piece: it appends these bytes of the stream's content, or returns false, and they become a piece of the
-    /// output of their own.
+    /// Writes content as windows and priorities allow, until some `room_bytes` were written. `place` is asked for each piece.
+    /// Returns a stream whose content was lost.
     pub fn poll_output(
         &mut self,
         room_bytes: usize,
         turn: &mut Turn<'_>,
-        mut copy: impl FnMut(StreamId, Range<u64>, &mut Vec<u8>) -> bool,
-    ) {
+        mut place: impl FnMut(StreamId, Range<u64>, &mut Vec<u8>) -> Placement,
+    ) -> Option<StreamId> {
         let mut room_bytes = room_bytes;
         while room_bytes > 0
             && self.send.available_bytes() > 0
@@ -183,28 +183,42 @@ impl Engine {
                 .min(stream.send.available_bytes())
                 .min(self.send.available_bytes());
             let (id, range) = (StreamId(stream.id), stream.sent_bytes..stream.sent_bytes + length as u64);
-            stream.send.on_sent(length);
-            self.send.on_sent(length);
-            stream.offered_bytes -= length as u64;
-            stream.sent_bytes += length as u64;
-            stream.progress_at = turn.now;
-            self.sent_at = turn.now;
-            let is_all_sent = stream.offered_bytes == 0 && stream.is_end_offered;
-            let trailers = if is_all_sent { stream.trailers.take() } else { None };
-            let is_last = is_all_sent && trailers.is_none();
-            if is_last || length >= EARNING_BYTES_MIN {
-                self.spent.window_updates.earn(WINDOW_UPDATES_EARNED);
-            }
+            let is_last = stream.offered_bytes == length as u64 && stream.is_end_offered && stream.trailers.is_none();
+            let start = turn.output.bytes.len();
             write_data_header(&mut turn.output.bytes, id.0, length, is_last);
-            if !copy(id, range.clone(), &mut turn.output.bytes) {
-                turn.output.place(id, range);
+            match place(id, range.clone(), &mut turn.output.bytes) {
+                Placement::Copied => debug_assert_eq!(turn.output.bytes.len(), start + FRAME_HEADER_BYTES + length),
+                Placement::InPlace => turn.output.place(id, range),
+                Placement::Lost => {
+                    turn.output.bytes.truncate(start);
+                    self.reset(id, ErrorCode::INTERNAL_ERROR, turn);
+                    return Some(id);
+                }
             }
             room_bytes = room_bytes.saturating_sub(FRAME_HEADER_BYTES + length);
-            match trailers {
-                Some(fields) => self.write_trailers(slot, &fields, turn),
-                None if is_last => self.end_sending(slot, turn),
-                None => self.update_ready(slot),
-            }
+            self.on_sent(slot, length, is_last, turn);
+        }
+        None
+    }
+
+    /// Content of a stream has been written.
+    fn on_sent(&mut self, slot: u32, length: usize, is_last: bool, turn: &mut Turn<'_>) {
+        let stream = self.streams.at(slot);
+        stream.send.on_sent(length);
+        self.send.on_sent(length);
+        stream.offered_bytes -= length as u64;
+        stream.sent_bytes += length as u64;
+        stream.progress_at = turn.now;
+        self.sent_at = turn.now;
+        if is_last || length >= EARNING_BYTES_MIN {
+            self.spent.window_updates.earn(WINDOW_UPDATES_EARNED);
+        }
+        if is_last {
+            self.end_sending(slot, turn);
+        } else if stream.offered_bytes > 0 {
+            self.update_ready(slot);
+        } else if let Some(fields) = stream.trailers.take() {
+            self.write_trailers(slot, &fields, turn);
         }
     }
 

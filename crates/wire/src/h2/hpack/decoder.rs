@@ -100,6 +100,22 @@ impl Decoder {
         Ok(decoded)
     }
 
+    /// The names of a block's fields, and how many bytes of the block each field has.
+    pub(super) fn decode_places(
+        &mut self,
+        block: &[u8],
+        text: &mut Vec<u8>,
+    ) -> Result<Vec<(Span, usize)>, InvalidBlock> {
+        let (mut places, mut at) = (Vec::new(), 0);
+        while at < block.len() {
+            let start = at;
+            if let Some(field) = self.read_field(block, &mut at, text, false)? {
+                places.push((field.name, at - start));
+            }
+        }
+        Ok(places)
+    }
+
     /// Size updates come only at the beginning of a block, at most two of them (section 4.2). Returns where fields begin.
     fn read_size_updates(&mut self, block: &[u8]) -> Result<usize, InvalidBlock> {
         let (mut at, mut count) = (0, 0);

@@ -1,6 +1,6 @@
 //! Header blocks encoded once for all connections.
 
-use super::{integer, static_name_index, write_literal, write_status};
+use super::{Decoder, integer, static_name_index, write_literal, write_status};
 use crate::http::date::DATE_BYTES;
 use crate::http::{Fields, Status};
 
@@ -35,6 +35,32 @@ impl PreparedBlock {
         if self.date_offset > 0 {
             out[date_at..date_at + DATE_BYTES].copy_from_slice(date);
         }
+    }
+
+    /// Appends the block as [`PreparedBlock::write`], but for fields that `keeps` does not want; it is given their names,
+    /// in lower case. `text` is room to read them in.
+    pub fn write_some(
+        &self,
+        date: &[u8; DATE_BYTES],
+        out: &mut Vec<u8>,
+        text: &mut Vec<u8>,
+        mut keeps: impl FnMut(&[u8]) -> bool,
+    ) {
+        let block_start = out.len();
+        self.write(date, out);
+        let block_end = out.len();
+        text.clear();
+        // Local invariant: it is a block, with names that need no dynamic table.
+        let fields = Decoder::default().decode_places(&out[block_start..block_end], text);
+        let (mut from, mut to) = (block_start, block_start);
+        for (name, length) in fields.into_iter().flatten() {
+            if name.of(text) == b":status" || keeps(name.of(text)) {
+                out.copy_within(from..from + length, to);
+                to += length;
+            }
+            from += length;
+        }
+        out.truncate(to);
     }
 
     /// Bytes of memory it takes, which is what it takes in a block.

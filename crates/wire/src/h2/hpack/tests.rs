@@ -218,6 +218,25 @@ fn a_prepared_block_is_the_same_for_all_connections() {
 }
 
 #[test]
+fn fields_of_a_prepared_block_can_be_left_out() {
+    let mut fields = Fields::new();
+    fields.push("Server", "tailcoat").push("X-A", "1").push("ETag", "\"1\"").push("x-a", "2");
+    let prepared = PreparedBlock::new(Status::OK, &fields);
+    let date = b"Sun, 06 Nov 1994 08:49:37 GMT";
+    for (left_out, expect) in [
+        (&b"x-a"[..], ":status=200 date=Sun, 06 Nov 1994 08:49:37 GMT server=tailcoat etag=\"1\""),
+        (b"date", ":status=200 server=tailcoat x-a=1 etag=\"1\" x-a=2"),
+        (b":status", ":status=200 date=Sun, 06 Nov 1994 08:49:37 GMT server=tailcoat x-a=1 etag=\"1\" x-a=2"),
+    ] {
+        let (mut block, mut text) = (b"before".to_vec(), Vec::new());
+        prepared.write_some(date, &mut block, &mut text, |name| name != left_out);
+        let (pairs, _) = decode(&mut Decoder::default(), &block[6..], 1000).unwrap();
+        let pairs: Vec<String> = pairs.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(pairs.join(" "), expect);
+    }
+}
+
+#[test]
 fn what_comes_again_is_sent_as_an_index() {
     let mut encoder = Encoder::new(4096);
     let mut lengths = Vec::new();

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::peer::{block, data, frame, headers, settings, window_update};
 use crate::h2::frame::kind;
 use crate::h2::{
-    ClientConnection, ClientEvent, ErrorCode, Limits, OutgoingRequest, Output, ServerConnection, ServerEvent, StreamId,
-    Turn,
+    ClientConnection, ClientEvent, ErrorCode, Limits, OutgoingRequest, Output, Placement, ServerConnection,
+    ServerEvent, StreamId, Turn,
 };
 use crate::http::{Fields, RequestHead, Status};
 
@@ -171,7 +171,7 @@ fn echo(contents: &[Vec<u8>], step: usize, room_bytes: usize) -> Vec<Vec<u8>> {
     }
     let copy = |content: &[u8], range: Range<u64>, out: &mut Vec<u8>| {
         out.extend_from_slice(&content[range.start as usize..range.end as usize]);
-        true
+        Placement::Copied
     };
     let (mut received, mut answers) = (BTreeMap::<StreamId, Vec<u8>>::new(), vec![Vec::new(); contents.len()]);
     let (mut at_server, mut at_client, mut complete) = (Vec::new(), Vec::new(), 0);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::peer::*;
 use crate::h2::frame::kind;
-use crate::h2::{ErrorCode, Limits, Piece, StreamId};
+use crate::h2::{ErrorCode, Limits, Piece, Placement, StreamId};
 
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
@@ -61,11 +61,11 @@ fn content_stays_where_it_is() {
     peer.respond_with(3, 100);
     peer.turn(|server, turn| {
         server.poll_output(usize::MAX, turn, |_, range, out| {
-            let is_small = range.end - range.start < 1000;
-            if is_small {
-                out.extend(range.map(|_| b'x'));
+            if range.end - range.start >= 1000 {
+                return Placement::InPlace;
             }
-            is_small
+            out.extend(range.map(|_| b'x'));
+            Placement::Copied
         });
     });
     let pieces: Vec<String> = peer
@@ -79,6 +79,25 @@ fn content_stays_where_it_is() {
     let heads = 2 * (9 + 1);
     let expect = [(heads + 9).to_string(), "1: 0..16384".into(), "9".into(), "1: 16384..20000".into(), "109".into()];
     assert_eq!(pieces, expect);
+}
+
+#[test]
+fn lost_content_resets_its_stream_only() {
+    let mut peer = Peer::new();
+    peer.send(&[headers(1, END, GET), headers(3, END, GET)].concat());
+    [1, 3].into_iter().for_each(|stream| peer.respond_with(stream, 20_000));
+    let lost = peer.turn(|server, turn| {
+        server.poll_output(usize::MAX, turn, |stream, range, out| {
+            out.extend(range.clone().map(|_| b'x'));
+            if stream.get() == 1 && range.start > 0 { Placement::Lost } else { Placement::Copied }
+        })
+    });
+    assert_eq!(lost, Some(StreamId(1)));
+    assert_eq!(
+        peer.frames(),
+        "HEADERS 1 :status=204\nHEADERS 3 :status=204\nDATA 1 16384\nRST_STREAM 1 INTERNAL_ERROR\n\
+         DATA 3 16384\nDATA 3 3616 end"
+    );
 }
 
 #[test]
@@ -185,10 +204,9 @@ fn more_than_the_connections_window() {
 
 #[test]
 fn content_beyond_its_limit_is_refused_while_it_comes() {
-    let mut limits = Limits::default();
-    limits.body.body_bytes_max = 10;
-    let mut peer = Peer::with(limits, &[]);
+    let mut peer = Peer::new();
     peer.send(&headers(1, OPEN, POST));
+    peer.turn(|server, _| server.set_body_bytes_max(StreamId(1), 10));
     assert_eq!(peer.send(&data(1, 0, b"123456")), "content 1 123456");
     assert_eq!(peer.send(&data(1, 0, b"78901")), "refused 1 413");
     assert_eq!(peer.send(&data(1, 1, b"x")), "");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::h2::frame::{FRAME_HEADER_BYTES, Frame, FrameHeader, PREFACE, flag, kind};
 use crate::h2::frame_write::write_header;
 use crate::h2::hpack::Decoder;
-use crate::h2::{Limits, Output, ServerConnection, ServerEvent, StreamId, Turn};
+use crate::h2::{Limits, Output, Placement, ServerConnection, ServerEvent, StreamId, Turn};
 use crate::http::{Fields, RequestHead, Status};
 
 pub const END: u8 = flag::END_STREAM | flag::END_HEADERS;
@@ -212,7 +212,7 @@ impl Peer {
         self.turn(|server, turn| {
             server.poll_output(room_bytes, turn, |_, range, out| {
                 out.resize(out.len() + (range.end - range.start) as usize, b'x');
-                true
+                Placement::Copied
             });
         });
         let bytes = self.output.bytes().expect("all content is copied").to_vec();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::peer::*;
 use crate::h2::frame::{PREFACE, kind};
 use crate::h2::hpack::PreparedBlock;
-use crate::h2::{ErrorCode, Limits, StreamId};
+use crate::h2::{ErrorCode, Limits, ServerConnection, StreamId};
 use crate::http::{Fields, Status};
 
 #[test]
@@ -209,4 +209,10 @@ fn a_reset_stream_is_remembered_longer_than_others() {
     assert_eq!(peer.send(&data(3, 0, b"x")), "", "too long ago to be judged");
     assert_eq!(peer.frames(), "");
     assert_eq!(peer.send(&data(2001, 0, b"x")), "closed STREAM_CLOSED");
+}
+
+/// Thousands of connections are idle at a time.
+#[test]
+fn an_idle_connection_is_small() {
+    assert!(size_of::<ServerConnection>() <= 1024, "{} bytes", size_of::<ServerConnection>());
 }
