@@ -79,7 +79,7 @@ fn connect(root: &Path, log_directory: &Path) -> (UnixStream, LogHandle) {
     client.set_nonblocking(true).unwrap();
     server.set_nonblocking(true).unwrap();
     let connections = Rc::new(Connections::new(context, None).unwrap());
-    connections.start(Socket::new(server.into()), Client::Unix, 0, false);
+    connections.start(Socket::new(server.into()), Client::Unix, 0, false, None);
     tokio::task::spawn_local(connections.run());
     (client, log)
 }

@@ -22,5 +22,6 @@ mod response_cache;
 mod rules;
 mod static_files;
 mod support;
+mod tls;
 mod transparency;
 mod upstream_failures;

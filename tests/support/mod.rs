@@ -1,6 +1,7 @@
 //! What the black-box tests share: the built server, started on a free port.
 
 pub(crate) mod real_server;
+pub(crate) mod tls;
 pub(crate) mod upstream;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -56,8 +57,10 @@ impl Server {
             command.stdin(input).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the built binary starts");
         let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines().map_while(Result::ok);
         let address = lines.find_map(|line| {
-            let (_, url) = line.split_once("Serving at http://").or_else(|| line.split_once("listening on "))?;
-            url.trim_end_matches('/').parse().ok()
+            let (_, said) = line.split_once("Serving at ").or_else(|| line.split_once("listening on "))?;
+            let url = said.split(' ').next()?;
+            let address = url.split_once("://").map_or(url, |(_, address)| address);
+            address.trim_end_matches('/').parse().ok()
         });
         let address = address.expect("the server says where it listens");
         // What it says later must not fill the pipe.

@@ -23,7 +23,7 @@ const INPUT_OUTPUT: [&str; 7] =
     ["std::net", "std::fs", "std::thread", "std::process", "tokio", "Instant::now", "SystemTime::now"];
 
 /// Which rooms of a crate a room may know. A room that is not in the list may know all.
-const EDGES: [(&str, &str, &[&str]); 17] = [
+const EDGES: [(&str, &str, &[&str]); 18] = [
     ("wire", "http", &[]),
     ("wire", "h1", &["http"]),
     ("wire", "h2", &["h1", "http"]),
@@ -32,10 +32,11 @@ const EDGES: [(&str, &str, &[&str]); 17] = [
     ("tailcoat", "log", &["config"]),
     ("tailcoat", "object_cache", &["config"]),
     ("tailcoat", "upstream", &["config", "log"]),
-    ("tailcoat", "handler", &["config", "log", "object_cache", "upstream"]),
-    ("tailcoat", "routing", &["config", "log", "handler"]),
-    ("tailcoat", "connection", &["config", "log", "object_cache", "handler", "routing"]),
-    ("tailcoat", "worker", &["config", "log", "object_cache", "upstream", "handler", "routing", "connection"]),
+    ("tailcoat", "tls", &["config", "log"]),
+    ("tailcoat", "handler", &["config", "log", "object_cache", "upstream", "tls"]),
+    ("tailcoat", "routing", &["config", "log", "tls", "handler"]),
+    ("tailcoat", "connection", &["config", "log", "object_cache", "tls", "handler", "routing"]),
+    ("tailcoat", "worker", &["config", "log", "object_cache", "upstream", "tls", "handler", "routing", "connection"]),
     ("tailcoat", "control", &[]),
     ("tailor", "units", &[]),
     ("tailor", "engine", &["units"]),

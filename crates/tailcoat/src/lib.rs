@@ -9,5 +9,6 @@ pub mod log;
 pub mod object_cache;
 pub mod routing;
 pub mod server;
+pub mod tls;
 pub mod upstream;
 pub mod worker;

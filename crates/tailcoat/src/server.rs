@@ -24,6 +24,7 @@ use crate::handler::response_cache::{Purge, SharedResponseCache};
 use crate::log::{LogHandle, LogId, ServerLog};
 use crate::object_cache::ObjectStore;
 use crate::routing::rules::AllRules;
+use crate::tls::{self, AllTls};
 use crate::upstream::{self, SharedUpstream};
 use crate::worker::{self, Inherited, Listener, ListenerPlan, Phase, WorkerPlan};
 
@@ -41,7 +42,7 @@ const LOG_SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 pub struct Server {
     config: Arc<Config>,
     /// The addresses of TCP that it listens on, with the ports that the kernel chose.
-    pub addresses: Vec<SocketAddr>,
+    pub addresses: Vec<ServerAddress>,
     workers: Vec<JoinHandle<()>>,
     /// Each worker's result, when it has ended.
     ended: RefCell<UnboundedReceiver<io::Result<()>>>,
@@ -51,6 +52,15 @@ pub struct Server {
     /// Of the main thread: for signals, and for waiting.
     runtime: Rc<Runtime>,
     signals: Cell<Option<Signals>>,
+}
+
+/// An address of TCP that a server listens on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerAddress {
+    /// The address.
+    pub socket: SocketAddr,
+    /// Whether TLS is spoken there.
+    pub has_tls: bool,
 }
 
 /// Why a server did not start: what failed, and how.
@@ -107,6 +117,7 @@ impl Server {
         let sites: Arc<Vec<SharedSite>> = Arc::new(sites);
         let rules = AllRules::new(&config, &server_log).map_err(StartError::at("cannot set up the rules"))?;
         let rules = Arc::new(rules);
+        let tls = AllTls::new(&config).map_err(StartError::at("cannot use a certificate"))?;
         let client_limit = ClientLimit::new(&config);
         serve_orders(&config, &sites, &runtime).map_err(StartError::at("cannot listen on the control socket"))?;
         let (phase, phase_receiver) = watch::channel(Phase::Serving);
@@ -124,6 +135,7 @@ impl Server {
                 listeners,
                 listener_sites: plans.iter().map(|plan| plan.sites.clone()).collect(),
                 proxied_listeners: plans.iter().map(|plan| plan.is_proxied).collect(),
+                listener_tls: plans.iter().map(|plan| tls.listener(&server.config, &plan.listen)).collect(),
                 sites: Arc::clone(&sites),
                 rules: Arc::clone(&rules),
                 client_limit: client_limit.clone(),
@@ -136,6 +148,8 @@ impl Server {
             };
             server.workers.push(worker::spawn(plan).map_err(StartError::at("cannot start a worker"))?);
         }
+        let check_interval = server.config.server.certificate_check_interval;
+        server.runtime.spawn(tls::keep(tls.sites().to_vec(), check_interval, server.server_log.clone()));
         server.runtime.spawn(upstream::keep(upstreams, upstream::system_lookup));
         Ok(server)
     }
@@ -247,7 +261,7 @@ fn serve_orders(config: &Config, sites: &[SharedSite], runtime: &Runtime) -> io:
 fn bind_all(
     config: &Config,
     worker_count: usize,
-) -> Result<(Vec<Vec<(u16, Listener)>>, Vec<SocketAddr>, Vec<ListenerPlan>), StartError> {
+) -> Result<(Vec<Vec<(u16, Listener)>>, Vec<ServerAddress>, Vec<ListenerPlan>), StartError> {
     let plans = worker::plan(config);
     let mut inherited = Inherited::from_environment();
     let mut by_worker: Vec<Vec<(u16, Listener)>> = (0..worker_count).map(|_| Vec::new()).collect();
@@ -255,7 +269,8 @@ fn bind_all(
     for (number, plan) in plans.iter().enumerate() {
         let bound = worker::bind(&plan.listen, worker_count, &config.server, &mut inherited)
             .map_err(StartError::at(format!("cannot listen on {}", plan.listen)))?;
-        addresses.extend(bound.first().and_then(Listener::tcp_address));
+        let socket = bound.first().and_then(Listener::tcp_address);
+        addresses.extend(socket.map(|socket| ServerAddress { socket, has_tls: plan.has_tls }));
         by_worker.iter_mut().zip(bound).for_each(|(worker, listener)| worker.push((number as u16, listener)));
     }
     Ok((by_worker, addresses, plans))

@@ -4,6 +4,7 @@ mod cache;
 mod configuration;
 mod format;
 mod hash_password;
+mod local_certificate;
 mod log;
 mod pages;
 mod serve;
@@ -19,7 +20,7 @@ use clap::{Parser, Subcommand};
 
 use crate::config::{self, Config, Origin};
 use crate::log::ServerLog;
-use crate::server::Server;
+use crate::server::{Server, ServerAddress};
 
 /// Exit code: something failed while running, or `fmt --check` found a file that isn't formatted.
 pub const EXIT_FAILURE: u8 = 1;
@@ -170,7 +171,10 @@ fn start(config: Config, origin: Origin) -> ExitCode {
     match origin {
         Origin::CommandLine => urls(&server.addresses).iter().for_each(|url| eprintln!("Serving at {url}")),
         Origin::File(_) => {
-            server.addresses.iter().for_each(|address| server_log.info(format_args!("listening on {address}")));
+            for ServerAddress { socket, has_tls } in &server.addresses {
+                let tls = if *has_tls { " with TLS" } else { "" };
+                server_log.info(format_args!("listening on {socket}{tls}"));
+            }
         }
     }
     match server.run() {
@@ -194,12 +198,13 @@ fn help_for(kind: io::ErrorKind) -> Option<&'static str> {
 }
 
 /// Where a browser on this machine finds the server. All addresses of a family are `localhost`, which is shown once.
-fn urls(addresses: &[SocketAddr]) -> Vec<String> {
+fn urls(addresses: &[ServerAddress]) -> Vec<String> {
     let mut urls: Vec<String> = Vec::new();
-    for address in addresses {
+    for ServerAddress { socket: address, has_tls } in addresses {
+        let (scheme, default_port) = if *has_tls { ("https", 443) } else { ("http", 80) };
         let host = if address.ip().is_unspecified() { "localhost".to_owned() } else { host(address) };
-        let port = if address.port() == 80 { String::new() } else { format!(":{}", address.port()) };
-        let url = format!("http://{host}{port}/");
+        let port = if address.port() == default_port { String::new() } else { format!(":{}", address.port()) };
+        let url = format!("{scheme}://{host}{port}/");
         if !urls.contains(&url) {
             urls.push(url);
         }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::local_certificate::LocalCertificate;
 use super::{fail, start};
 use crate::config::*;
 
@@ -39,6 +40,18 @@ pub(super) struct Serve {
     #[arg(short, long, value_name = "URL", value_parser = parse_forward)]
     forward: Option<ServerAddress>,
 
+    /// Speak TLS, with a certificate for this machine that is made if need be
+    #[arg(long)]
+    tls: bool,
+
+    /// Speak TLS with this certificate, and those that lead from it to an authority's (PEM)
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+
+    /// Private key of the certificate (PEM) [default: in the same file]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
     /// List directories without an index file
     #[arg(short, long)]
     browse: bool,
@@ -60,14 +73,31 @@ fn parse_forward(text: &str) -> Result<ServerAddress, String> {
 
 impl Serve {
     pub(super) fn run(self) -> ExitCode {
-        let config = self.listeners().and_then(|listen| self.config(listen));
+        let config = self.listeners().and_then(|listen| {
+            let certificate = self.certificate(&listen)?;
+            self.config(listen, certificate)
+        });
         match config {
             Ok(config) => start(config, Origin::CommandLine),
             Err(message) => fail(message),
         }
     }
 
-    fn config(&self, listen: Vec<Listen>) -> Result<Config, String> {
+    /// The certificate, if TLS is to be spoken.
+    fn certificate(&self, listen: &[Listen]) -> Result<Option<CertificateFiles>, String> {
+        if let Some(certificate) = &self.tls_cert {
+            let key = self.tls_key.as_ref().unwrap_or(certificate).clone();
+            return Ok(Some(CertificateFiles { certificate: certificate.clone(), key, ocsp: None }));
+        }
+        if !self.tls {
+            return Ok(None);
+        }
+        let local = LocalCertificate::make(listen)?;
+        eprintln!("{}", local.advice());
+        Ok(Some(local.files))
+    }
+
+    fn config(&self, listen: Vec<Listen>, certificate: Option<CertificateFiles>) -> Result<Config, String> {
         let files = Files { browse: self.browse, ..Files::below(root(&self.directory)?) };
         let mut routes = vec![Route { path: PathPattern::Any, handler: Handler::Files(files) }];
         let upstreams: Vec<_> = self.forward.iter().cloned().map(Upstream::of_server).collect();
@@ -75,7 +105,11 @@ impl Serve {
             path: PathPattern::Any,
             handler: Handler::Forward(Forward::to(upstream.name.as_str())),
         }));
-        let site = Site { listen, default: true, routes, ..Site::default() };
+        let mut site = Site { listen, default: true, routes, ..Site::default() };
+        if let Some(certificate) = certificate {
+            site.tls_listen.clone_from(&site.listen);
+            site.tls.certificates.push(certificate);
+        }
         let access_log = self.access_log.as_deref().map(|file| AccessLog {
             target: if file == Path::new("-") { AccessLogTarget::Stdout } else { AccessLogTarget::File(file.into()) },
             format: AccessLogFormat::Combined,

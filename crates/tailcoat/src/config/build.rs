@@ -69,6 +69,7 @@ pub(super) struct SiteDraft {
     /// Where each route is.
     pub(super) route_spans: Vec<Range<usize>>,
     pub(super) error_page_spans: Vec<Range<usize>>,
+    pub(super) certificate_spans: Vec<Range<usize>>,
     pub(super) rules: RulesDraft,
     shared: Shared,
     files: Vec<FileSetting>,
@@ -261,6 +262,7 @@ impl SiteDraft {
             listen_span: setting.span.clone(),
             route_spans: Vec::new(),
             error_page_spans: Vec::new(),
+            certificate_spans: Vec::new(),
             rules: RulesDraft::default(),
             shared: Shared::default(),
             files: Vec::new(),
@@ -295,6 +297,7 @@ impl SiteDraft {
                 _ => unreachable!("the table has no such option in a site"),
             }
             self.route_spans.resize(self.site.routes.len(), setting.span.clone());
+            self.certificate_spans.resize(self.site.tls.certificates.len(), setting.span.clone());
             self.error_page_spans.resize(self.shared.error_pages.len(), setting.span);
         }
     }
@@ -367,7 +370,12 @@ impl SiteDraft {
             }
         }
         if self.site.listen.is_empty() {
-            self.site.listen = super::value::all_addresses(DEFAULT_PORT);
+            self.site.listen = super::value::all_addresses(HTTP_PORT);
+            if !self.site.tls.certificates.is_empty() {
+                self.site.tls_listen = super::value::all_addresses(HTTPS_PORT);
+                self.site.listen.extend_from_slice(&self.site.tls_listen);
+                self.site.rules.redirects_to_https.get_or_insert(true);
+            }
         }
         self.site.default |= self.site.names.is_empty();
         self.site.error_pages = self.shared.error_pages.iter().chain(&shared.error_pages).cloned().collect();
@@ -390,7 +398,10 @@ fn read_caching(source: &Arc<Source>, setting: &Setting<'_>, diagnostics: &mut D
 }
 
 /// Where a site listens that doesn't say.
-const DEFAULT_PORT: u16 = 80;
+const HTTP_PORT: u16 = 80;
+
+/// Where it listens with TLS, if it has certificates.
+const HTTPS_PORT: u16 = 443;
 
 /// Whether files were given a root.
 pub(super) fn has_root(files: &Files) -> bool {

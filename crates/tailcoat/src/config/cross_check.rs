@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::build::{Draft, SiteDraft, UpstreamDraft, has_root, note};
+use super::check_tls;
 use super::diagnostic::{Diagnostics, Severity};
 use super::model::*;
 use super::read::{Finding, Reader};
@@ -18,6 +19,7 @@ pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
     check_defaults(draft, diagnostics);
     check_unix_modes(draft, diagnostics);
     check_proxied(draft, diagnostics);
+    check_tls::check_listeners(whole_sites(draft), diagnostics);
     check_upstreams(draft, diagnostics);
     whole_sites(draft).for_each(|site| check_listen(site, diagnostics));
     draft.rules.check(None, diagnostics);
@@ -25,6 +27,7 @@ pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
         site.rules.check(Some(&draft.rules), diagnostics);
         check_handlers(site, &draft.upstreams, diagnostics);
         check_order(site, diagnostics);
+        check_tls::check_site(site, diagnostics);
         check_files(site, diagnostics);
         check_error_pages(site, diagnostics);
     }

@@ -6,6 +6,7 @@
 
 mod build;
 mod check_rules;
+mod check_tls;
 mod cross_check;
 mod diagnostic;
 mod format;
@@ -24,6 +25,7 @@ mod taken_paths;
 #[cfg(test)]
 mod tests;
 mod text;
+mod tls;
 mod upstream;
 mod value;
 
@@ -40,6 +42,7 @@ pub use rules::*;
 pub use schema::schema;
 pub use syntax::NESTING_MAX;
 pub use text::TEXT_BYTES_MAX;
+pub use tls::*;
 pub use upstream::*;
 pub use value::{LOG_FIELDS, SYSLOG_FACILITIES};
 

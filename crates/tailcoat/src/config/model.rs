@@ -12,7 +12,7 @@ use wire::http::Status;
 
 use super::response_caching::ResponseCaching;
 use super::rules::{ClientPattern, Regex, Rules};
-
+use super::tls::Tls;
 use super::upstream::Upstream;
 
 /// A whole, checked configuration.
@@ -59,6 +59,8 @@ pub struct Server {
     pub trusted_proxies: Vec<ClientPattern>,
     /// The field in which they give it.
     pub forwarded_field: ForwardedField,
+    /// How often the files of certificates are looked at.
+    pub certificate_check_interval: Duration,
     /// Least severity that the server's own log on stderr shows.
     pub log_level: LogLevel,
     /// A logged request reaches its log after this time at the latest.
@@ -116,6 +118,10 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// How long a head may take from its first byte to its last.
     pub head_timeout: Duration,
+    /// How long the beginning of a connection that speaks TLS may take, up to the end of the handshake.
+    pub tls_handshake_timeout: Duration,
+    /// Handshakes of TLS that a worker begins in a second; others wait. 0 is no limit.
+    pub tls_handshakes_per_second_max: u32,
     /// How long a request body may stand still.
     pub body_timeout: Duration,
     /// How long a response may stand still because the client does not read.
@@ -203,6 +209,10 @@ pub struct Site {
     pub listen: Vec<Listen>,
     /// Those of `listen` on which connections of trusted proxies begin with the PROXY protocol.
     pub proxied_listen: Vec<Listen>,
+    /// Those of `listen` on which TLS is spoken.
+    pub tls_listen: Vec<Listen>,
+    /// How TLS is spoken there.
+    pub tls: Tls,
     /// Takes requests for hosts that no site of the listener names.
     pub default: bool,
     /// Path patterns and their handlers, tried in order; one that declines leaves the request to the next that matches.
@@ -520,6 +530,7 @@ impl Default for Server {
             blocking_threads_max: 16,
             trusted_proxies: Vec::new(),
             forwarded_field: ForwardedField::XForwardedFor,
+            certificate_check_interval: Duration::from_secs(10),
             log_level: LogLevel::Info,
             access_log_flush_interval: Duration::from_millis(200),
             access_log_report_interval: Duration::from_secs(5),
@@ -542,6 +553,8 @@ impl Default for Limits {
             password_checks_waiting_max: 64,
             idle_timeout: Duration::from_secs(60),
             head_timeout: Duration::from_secs(15),
+            tls_handshake_timeout: Duration::from_secs(10),
+            tls_handshakes_per_second_max: 0,
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),
             rate_bytes_per_second_min: 240,

@@ -22,6 +22,10 @@ pub struct Rules {
     pub request_limits: Vec<RequestLimit>,
     /// Redirects and rewrites: the first that fits is applied.
     pub rewrites: Vec<Rewrite>,
+    /// Whether clients that come without TLS are sent to the same URL with it; `None` if nothing is said.
+    pub redirects_to_https: Option<bool>,
+    /// `Strict-Transport-Security` of responses over TLS.
+    pub strict_transport_security: Option<String>,
     /// Which paths need a password: the first that fits is asked.
     pub passwords: Vec<PasswordRule>,
     /// Changes of the fields that handlers see, in order.

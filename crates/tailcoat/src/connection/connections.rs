@@ -14,8 +14,9 @@ use rustix::time::Timespec;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::{ClientLimit, ClientPlace, Context, H1Connection, Socket, TooManyConnections};
+use super::{ClientLimit, ClientPlace, Context, H1Connection, Opened, Opening, Socket, TooManyConnections};
 use crate::log::Client;
+use crate::tls::ListenerTls;
 
 /// Connections that are polled before the runtime has its turn.
 const EVENTS_A_TURN_MAX: usize = 256;
@@ -36,10 +37,17 @@ pub struct Connections {
 }
 
 struct Place {
-    connection: Option<Box<H1Connection>>,
+    connection: Option<Connection>,
     client_place: Option<ClientPlace>,
+    slot: u32,
     /// Wakes whichever connection is in this place.
     waker: Waker,
+}
+
+/// A connection, by what it speaks.
+enum Connection {
+    Opening(Box<Opening>),
+    Http1(Box<H1Connection>),
 }
 
 /// Connections that something else than their socket has woken.
@@ -74,23 +82,34 @@ impl Connections {
     }
 
     /// Takes over a connection that was accepted from a listener, and does for it what can be done at once. Closes it if
-    /// the client has as many as it may. If it `is_proxied`, it begins with a header of the PROXY protocol.
-    pub fn start(&self, socket: Socket, client: Client, listener: u16, is_proxied: bool) {
+    /// the client has as many as it may. If it `is_proxied`, it begins with a header of the PROXY protocol, before TLS.
+    pub fn start(
+        &self,
+        socket: Socket,
+        client: Client,
+        listener: u16,
+        is_proxied: bool,
+        tls: Option<&Arc<ListenerTls>>,
+    ) {
         let client_place = match self.client_limit.as_ref().map(|limit| limit.take(client)).transpose() {
             Ok(place) => place.flatten(),
             Err(TooManyConnections) => return,
         };
-        let mut connection = H1Connection::new(socket, client, listener, Rc::clone(&self.context));
-        if is_proxied {
-            connection.await_proxy_header();
-        }
-        let slot = connection.slot();
+        let context = Rc::clone(&self.context);
+        let (connection, slot) = if is_proxied || tls.is_some() {
+            let (opening, slot) = Opening::new(socket, client, listener, is_proxied, tls.map(Arc::clone), context);
+            (Connection::Opening(Box::new(opening)), slot)
+        } else {
+            let opened = Opened::at_once(socket, client, &context);
+            let slot = opened.slot;
+            (Connection::Http1(Box::new(H1Connection::new(opened, listener, context))), slot)
+        };
         let places = &mut *self.places.borrow_mut();
         while places.len() <= slot as usize {
             places.push(Place::new(places.len() as u32, &self.woken));
         }
         let place = &mut places[slot as usize];
-        place.connection = Some(Box::new(connection));
+        place.connection = Some(connection);
         place.client_place = client_place;
         place.poll(self);
     }
@@ -101,6 +120,7 @@ impl Connections {
         let mut slots = Vec::new();
         let mut has_events = true;
         loop {
+            self.context.handshakes.on_turn();
             if has_events {
                 events.clear();
                 // Fails only if interrupted; then the next look finds the events.
@@ -131,7 +151,9 @@ impl Connections {
             if let Some(place) = places.get_mut(slot)
                 && let Some(connection) = &mut place.connection
             {
-                connection.socket().on_events(event.flags);
+                if let Some(socket) = connection.socket() {
+                    socket.on_events(event.flags);
+                }
                 place.poll(self);
             }
         }
@@ -171,7 +193,7 @@ impl Connections {
 impl Place {
     fn new(slot: u32, woken: &Arc<Woken>) -> Self {
         let waker = PlaceWaker { woken: Arc::clone(woken), slot };
-        Self { connection: None, client_place: None, waker: Arc::new(waker).into() }
+        Self { connection: None, client_place: None, slot, waker: Arc::new(waker).into() }
     }
 
     /// Lets the connection go on as far as it can, and ends it if it is done, fails or panics.
@@ -179,13 +201,37 @@ impl Place {
         let Some(connection) = &mut self.connection else { return };
         let task = &mut Task::from_waker(&self.waker);
         let polled = catch_unwind(AssertUnwindSafe(|| connection.poll(task)));
-        let is_open =
-            matches!(polled, Ok(Poll::Pending)) && connections.watch(connection.slot(), connection.socket()).is_ok();
+        let is_open = matches!(polled, Ok(Poll::Pending))
+            && connection.socket().is_some_and(|socket| connections.watch(self.slot, socket).is_ok());
         if !is_open {
             self.connection = None;
             if let (Some(limit), Some(place)) = (&connections.client_limit, self.client_place.take()) {
                 limit.give_back(place);
             }
+        }
+    }
+}
+
+impl Connection {
+    /// Goes on until something has to be waited for. Ready when the connection is to be closed.
+    fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
+        if let Self::Opening(opening) = self {
+            // A peer's error ends its connection, and concerns nobody else.
+            let Ok(opened) = ready!(opening.poll(task)) else { return Poll::Ready(()) };
+            let connection = H1Connection::new(opened, opening.listener(), Rc::clone(opening.context()));
+            *self = Self::Http1(Box::new(connection));
+        }
+        match self {
+            Self::Http1(connection) => connection.poll(task),
+            Self::Opening(_) => Poll::Ready(()),
+        }
+    }
+
+    /// What is to be waited for when `poll` returned `Pending`.
+    fn socket(&mut self) -> Option<&mut Socket> {
+        match self {
+            Self::Opening(opening) => opening.socket(),
+            Self::Http1(connection) => Some(connection.socket()),
         }
     }
 }
@@ -241,7 +287,7 @@ mod tests {
         let (client, server) = UnixStream::pair().unwrap();
         client.set_nonblocking(true).unwrap();
         server.set_nonblocking(true).unwrap();
-        connections.start(Socket::new(server.into()), Client::Unix, listener, false);
+        connections.start(Socket::new(server.into()), Client::Unix, listener, false, None);
         client
     }
 

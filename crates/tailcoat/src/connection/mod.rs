@@ -7,11 +7,15 @@ mod client_limit;
 mod clock;
 mod connections;
 mod h1;
+mod handshakes;
+mod opening;
 mod output;
 mod socket;
 mod stream;
 mod table;
+mod tls_socket;
 mod transmit;
+mod transport;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,8 +24,12 @@ pub use client_limit::{ClientLimit, ClientPlace, TooManyConnections};
 pub use clock::Clock;
 pub use connections::Connections;
 use h1::H1Connection;
+use handshakes::Handshakes;
+use opening::{Opened, Opening};
 pub use socket::Socket;
 pub use table::{ConnectionTable, SWEEPS_A_ROUND, Stage, Verdict};
+use tls_socket::TlsSocket;
+use transport::Transport;
 use wire::h1::{BodyLimits, HeadLimits, InputLimits};
 use wire::http::RequestHead;
 
@@ -54,6 +62,8 @@ pub struct Context {
     pub recorder: RefCell<Recorder>,
     /// Whether handlers want to know where clients have connected to, which costs a system call a request.
     pub tells_destinations: Cell<bool>,
+    /// The handshakes of TLS that begin.
+    handshakes: Handshakes,
     /// Set when the worker ends: answers in progress are the last ones.
     pub is_draining: Cell<bool>,
     scratch: RefCell<Scratch>,
@@ -104,6 +114,7 @@ impl Context {
                     trailer_bytes_max: limits.head_bytes_max,
                 },
             },
+            handshakes: Handshakes::new(limits.tls_handshakes_per_second_max),
             limits,
             server_field,
             clock,

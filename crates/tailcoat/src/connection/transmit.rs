@@ -4,14 +4,13 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
 
 use bytes::Buf;
 
-use super::Socket;
+use super::Transport;
 use super::output::Output;
 use super::stream::Streaming;
 use crate::handler::Segment;
@@ -55,7 +54,7 @@ pub struct Transmission {
 ///
 /// If it `closes` the connection, the last bytes and the end of the stream leave in one segment, which saves another and
 /// its acknowledgement.
-pub fn send_now(socket: &mut Socket, output: &mut Output, closes: bool) -> io::Result<Option<Transmission>> {
+pub fn send_now(socket: &mut Transport, output: &mut Output, closes: bool) -> io::Result<Option<Transmission>> {
     let mut sent = 0;
     let has_file = output.tail.iter().any(|segment| matches!(segment, Segment::File { .. }));
     while !has_file && (!output.bytes.is_empty() || !output.tail.is_empty()) {
@@ -139,7 +138,7 @@ impl Transmission {
     /// completed.
     pub fn poll_send(
         &mut self,
-        socket: &mut Socket,
+        socket: &mut Transport,
         task: &mut Task<'_>,
         buffer: &mut Vec<u8>,
     ) -> Poll<io::Result<()>> {
@@ -177,7 +176,7 @@ impl Transmission {
     /// Sends what comes from the stream; returns how much the socket took, and keeps the rest. `None` at the end.
     fn poll_stream(
         &mut self,
-        socket: &mut Socket,
+        socket: &mut Transport,
         task: &mut Task<'_>,
         buffer: &mut Vec<u8>,
     ) -> Poll<io::Result<Option<usize>>> {
@@ -202,7 +201,7 @@ impl Transmission {
     }
 
     /// Sends a piece of the file at the front; returns how much the socket took.
-    fn poll_send_file(&mut self, socket: &mut Socket, task: &mut Task<'_>) -> Poll<io::Result<usize>> {
+    fn poll_send_file(&mut self, socket: &mut Transport, task: &mut Task<'_>) -> Poll<io::Result<usize>> {
         let Some(Segment::File { file, offset, length }) = self.tail.front() else {
             unreachable!("called with a file in front")
         };
@@ -222,7 +221,7 @@ impl Transmission {
             // The last piece is to share a segment with what is before it.
             socket.cork(true);
         }
-        match ready!(socket.poll_send_file(file.fd.as_fd(), offset, chunk as usize))? {
+        match ready!(socket.poll_send_file(&file, offset, chunk as usize))? {
             0 => Poll::Ready(Err(changed())),
             count => Poll::Ready(Ok(count)),
         }
@@ -275,7 +274,7 @@ fn known_bytes(resident: &Range<u64>, offset: u64) -> u64 {
 }
 
 /// Sends a piece by copying it. Before the last one, the file is looked at once more.
-fn poll_send_copy(socket: &mut Socket, file: &OpenFile, offset: u64, length: u64) -> Poll<io::Result<usize>> {
+fn poll_send_copy(socket: &mut Transport, file: &OpenFile, offset: u64, length: u64) -> Poll<io::Result<usize>> {
     let mut buffer = vec![0; length.min(COPY_CHUNK_BYTES) as usize];
     file.read_exact_at(&mut buffer, offset)?;
     if length <= COPY_CHUNK_BYTES && !file.is_unchanged() {
@@ -285,7 +284,7 @@ fn poll_send_copy(socket: &mut Socket, file: &OpenFile, offset: u64, length: u64
 }
 
 /// Sends the last piece, if the file is still the same.
-fn poll_send_last(socket: &mut Socket, file: &OpenFile, offset: u64, length: u64) -> Poll<io::Result<usize>> {
+fn poll_send_last(socket: &mut Transport, file: &OpenFile, offset: u64, length: u64) -> Poll<io::Result<usize>> {
     if offset + length != file.identity.size {
         return poll_send_copy(socket, file, offset, length);
     }
@@ -300,7 +299,7 @@ fn changed() -> io::Error {
 }
 
 /// Sends `bytes` and, if it is in memory, the segment behind them.
-fn poll_write_memory(socket: &mut Socket, bytes: &[u8], tail: &VecDeque<Segment>) -> Poll<io::Result<usize>> {
+fn poll_write_memory(socket: &mut Transport, bytes: &[u8], tail: &VecDeque<Segment>) -> Poll<io::Result<usize>> {
     match tail.front() {
         Some(Segment::Bytes(content)) if bytes.is_empty() => socket.poll_write(content),
         Some(Segment::Bytes(content)) => socket.poll_write_vectored(&[IoSlice::new(bytes), IoSlice::new(content)]),

@@ -49,6 +49,7 @@ impl ErrorPages {
             query: None,
             host,
             client,
+            tls: None,
             proxied: None,
             link,
             has_next: false,

@@ -15,6 +15,7 @@ pub mod static_file;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 
 pub use client_link::{ClientLink, ClientLinkCell};
 pub use error_pages::ErrorPages;
@@ -30,6 +31,7 @@ use wire::http::{Request, Status};
 
 use crate::config::ForwardedField;
 use crate::log::Client;
+use crate::tls::TlsInfo;
 
 /// An error, with the page that the server has for it.
 pub fn error_response(status: Status, format: PageFormat) -> Box<BuiltResponse> {
@@ -71,6 +73,8 @@ pub struct Routed<'a> {
     pub host: &'a [u8],
     /// Who sent it.
     pub client: Client,
+    /// How the client speaks TLS, if it does.
+    pub tls: Option<&'a Rc<TlsInfo>>,
     /// The proxy whose word for that was taken, if there is one.
     pub proxied: Option<Proxied>,
     /// The link to the client, for handlers that read content or take their time.
@@ -79,6 +83,13 @@ pub struct Routed<'a> {
     pub has_next: bool,
     /// The time.
     pub now: Now,
+}
+
+impl Routed<'_> {
+    /// Whether the client came with TLS: to us, or to a proxy that is trusted.
+    pub fn is_secure(&self) -> bool {
+        self.tls.is_some() || forward::told_scheme(self).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https"))
+    }
 }
 
 /// What is known of a request that came from a proxy that is trusted.

@@ -4,6 +4,7 @@ use wire::http::{Request, RequestHead, Target};
 
 use super::{ClientLink, ClientLinkCell, Now, Proxied, Routed};
 use crate::log::Client;
+use crate::tls::TlsInfo;
 
 /// A request that outlives the buffer it came in: for whatever has to be waited for.
 #[derive(Debug)]
@@ -13,6 +14,7 @@ pub struct OwnedRequest {
     path: Vec<u8>,
     host: Vec<u8>,
     client: Client,
+    tls: Option<Rc<TlsInfo>>,
     proxied: Option<Proxied>,
     link: ClientLinkCell,
     now: Now,
@@ -30,6 +32,7 @@ impl OwnedRequest {
             path: routed.path.to_vec(),
             host: routed.host.to_vec(),
             client: routed.client,
+            tls: routed.tls.map(Rc::clone),
             proxied: routed.proxied,
             link: routed.link.clone(),
             now: routed.now,
@@ -47,6 +50,7 @@ impl OwnedRequest {
                 .and_then(|target| target.query),
             host: &self.host,
             client: self.client,
+            tls: self.tls.as_ref(),
             proxied: self.proxied,
             link: &self.link,
             has_next,

@@ -78,7 +78,8 @@ impl Router {
     /// A router for these sites. `listeners` has for each listener the indices of the sites that use it.
     pub fn new(setups: Vec<SiteSetup<'_>>, listeners: &[Vec<usize>]) -> Self {
         let configs: Vec<_> = setups.iter().map(|setup| setup.config).collect();
-        let sites: Vec<_> = setups.into_iter().map(|setup| Rc::new(Site::new(setup))).collect();
+        let sites: Vec<_> =
+            setups.into_iter().enumerate().map(|(index, setup)| Rc::new(Site::new(index, setup))).collect();
         let listeners = listeners
             .iter()
             .map(|indices| {
@@ -114,6 +115,7 @@ impl Router {
 
     fn answer_client(&self, listener: u16, routed: &Routed<'_>) -> Answer {
         match self.listeners[usize::from(listener)].find(routed.host) {
+            Some(site) if site.is_misdirected(routed) => Answer::Ready(site::misdirected(routed), site.account()),
             Some(site) => site.answer(routed),
             None => Answer::Ready(site::no_site(routed), Account::default()),
         }
@@ -186,13 +188,16 @@ mod tests {
         let sites: Vec<_> = configs
             .iter()
             .map(|config| {
-                Rc::new(Site::new(SiteSetup {
-                    config,
-                    handlers: Vec::new(),
-                    error_pages: ErrorPages::default(),
-                    rules: None,
-                    log: None,
-                }))
+                Rc::new(Site::new(
+                    0,
+                    SiteSetup {
+                        config,
+                        handlers: Vec::new(),
+                        error_pages: ErrorPages::default(),
+                        rules: None,
+                        log: None,
+                    },
+                ))
             })
             .collect();
         let mut hosts = Hosts::default();

@@ -14,6 +14,8 @@ use crate::log::LogId;
 /// A site's routes and error pages.
 pub(super) struct Site {
     routes: Vec<Route>,
+    /// If clients are asked for certificates: which site their connections must be to.
+    tls_index: Option<usize>,
     error_pages: ErrorPages,
     body_bytes_max: u64,
     pub(super) rules: Option<Rules>,
@@ -29,15 +31,27 @@ struct Route {
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
 impl Site {
-    pub(super) fn new(setup: SiteSetup<'_>) -> Self {
+    /// A site with its index in the configuration.
+    pub(super) fn new(index: usize, setup: SiteSetup<'_>) -> Self {
         let patterns = setup.config.routes.iter().map(|route| route.path.clone());
         Self {
             routes: patterns.zip(setup.handlers).map(|(path, handler)| Route { path, handler }).collect(),
+            tls_index: setup.config.tls.client_certificates.as_ref().map(|_| index),
             error_pages: setup.error_pages,
             body_bytes_max: setup.config.body_bytes_max.answered_here(),
             rules: setup.rules,
             log: setup.log,
         }
+    }
+
+    /// Whether a request came over a connection that asked for another site's certificates, or for none.
+    pub(super) fn is_misdirected(&self, routed: &Routed<'_>) -> bool {
+        self.tls_index.is_some_and(|index| routed.tls.is_none_or(|tls| tls.site != index))
+    }
+
+    /// Where a request is logged that rules have not seen.
+    pub(super) fn account(&self) -> Account {
+        Account { log: self.log, visit: None }
     }
 
     /// Asks rules, if there are any, and handlers in turn.
@@ -48,7 +62,7 @@ impl Site {
         if let Some(rules) = &self.rules {
             return self.answer_by_rules(rules, routed);
         }
-        let account = Account { log: self.log, visit: None };
+        let account = self.account();
         let finished = match self.ask(routed, 0) {
             Asked::Answered(response) => self.finish(response, routed),
             Asked::Declined => self.finish(declined_by_all(routed), routed),
@@ -200,6 +214,11 @@ pub(super) fn declined_by_all(routed: &Routed<'_>) -> Response {
         response.fields.push("Allow", ALLOW);
     }
     Response::Built(response)
+}
+
+/// The answer to a request for a site that its connection is not for (RFC 9110, section 15.5.20).
+pub(super) fn misdirected(routed: &Routed<'_>) -> Response {
+    Response::Built(error_response(Status::MISDIRECTED_REQUEST, PageFormat::wanted_by(&routed.request)))
 }
 
 /// The answer when there is no site at all on the listener.

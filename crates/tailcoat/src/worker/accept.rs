@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use super::listener::AsyncListener;
 use crate::connection::{Connections, Context};
 use crate::routing::rules::AllRules;
+use crate::tls::ListenerTls;
 
 /// The part of the connections that is closed at once when room is needed, so that finding the longest idle (a look at
 /// all) is done seldom.
@@ -28,6 +29,8 @@ pub(super) struct Acceptor {
     pub(super) connections_max: usize,
     /// With the proxies whose connections begin with the PROXY protocol, if any do.
     pub(super) proxied: Option<Arc<AllRules>>,
+    /// How TLS is spoken there, if it is.
+    pub(super) tls: Option<Arc<ListenerTls>>,
     /// Told when the first connection comes.
     pub(super) busy: Rc<Notify>,
 }
@@ -45,7 +48,7 @@ impl Acceptor {
                     self.busy.notify_one();
                     let proxies = self.proxied.as_ref().and_then(|rules| rules.trusted_proxies.as_ref());
                     let is_proxied = proxies.is_some_and(|proxies| proxies.has(client));
-                    self.connections.start(socket, client, self.number, is_proxied);
+                    self.connections.start(socket, client, self.number, is_proxied, self.tls.as_ref());
                 }
                 // The connection was gone before it was accepted, or the network says that it will not come about.
                 Err(error) if is_of_one_connection(&error) => {}

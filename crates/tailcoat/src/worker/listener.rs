@@ -43,6 +43,8 @@ pub struct ListenerPlan {
     pub sites: Vec<usize>,
     /// Whether connections of trusted proxies begin with the PROXY protocol.
     pub is_proxied: bool,
+    /// Whether TLS is spoken there.
+    pub has_tls: bool,
 }
 
 /// The listeners that a configuration needs, in the order in which its sites name them.
@@ -54,7 +56,8 @@ pub fn plan(config: &Config) -> Vec<ListenerPlan> {
             let number = *numbers.entry(listen).or_insert(plans.len());
             if number == plans.len() {
                 let is_proxied = config.proxied_listen.contains(listen);
-                plans.push(ListenerPlan { listen: listen.clone(), sites: Vec::new(), is_proxied });
+                let has_tls = config.tls_listen.contains(listen);
+                plans.push(ListenerPlan { listen: listen.clone(), sites: Vec::new(), is_proxied, has_tls });
             }
             plans[number].sites.push(site);
         }

@@ -25,6 +25,7 @@ use crate::log::{LogId, Recorder};
 use crate::object_cache::{ObjectStore, WorkerCache};
 use crate::routing::rules::{AllRules, RequestIds, Rules};
 use crate::routing::{Router, SiteSetup};
+use crate::tls::ListenerTls;
 use crate::upstream::{SharedUpstream, Upstream};
 
 /// How often a tenth of the connections is looked at for passed deadlines.
@@ -50,6 +51,8 @@ pub struct WorkerPlan {
     pub listener_sites: Vec<Vec<usize>>,
     /// For each listener whether connections of trusted proxies begin with the PROXY protocol.
     pub proxied_listeners: Vec<bool>,
+    /// For each listener how TLS is spoken there, if it is.
+    pub listener_tls: Vec<Option<Arc<ListenerTls>>>,
     /// What all workers share of the sites.
     pub sites: Arc<Vec<SharedSite>>,
     /// The rules of all sites.
@@ -144,6 +147,7 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
                 number,
                 connections_max: plan.connections_max,
                 proxied: plan.proxied_listeners[usize::from(number)].then(|| Arc::clone(&plan.rules)),
+                tls: plan.listener_tls[usize::from(number)].clone(),
                 busy: Rc::clone(&busy),
             };
             Ok(tokio::task::spawn_local(acceptor.run(listener.into_async()?)))

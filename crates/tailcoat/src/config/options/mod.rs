@@ -7,6 +7,7 @@ mod response_caching;
 mod rules;
 mod server;
 mod site;
+mod tls;
 mod upstream;
 
 use super::build::Shared;
@@ -138,7 +139,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 13] = [
+pub(super) static SECTIONS: [Section; 15] = [
     Section {
         title: "Blocks",
         doc: "What a file consists of, besides settings for all sites.",
@@ -164,6 +165,13 @@ pub(super) static SECTIONS: [Section; 13] = [
               place holds; rules of `type`, `header` and `cache-control` are added to those of the wider one.",
         places: &[Place::Top, Place::Site, Place::Files],
         options: files::OPTIONS,
+    },
+    Section { title: "TLS", doc: tls::DOC, places: &[Place::Site], options: tls::TLS },
+    Section {
+        title: "HTTPS",
+        doc: "They stand outside all blocks, for all sites, or in `site`.",
+        places: &[Place::Top, Place::Site],
+        options: tls::HTTPS,
     },
     Section { title: "Rules", doc: rules::DOC, places: &[Place::Top, Place::Site], options: rules::RULES },
     Section {

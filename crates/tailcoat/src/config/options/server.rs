@@ -44,6 +44,17 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "certificate-check-interval",
+        parameters: &[one("time", Kind::Duration { min: Duration::from_millis(100), max: HOUR })],
+        default: r#"certificate-check-interval "10s""#,
+        doc: "How often the files of certificates are looked at, to read those again that have changed.",
+        example: r#"certificate-check-interval "1m""#,
+        set: Set::Server(|server, values| {
+            server.certificate_check_interval = values.duration("time").unwrap_or_default();
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "server-field",
         parameters: FLAG,
         default: "server-field on",
@@ -304,6 +315,31 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         example: r#"head-timeout "5s""#,
         known_as: &["client_header_timeout", "RequestReadTimeout"],
         set: Set::Limits(|limits, values| limits.head_timeout = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "tls-handshake-timeout",
+        parameters: &[one("time", TIMEOUT)],
+        default: r#"tls-handshake-timeout "10s""#,
+        doc: "How long a connection that speaks TLS may take from its beginning to the end of the handshake.",
+        example: r#"tls-handshake-timeout "5s""#,
+        known_as: &["ssl_handshake_timeout", "SSLHandshakeTimeout"],
+        set: Set::Limits(|limits, values| {
+            limits.tls_handshake_timeout = values.duration("time").unwrap_or_default();
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "tls-handshakes-per-second-max",
+        parameters: &[one("count", Kind::Count { min: 0, max: 1_000_000 })],
+        default: "tls-handshakes-per-second-max 0",
+        doc: "Handshakes of TLS that a worker begins in a second; others wait, within their time. Whatever this is, \
+              connections that are open have their turn after every few handshakes. 0 is no limit.",
+        example: "tls-handshakes-per-second-max 500",
+        known_as: &["maxsslrate"],
+        set: Set::Limits(|limits, values| {
+            limits.tls_handshakes_per_second_max = values.number("count").unwrap_or_default() as u32;
+        }),
         ..OPTION
     },
     OptionDefinition {

@@ -70,14 +70,15 @@ pub(super) static SITE: &[OptionDefinition] = &[
         parameters: &[
             many("address", Kind::Listen),
             property("mode", Kind::Mode),
+            property("tls", Kind::Flag),
             property("proxy-protocol", Kind::Flag),
         ],
         repeatable: true,
         default: r#"listen 80"#,
         doc: "Where the site listens. A port alone is all addresses of IPv4 and IPv6; `\"127.0.0.1:8080\"` and \
               `\"[::1]:8080\"` are one address; `\"unix:/run/tailcoat.sock\"` is a unix socket, with the permissions \
-              `mode`, by default 660; `\"systemd:web\"` is a socket of this name that systemd has opened. With \
-              `proxy-protocol=on`, connections from `trusted-proxies` must begin with a header of the PROXY protocol, \
+              `mode`, by default 660; `\"systemd:web\"` is a socket of this name that systemd has opened. With `tls=on`, \
+              TLS is spoken there, and the site has a `certificate`. With `proxy-protocol=on`, connections from `trusted-proxies` must begin with a header of the PROXY protocol, \
               version 1 or 2, and the client is who it says; others are as without.",
         example: r#"listen "127.0.0.1:8080" "unix:/run/tailcoat.sock" "systemd:web" mode="666""#,
         known_as: &["Listen", "bind", "port", "server.port", "address"],
@@ -92,6 +93,9 @@ pub(super) static SITE: &[OptionDefinition] = &[
                     };
                     if values.flag("proxy-protocol") == Some(true) {
                         site.proxied_listen.push(listen.clone());
+                    }
+                    if values.flag("tls") == Some(true) {
+                        site.tls_listen.push(listen.clone());
                     }
                     site.listen.push(listen);
                 }

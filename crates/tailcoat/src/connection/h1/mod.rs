@@ -11,29 +11,29 @@ use std::task::{Context as Task, Poll, ready};
 
 use wire::h1::{BodyFraming, Event, Framing, InputLimits, Refusal, ServerConnection};
 use wire::http::{Host, Request, Status, Target, path};
-use wire::proxy_protocol::{MalformedProxyHeader, ProxyHeader, parse_proxy_header};
 
 use self::receive::Receiving;
 use self::respond::Sending;
 use self::tunnel::Tunneling;
 use super::output::Output;
-use super::{Context, Scratch, Socket, Stage, Verdict};
+use super::{Context, Opened, Scratch, Socket, Stage, Transport, Verdict};
 use crate::handler::{ClientLinkCell, Now, OwnedRequest, Routed};
 use crate::log::Client;
 use crate::routing::{Account, ResponseFuture};
+use crate::tls::TlsInfo;
 
 /// The connection.
 pub struct H1Connection {
-    socket: Socket,
+    socket: Transport,
     context: Rc<Context>,
     client: Client,
+    /// How it speaks TLS, if it does.
+    tls: Option<Rc<TlsInfo>>,
     wire: ServerConnection,
     /// Its place in the table of connections.
     slot: u32,
     listener: u16,
     requests: u32,
-    /// A proxy is to tell whose connection it is, before anything else.
-    awaits_proxy_header: bool,
     /// Where the client has connected to, if a proxy has told it.
     proxied_destination: Option<Box<SocketAddr>>,
     /// No further request is read.
@@ -76,23 +76,23 @@ struct Incoming<'a> {
 }
 
 impl H1Connection {
-    /// A connection over a socket that was accepted from a listener.
-    pub fn new(socket: Socket, client: Client, listener: u16, context: Rc<Context>) -> Self {
-        let slot = context.table.borrow_mut().insert();
+    /// A connection that was accepted from a listener.
+    pub fn new(opened: Opened, listener: u16, context: Rc<Context>) -> Self {
+        let Opened { transport, client, destination, tls, input, slot } = opened;
         Self {
-            socket,
+            socket: transport,
             context,
             client,
+            proxied_destination: destination,
+            tls,
             wire: ServerConnection::default(),
             slot,
             listener,
             requests: 0,
-            awaits_proxy_header: false,
-            proxied_destination: None,
             is_closing: false,
             lingers: false,
-            has_unseen_input: false,
-            kept: Vec::new(),
+            has_unseen_input: !input.is_empty(),
+            kept: input,
             receiving: None,
             answering: None,
             sending: None,
@@ -100,19 +100,9 @@ impl H1Connection {
         }
     }
 
-    /// Has it begin with a header of the PROXY protocol, and takes the proxy's word for who the client is.
-    pub fn await_proxy_header(&mut self) {
-        self.awaits_proxy_header = true;
-    }
-
-    /// Its place in the table of connections.
-    pub fn slot(&self) -> u32 {
-        self.slot
-    }
-
     /// Its socket, which is to be waited for when `poll` returned `Pending`.
     pub fn socket(&mut self) -> &mut Socket {
-        &mut self.socket
+        self.socket.socket_mut()
     }
 
     /// Goes on until something has to be waited for: the socket, or what wakes the task. Ready when the connection is to be
@@ -153,8 +143,6 @@ impl H1Connection {
     fn on_verdict(&mut self, verdict: Verdict, context: &Context, task: &mut Task<'_>) -> io::Result<Poll<()>> {
         let stage = context.table.borrow().stage(self.slot);
         match (verdict, stage) {
-            // Nobody is there who could make sense of a response.
-            (Verdict::TimedOut, _) if self.awaits_proxy_header => Ok(Poll::Ready(())),
             // Too late for a response of its own.
             (Verdict::TimedOut, Stage::Content) if self.sending.is_some() => Err(io::ErrorKind::TimedOut.into()),
             (Verdict::TimedOut, Stage::Head | Stage::Content) => {
@@ -231,21 +219,6 @@ impl H1Connection {
         let input = &input[..filled];
         let turn = &mut Turn { context, task, output, now: context.clock.now() };
         let mut at = 0;
-        if self.awaits_proxy_header {
-            match parse_proxy_header(input) {
-                Ok(Some((header, length))) => {
-                    self.on_proxy_header(header);
-                    at = length;
-                }
-                Ok(None) => {
-                    self.kept = input.to_vec();
-                    return Ok(());
-                }
-                // A proxy that does not say who the client is must not be answered as if it had, nor with an error: that
-                // would go to a client whose request was never read.
-                Err(MalformedProxyHeader(reason)) => return Err(io::Error::new(io::ErrorKind::InvalidData, reason)),
-            }
-        }
         while !self.is_closing && self.sending.is_none() && self.answering.is_none() {
             match self.wire.handle_input(&input[at..], head, &self.input_limits(context)) {
                 Ok(Event::NeedInput) => break,
@@ -257,7 +230,8 @@ impl H1Connection {
                         BodyFraming::None => ClientLinkCell::default(),
                         framing => ClientLinkCell::with_content(framing, context.input_limits.body.body_bytes_max),
                     };
-                    let arrived = Arrived { client: self.client, link: &link, now: turn.now };
+                    let tls = self.tls.clone();
+                    let arrived = Arrived { client: self.client, tls: tls.as_ref(), link: &link, now: turn.now };
                     match route(request, &incoming.target, incoming.host, arrived, path, host) {
                         Ok(routed) => {
                             let incoming = Incoming { routed, framing: incoming.framing };
@@ -292,15 +266,6 @@ impl H1Connection {
         limits
     }
 
-    fn on_proxy_header(&mut self, header: ProxyHeader) {
-        self.awaits_proxy_header = false;
-        // Otherwise it is the proxy's own connection, or of a client that has no address.
-        if let ProxyHeader::Proxied(endpoints) = header {
-            self.client = Client::Ip(endpoints.source);
-            self.proxied_destination = Some(Box::new(endpoints.destination));
-        }
-    }
-
     /// Where the client has connected to, as it sees it; `None` for a unix socket.
     fn destination(&self) -> Option<SocketAddr> {
         self.proxied_destination.as_deref().copied().or_else(|| self.socket.local_address())
@@ -324,6 +289,7 @@ impl H1Connection {
 /// From whom, by which way and when a request came.
 struct Arrived<'a> {
     client: Client,
+    tls: Option<&'a Rc<TlsInfo>>,
     link: &'a ClientLinkCell,
     now: Now,
 }
@@ -354,8 +320,8 @@ fn route<'a>(
             .map_err(|_| Refusal { status: Status::BAD_REQUEST, reason: "malformed path" })?,
     };
     let host = host.map_or(&b""[..], |host| host.lower_case(host_buffer));
-    let Arrived { client, link, now } = arrived;
-    Ok(Routed { request, path, query: target.query, host, client, proxied: None, link, has_next: false, now })
+    let Arrived { client, tls, link, now } = arrived;
+    Ok(Routed { request, path, query: target.query, host, client, tls, proxied: None, link, has_next: false, now })
 }
 
 impl Drop for H1Connection {

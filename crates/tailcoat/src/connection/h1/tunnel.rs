@@ -5,7 +5,7 @@ use std::task::{Context as Task, Poll};
 
 use super::H1Connection;
 use super::respond::Exchange;
-use crate::connection::{Context, Socket, Stage};
+use crate::connection::{Context, Stage, Transport};
 use crate::handler::{Tunnel, TunnelStream};
 
 /// Bytes that go one way before others have their turn.
@@ -95,7 +95,7 @@ impl Tunneling {
     /// Moves a piece from the client to the server; returns its length, or `None` if one of them has to be waited for.
     fn poll_to_server(
         &mut self,
-        client: &mut Socket,
+        client: &mut Transport,
         task: &mut Task<'_>,
         buffer: &mut [u8],
     ) -> io::Result<Option<usize>> {
@@ -126,7 +126,7 @@ impl Tunneling {
     /// The other way.
     fn poll_to_client(
         &mut self,
-        client: &mut Socket,
+        client: &mut Transport,
         task: &mut Task<'_>,
         buffer: &mut [u8],
     ) -> io::Result<Option<usize>> {

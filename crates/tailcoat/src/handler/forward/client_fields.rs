@@ -17,8 +17,15 @@ use crate::log::Client;
 
 const X_FORWARDED: &[u8] = b"x-forwarded-";
 
-/// The scheme of requests that come to us.
-const SCHEME: &str = "http";
+/// The scheme of a request as it came to us.
+fn scheme(routed: &Routed<'_>) -> &'static str {
+    if routed.tls.is_some() { "https" } else { "http" }
+}
+
+/// The scheme of a request as it came to the first of the proxies that are trusted, as far as they tell.
+pub fn told_scheme<'a>(routed: &Routed<'a>) -> Option<&'a [u8]> {
+    Earlier::of(routed, routed.proxied?).scheme
+}
 
 /// Fields that are ours to set, so that a client can't forge them; and Proxy, which CGI programs take for a setting of
 /// theirs (httpoxy, CVE-2016-5385). Written with underscores they are the same, for CGI does not tell those apart.
@@ -57,7 +64,7 @@ pub(super) fn push_client_fields(routed: &Routed<'_>, which: ClientFields, field
         if !host.is_empty() {
             fields.push("X-Forwarded-Host", host);
         }
-        fields.push("X-Forwarded-Proto", earlier.scheme.unwrap_or(SCHEME.as_bytes()));
+        fields.push("X-Forwarded-Proto", earlier.scheme.unwrap_or(scheme(routed).as_bytes()));
     }
     if standard {
         fields.push("Forwarded", earlier.forwarded(routed));
@@ -124,7 +131,7 @@ impl<'a> Earlier<'a> {
             addresses.map(|(index, address)| element(Some(address.ip()), asked(index))).collect()
         };
         let host = Some(host_and_port(routed)).filter(|host| !host.is_empty());
-        elements.push(element(peer(routed), (host, Some(SCHEME.as_bytes()))));
+        elements.push(element(peer(routed), (host, Some(scheme(routed).as_bytes()))));
         elements.join(&b", "[..])
     }
 }

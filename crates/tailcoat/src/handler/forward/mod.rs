@@ -16,6 +16,7 @@ use std::sync::Arc;
 use wire::h1::{HeadLimits, ResponseHead};
 use wire::http::{Fields, KnownField, Method, Status};
 
+pub use self::client_fields::told_scheme;
 use self::exchange::Exchange;
 use super::response_cache::{Fetch, FetchFuture, ResponseCache};
 use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed};

@@ -30,6 +30,7 @@ fn forwarded_for(
         query: target.query,
         host: b"h",
         client: client.parse().map_or(Client::Unix, Client::Ip),
+        tls: None,
         proxied,
         link: &ClientLinkCell::default(),
         has_next: false,

@@ -12,7 +12,8 @@ pub(super) const VARIANT_MARK: u8 = 0;
 /// Follows the URL in the key of a request whose fields name another.
 const OVERRIDE_MARK: u8 = 1;
 
-/// The scheme, as long as there is no other.
+/// The scheme that stands in keys for all: one is told from another by the field that tells upstreams, so that purging a URL
+/// takes out what is stored for it, whoever spoke TLS.
 pub(super) const SCHEME: &str = "http";
 
 /// What of a request is its key.
@@ -45,6 +46,10 @@ impl KeyRules {
         let target = request.target();
         let (authority, path_and_query) = split_target(target, request.field(KnownField::Host).unwrap_or_default());
         self.write_url(authority, path_and_query, out);
+        if routed.tls.is_some() {
+            // As the upstream is told it.
+            self.write_override(b"x-forwarded-proto", b"https", true, out);
+        }
         for field in &request.head.fields {
             if field.known == KnownField::Other {
                 let (name, value) = (field.name.of(request.bytes), field.value.of(request.bytes));
@@ -257,6 +262,7 @@ mod tests {
             query: None,
             host: b"h",
             client: Client::Unix,
+            tls: None,
             proxied,
             link: &ClientLinkCell::default(),
             has_next: false,

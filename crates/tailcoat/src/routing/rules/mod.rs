@@ -17,6 +17,7 @@
 mod address_set;
 mod count_table;
 mod field_edits;
+mod https;
 mod limit_key;
 mod passwords;
 mod rate_table;
@@ -124,7 +125,8 @@ impl Rules {
     }
 
     fn enter_rewritten(&self, passage: &mut Passage, routed: &Routed<'_>) -> Entry {
-        let rewritten = self.rewrites.find(routed).map(|rule| apply(rule, routed));
+        let redirected = self.shared.https().redirect(routed).map(Rewritten::Answer);
+        let rewritten = redirected.or_else(|| self.rewrites.find(routed).map(|rule| apply(rule, routed)));
         if let Err(refusal) = self.guard(routed, routed.path, &[], &passage.visit) {
             return Entry::Answer(refusal);
         }
@@ -178,10 +180,12 @@ impl Rules {
 
     /// Changes the fields of a response: 8.
     pub fn change_response(&self, response: Response, passage: &Passage, routed: &Routed<'_>) -> Response {
-        if self.response_fields.is_empty() {
+        let of_tls = self.shared.https().response_field(routed);
+        if self.response_fields.is_empty() && of_tls.is_none() {
             return response;
         }
-        let changes = changes(&self.response_fields, &passage.paths(routed), routed, &passage.visit);
+        let mut changes = changes(&self.response_fields, &passage.paths(routed), routed, &passage.visit);
+        changes.extend(of_tls.cloned());
         if changes.is_empty() {
             return response;
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use wire::http::Status;
 
+use super::https::Https;
 use super::passwords::PasswordStore;
 use super::rate_table::RateTable;
 use super::{AddressSet, CountTable, KeyHasher, PasswordChecks, TrustedProxies, Visit};
@@ -18,6 +19,7 @@ use crate::log::{Client, ServerLog};
 /// The rules of a site, those of all sites included.
 pub struct SharedRules {
     rules: Rules,
+    https: Https,
     clients: Vec<(ClientRule, AddressSet)>,
     rate_limits: Vec<(RateLimit, Arc<RateTable>)>,
     request_limits: Vec<(RequestLimit, Arc<CountTable>)>,
@@ -87,6 +89,7 @@ impl<'c> Common<'c> {
         let sets = rules.clients.iter().map(|rule| (rule.clone(), AddressSet::new(&rule.clients)));
         Ok(Some(Arc::new(SharedRules {
             clients: sets.collect(),
+            https: Https::new(&rules, site),
             rate_limits: chained(&with_tables(&site.rules.rate_limits, rate_table), &self.rate_limits),
             request_limits: chained(&with_tables(&site.rules.request_limits, |_| Arc::default()), &self.request_limits),
             stores,
@@ -122,6 +125,8 @@ fn joined(site: &Rules, all: &Rules) -> Rules {
         rate_limits: chained(&site.rate_limits, &all.rate_limits),
         request_limits: chained(&site.request_limits, &all.request_limits),
         rewrites: chained(&site.rewrites, &all.rewrites),
+        redirects_to_https: site.redirects_to_https.or(all.redirects_to_https),
+        strict_transport_security: site.strict_transport_security.clone().or(all.strict_transport_security.clone()),
         passwords: chained(&site.passwords, &all.passwords),
         request_fields: chained(&all.request_fields, &site.request_fields),
         response_fields: chained(&all.response_fields, &site.response_fields),
@@ -136,6 +141,11 @@ impl SharedRules {
     /// What they say.
     pub(super) fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    /// Those that have to do with TLS.
+    pub(super) fn https(&self) -> &Https {
+        &self.https
     }
 
     /// Where the passwords of a rule are.

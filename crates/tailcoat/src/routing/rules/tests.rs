@@ -49,6 +49,7 @@ impl TestRequest {
             query: self.query.as_deref(),
             host: &self.host,
             client: Client::Unix,
+            tls: None,
             proxied: None,
             link: &self.link,
             has_next: false,

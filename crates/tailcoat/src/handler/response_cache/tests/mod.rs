@@ -183,6 +183,7 @@ impl Site {
             query: None,
             host: b"h",
             client: Client::Unix,
+            tls: None,
             proxied: None,
             link,
             has_next: false,

@@ -263,8 +263,18 @@ fn a_listing_is_made_once_for_all_who_wait_and_for_nobody_else() {
             let request = Request { head: &head, bytes: &request_bytes };
             let path = path.as_bytes();
             let (client, link, now) = (Client::Unix, &ClientLinkCell::default(), Now::read());
-            let routed =
-                Routed { request, path, query: None, host: b"", client, proxied: None, link, has_next: false, now };
+            let routed = Routed {
+                request,
+                path,
+                query: None,
+                host: b"",
+                client,
+                tls: None,
+                proxied: None,
+                link,
+                has_next: false,
+                now,
+            };
             tree.list(&root, path, &routed).await
         })
     };

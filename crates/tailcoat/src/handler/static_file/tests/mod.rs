@@ -109,6 +109,7 @@ impl Site {
             query,
             host: host.as_bytes(),
             client,
+            tls: None,
             proxied: None,
             link,
             has_next,

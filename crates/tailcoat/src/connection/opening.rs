@@ -1,0 +1,291 @@
+//! A connection before its first request: the header of the PROXY protocol, if a proxy is to send one, and the handshake of
+//! TLS.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll, ready};
+use std::time::Duration;
+
+use rustls::server::{Accepted, Acceptor};
+use tokio::time::{Sleep, sleep};
+use wire::proxy_protocol::{MalformedProxyHeader, ProxyHeader, parse_proxy_header};
+
+use super::tls_socket::{Blocking, READ_BYTES_MAX};
+use super::{Context, Socket, Stage, TlsSocket, Transport};
+use crate::log::Client;
+use crate::tls::{ListenerTls, TlsInfo};
+
+/// The connection.
+pub struct Opening {
+    context: Rc<Context>,
+    /// Its place in the table of connections, until that is handed on.
+    slot: Option<u32>,
+    listener: u16,
+    client: Client,
+    destination: Option<Box<SocketAddr>>,
+    tls: Option<Arc<ListenerTls>>,
+    awaited: Awaited,
+    /// What has come and is not done with.
+    kept: Vec<u8>,
+    has_deadline: bool,
+}
+
+/// What is awaited of the client.
+enum Awaited {
+    ProxyHeader(Socket),
+    /// Its first message, which says which site it wants.
+    Hello(Socket, Box<Acceptor>),
+    /// Its turn, when there are many handshakes. Nothing is awaited of the client.
+    Turn(Socket, Box<Accepted>, Option<Pin<Box<Sleep>>>),
+    /// The end of the handshake, and the index of the site.
+    Handshake(Box<TlsSocket>, usize),
+    /// Nothing more.
+    Nothing,
+}
+
+/// A connection whose first request can come.
+pub struct Opened {
+    /// What carries its bytes.
+    pub transport: Transport,
+    /// Who the client is, as far as the connection says.
+    pub client: Client,
+    /// Where the client has connected to, if a proxy has told it.
+    pub destination: Option<Box<SocketAddr>>,
+    /// How it speaks TLS, if it does.
+    pub tls: Option<Rc<TlsInfo>>,
+    /// The beginning of the first request, if it has come already.
+    pub input: Vec<u8>,
+    /// Its place in the table of connections.
+    pub slot: u32,
+}
+
+impl Opened {
+    /// A connection over a socket that was just accepted, with nothing before the first request.
+    pub fn at_once(socket: Socket, client: Client, context: &Context) -> Self {
+        let slot = context.table.borrow_mut().insert();
+        Self { transport: Transport::Plain(socket), client, destination: None, tls: None, input: Vec::new(), slot }
+    }
+}
+
+impl Opening {
+    /// A connection that was just accepted from a listener, and its place in the table of connections.
+    pub fn new(
+        socket: Socket,
+        client: Client,
+        listener: u16,
+        is_proxied: bool,
+        tls: Option<Arc<ListenerTls>>,
+        context: Rc<Context>,
+    ) -> (Self, u32) {
+        let slot = context.table.borrow_mut().insert();
+        let awaited = match is_proxied {
+            true => Awaited::ProxyHeader(socket),
+            false => Awaited::Hello(socket, Box::default()),
+        };
+        let (destination, kept) = (None, Vec::new());
+        (
+            Self { context, slot: Some(slot), listener, client, destination, tls, awaited, kept, has_deadline: false },
+            slot,
+        )
+    }
+
+    /// The listener it was accepted from.
+    pub fn listener(&self) -> u16 {
+        self.listener
+    }
+
+    /// What it shares with all connections of the worker.
+    pub fn context(&self) -> &Rc<Context> {
+        &self.context
+    }
+
+    /// Its socket, which is to be waited for when `poll` returned `Pending`.
+    pub fn socket(&mut self) -> Option<&mut Socket> {
+        match &mut self.awaited {
+            Awaited::ProxyHeader(socket) | Awaited::Hello(socket, _) | Awaited::Turn(socket, ..) => Some(socket),
+            Awaited::Handshake(tls, _) => Some(tls.socket_mut()),
+            Awaited::Nothing => None,
+        }
+    }
+
+    /// Goes on until something has to be waited for.
+    ///
+    /// # Errors
+    /// The connection is to be closed. Nobody is there who could make sense of a response.
+    pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<io::Result<Opened>> {
+        let context = Rc::clone(&self.context);
+        if let Some(slot) = self.slot {
+            let table = &mut *context.table.borrow_mut();
+            // Out of time, or its place is needed: as for one that has sent nothing yet.
+            if table.take_verdict(slot).is_some() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            if !std::mem::replace(&mut self.has_deadline, true) {
+                let deadline_ms = context.clock.now().monotonic_ms + self.time_limit().as_millis() as u64;
+                table.enter(slot, Stage::Idle, Some(deadline_ms), task.waker());
+            }
+        }
+        let scratch = &mut *context.scratch.borrow_mut();
+        scratch.clear(&context.limits);
+        let buffer = &mut scratch.input;
+        loop {
+            self.awaited = match std::mem::replace(&mut self.awaited, Awaited::Nothing) {
+                Awaited::ProxyHeader(socket) => ready!(self.poll_proxy_header(socket, buffer))?,
+                Awaited::Hello(socket, acceptor) => match self.tls {
+                    Some(_) => ready!(self.poll_hello(socket, acceptor, buffer))?,
+                    None => return Poll::Ready(self.opened(Transport::Plain(socket), None)),
+                },
+                Awaited::Turn(socket, accepted, wait) => ready!(self.poll_turn(socket, accepted, wait, task))?,
+                Awaited::Handshake(mut tls, site) => match tls.poll_handshake(buffer) {
+                    Poll::Ready(Ok(())) => {
+                        let info = Rc::new(TlsInfo::new(tls.session(), site));
+                        return Poll::Ready(self.opened(Transport::Tls(tls), Some(info)));
+                    }
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => {
+                        self.awaited = Awaited::Handshake(tls, site);
+                        return Poll::Pending;
+                    }
+                },
+                Awaited::Nothing => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            };
+        }
+    }
+
+    fn time_limit(&self) -> Duration {
+        let limits = &self.context.limits;
+        match self.tls {
+            Some(_) => limits.tls_handshake_timeout,
+            None => limits.head_timeout,
+        }
+    }
+
+    fn opened(&mut self, transport: Transport, tls: Option<Rc<TlsInfo>>) -> io::Result<Opened> {
+        Ok(Opened {
+            transport,
+            client: self.client,
+            destination: self.destination.take(),
+            tls,
+            input: std::mem::take(&mut self.kept),
+            // Local invariant: it is handed on once, for nothing is awaited any more.
+            slot: self.slot.take().ok_or(io::ErrorKind::NotConnected)?,
+        })
+    }
+
+    fn poll_proxy_header(&mut self, mut socket: Socket, buffer: &mut [u8]) -> Poll<io::Result<Awaited>> {
+        loop {
+            let count = match socket.poll_read(buffer) {
+                Poll::Ready(count) => count?,
+                Poll::Pending => {
+                    self.awaited = Awaited::ProxyHeader(socket);
+                    return Poll::Pending;
+                }
+            };
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            self.kept.extend_from_slice(&buffer[..count]);
+            match parse_proxy_header(&self.kept) {
+                Ok(None) => {}
+                Ok(Some((header, length))) => {
+                    // Otherwise it is the proxy's own connection, or of a client that has no address.
+                    if let ProxyHeader::Proxied(endpoints) = header {
+                        self.client = Client::Ip(endpoints.source);
+                        self.destination = Some(Box::new(endpoints.destination));
+                    }
+                    self.kept.drain(..length);
+                    return Poll::Ready(Ok(Awaited::Hello(socket, Box::default())));
+                }
+                // A proxy that does not say who the client is must not be answered as if it had, nor with an error: that
+                // would go to a client whose request was never read.
+                Err(MalformedProxyHeader(reason)) => {
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, reason)));
+                }
+            }
+        }
+    }
+
+    fn poll_hello(
+        &mut self,
+        mut socket: Socket,
+        mut acceptor: Box<Acceptor>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<Awaited>> {
+        loop {
+            while !self.kept.is_empty() {
+                let mut input = self.kept.as_slice();
+                acceptor.read_tls(&mut input)?;
+                let taken = self.kept.len() - input.len();
+                self.kept.drain(..taken);
+                match acceptor.accept() {
+                    Ok(Some(accepted)) => {
+                        let wait = self.context.handshakes.reserve(self.context.clock.now().monotonic_ms);
+                        let wait = wait.map(|wait| Box::pin(sleep(wait)));
+                        return Poll::Ready(Ok(Awaited::Turn(socket, Box::new(accepted), wait)));
+                    }
+                    Ok(None) => {}
+                    Err((error, mut alert)) => {
+                        // It may have gone.
+                        let _ = alert.write_all(&mut Blocking(&mut socket));
+                        return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+                    }
+                }
+            }
+            match socket.poll_read(&mut buffer[..READ_BYTES_MAX]) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                Poll::Ready(count) => self.kept.extend_from_slice(&buffer[..count?]),
+                Poll::Pending => {
+                    self.awaited = Awaited::Hello(socket, acceptor);
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    /// Begins the handshake when it is its turn: handshakes take long, and others are not to wait for many of them.
+    fn poll_turn(
+        &mut self,
+        mut socket: Socket,
+        accepted: Box<Accepted>,
+        mut wait: Option<Pin<Box<Sleep>>>,
+        task: &mut Task<'_>,
+    ) -> Poll<io::Result<Awaited>> {
+        if wait.as_mut().is_some_and(|wait| wait.as_mut().poll(task).is_pending()) {
+            self.awaited = Awaited::Turn(socket, accepted, wait);
+            return Poll::Pending;
+        }
+        if !self.context.handshakes.take_turn() {
+            task.waker().wake_by_ref();
+            self.awaited = Awaited::Turn(socket, accepted, None);
+            return Poll::Pending;
+        }
+        // Local invariant: only connections with TLS come here.
+        let Some(tls) = &self.tls else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
+        let name = accepted.client_hello().server_name().map(str::to_ascii_lowercase);
+        let site = tls.find(name.as_deref());
+        match accepted.into_connection(site.settings()) {
+            Ok(session) => {
+                let mut tls = TlsSocket::new(socket, session);
+                tls.feed(&std::mem::take(&mut self.kept))?;
+                Poll::Ready(Ok(Awaited::Handshake(Box::new(tls), site.index)))
+            }
+            Err((error, mut alert)) => {
+                // It may have gone.
+                let _ = alert.write_all(&mut Blocking(&mut socket));
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)))
+            }
+        }
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            self.context.table.borrow_mut().remove(slot);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What depends on whether a client speaks TLS.
+
+use wire::http::{Status, path};
+
+use crate::config::{FieldAction, Listen, Rules, Site};
+use crate::handler::{BuiltResponse, FieldChange, Routed};
+
+/// The rules of a site that have to do with TLS.
+#[derive(Debug)]
+pub struct Https {
+    /// The port that clients without TLS are sent to, if they are.
+    redirect_port: Option<u16>,
+    /// `Strict-Transport-Security` for those with TLS (RFC 6797, section 7.2: others must not get it).
+    strict_transport_security: Option<FieldChange>,
+}
+
+/// The port that URLs with `https` need not name.
+const DEFAULT_PORT: u16 = 443;
+
+impl Https {
+    /// Those of a site, whose rules are joined with those of all sites.
+    pub fn new(rules: &Rules, site: &Site) -> Self {
+        let port = site.tls_listen.iter().find_map(|listen| match listen {
+            Listen::Tcp(address) => Some(address.port()),
+            Listen::Unix(..) | Listen::Inherited(_) => None,
+        });
+        let redirects = rules.redirects_to_https == Some(true);
+        Self {
+            // Behind something that speaks TLS for it, the site has no port of its own with TLS.
+            redirect_port: redirects.then(|| port.unwrap_or(DEFAULT_PORT)),
+            strict_transport_security: rules.strict_transport_security.as_ref().map(|value| FieldChange {
+                action: FieldAction::Default,
+                name: "Strict-Transport-Security".into(),
+                value: value.clone().into_bytes(),
+            }),
+        }
+    }
+
+    /// Sends a client without TLS to the same URL with it.
+    pub fn redirect(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
+        let port = self.redirect_port.filter(|_| !routed.is_secure())?;
+        // `*` of OPTIONS has no URL, and without Host nobody knows where to.
+        if !routed.path.starts_with(b"/") || routed.host.is_empty() {
+            return Some(BuiltResponse::new(Status::BAD_REQUEST));
+        }
+        let mut url = b"https://".to_vec();
+        url.extend_from_slice(routed.host);
+        if port != DEFAULT_PORT {
+            url.extend_from_slice(format!(":{port}").as_bytes());
+        }
+        path::encode(routed.path, &mut url);
+        if let Some(query) = routed.query {
+            url.push(b'?');
+            url.extend_from_slice(query);
+        }
+        let mut response = BuiltResponse::new(Status::PERMANENT_REDIRECT);
+        response.fields.push("Location", url);
+        Some(response)
+    }
+
+    /// The field that a response gets.
+    pub fn response_field(&self, routed: &Routed<'_>) -> Option<&FieldChange> {
+        self.strict_transport_security.as_ref().filter(|_| routed.is_secure())
+    }
+}

@@ -1,0 +1,46 @@
+//! TLS: which site's certificate and settings a client gets, and keeping them as fresh as their files.
+//!
+//! It knows no socket: `connection/opening.rs` has the handshake, `connection/tls_socket.rs` what follows.
+
+mod keeper;
+mod site;
+mod sites;
+
+pub use keeper::keep;
+pub use rustls::ServerConnection;
+pub use site::SiteTls;
+pub use sites::{AllTls, ListenerTls};
+
+/// What is known of a connection that speaks TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsInfo {
+    /// The version, as logs have it: `TLSv1.3`.
+    pub version: &'static str,
+    /// The cipher suite.
+    pub cipher_suite: &'static str,
+    /// The name that the client asked for, lower case.
+    pub server_name: Option<Box<str>>,
+    /// The subject of the client's certificate, which was found good (RFC 4514).
+    pub client_subject: Option<Box<str>>,
+    /// The index of the site whose settings hold.
+    pub site: usize,
+}
+
+impl TlsInfo {
+    /// What there is to know when the handshake is over.
+    pub fn new(connection: &ServerConnection, site: usize) -> Self {
+        let version = match connection.protocol_version() {
+            Some(rustls::ProtocolVersion::TLSv1_3) => "TLSv1.3",
+            _ => "TLSv1.2",
+        };
+        let suite = connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str());
+        let client = connection.peer_certificates().and_then(|chain| chain.first());
+        Self {
+            version,
+            cipher_suite: suite.unwrap_or_default(),
+            server_name: connection.server_name().map(Into::into),
+            client_subject: client.and_then(|certificate| site::subject_of(certificate)).map(Into::into),
+            site,
+        }
+    }
+}

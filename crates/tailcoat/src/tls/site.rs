@@ -1,0 +1,148 @@
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
+use rustls::pki_types::CertificateDer;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{
+    ClientHello, NoClientAuth, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
+};
+use rustls::sign::CertifiedKey;
+use rustls::{ServerConfig, SignatureAlgorithm};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::config::{Certificate, CertificateError, Tls, TlsVersion};
+
+/// Protocols that are spoken over TLS (RFC 7301), the best first.
+const APPLICATION_PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
+
+/// The TLS of a site. What its files say may change while it is used.
+#[derive(Debug)]
+pub struct SiteTls {
+    /// The site's index in the configuration.
+    pub index: usize,
+    config: Tls,
+    tickets: Option<Arc<dyn ProducesTickets>>,
+    current: RwLock<Current>,
+}
+
+/// What came of the files that were read last.
+#[derive(Clone, Debug)]
+struct Current {
+    settings: Arc<ServerConfig>,
+    /// When the first of the certificates ends.
+    not_after_unix_seconds: i64,
+}
+
+/// Chooses among a site's certificates.
+#[derive(Debug)]
+struct Certificates(Vec<Certificate>);
+
+impl SiteTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A file can't be read or used.
+    pub fn new(index: usize, config: &Tls, tickets: &Arc<dyn ProducesTickets>) -> Result<Self, CertificateError> {
+        let tickets = (!config.has_no_tickets).then(|| Arc::clone(tickets));
+        let current = RwLock::new(Current::load(config, tickets.as_ref())?);
+        Ok(Self { index, config: config.clone(), tickets, current })
+    }
+
+    /// The settings for a handshake that begins now.
+    pub fn settings(&self) -> Arc<ServerConfig> {
+        // What is in there is replaced whole.
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).settings)
+    }
+
+    /// When the first of its certificates ends, in seconds since 1970.
+    pub fn not_after_unix_seconds(&self) -> i64 {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).not_after_unix_seconds
+    }
+
+    /// What it was made from.
+    pub fn config(&self) -> &Tls {
+        &self.config
+    }
+
+    /// Reads the files again. Connections that are open keep what they began with.
+    ///
+    /// # Errors
+    /// A file can't be read or used; then what there was stays.
+    pub fn reload(&self) -> Result<(), CertificateError> {
+        let current = Current::load(&self.config, self.tickets.as_ref())?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
+        Ok(())
+    }
+}
+
+impl Current {
+    fn load(config: &Tls, tickets: Option<&Arc<dyn ProducesTickets>>) -> Result<Self, CertificateError> {
+        let mut certificates =
+            config.certificates.iter().map(crate::config::CertificateFiles::load).collect::<Result<Vec<_>, _>>()?;
+        // A signature of RSA takes twenty times as long. The order is kept else.
+        certificates.sort_by_key(|certificate| certificate.key.key.algorithm() == SignatureAlgorithm::RSA);
+        let not_after = certificates.iter().map(|certificate| certificate.not_after_unix_seconds).min();
+        let verifier = match &config.client_certificates {
+            Some(asked) => verifier(asked.load()?, asked.is_required),
+            None => Arc::new(NoClientAuth),
+        };
+        let settings = settings(config, certificates, verifier, tickets);
+        Ok(Self { settings: Arc::new(settings), not_after_unix_seconds: not_after.unwrap_or(i64::MAX) })
+    }
+}
+
+fn verifier(authorities: rustls::RootCertStore, is_required: bool) -> Arc<dyn ClientCertVerifier> {
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), Arc::new(default_provider()));
+    let builder = if is_required { builder } else { builder.allow_unauthenticated() };
+    // It fails without authorities, or for revocation lists: there are some of the first, and none of the second.
+    builder.build().expect("there is at least one authority")
+}
+
+fn settings(
+    config: &Tls,
+    certificates: Vec<Certificate>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    tickets: Option<&Arc<dyn ProducesTickets>>,
+) -> ServerConfig {
+    let mut provider = default_provider();
+    // What a quantum computer can't break first: for clients that know it, it costs little more.
+    provider.kx_groups = vec![kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
+    if !config.cipher_suites.is_empty() {
+        let is_wanted = |name: Option<&str>| config.cipher_suites.iter().any(|wanted| Some(wanted.as_str()) == name);
+        provider.cipher_suites.retain(|suite| is_wanted(suite.suite().as_str()));
+    }
+    let versions: &[_] = match config.version_min {
+        TlsVersion::Tls12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
+        TlsVersion::Tls13 => &[&rustls::version::TLS13],
+    };
+    let builder = ServerConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(versions);
+    // The configuration was checked for that.
+    let builder = builder.expect("each version has a cipher suite");
+    let resolver = Arc::new(Certificates(certificates));
+    let mut settings = builder.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
+    settings.alpn_protocols = APPLICATION_PROTOCOLS.iter().map(|name| name.to_vec()).collect();
+    // Tickets keep sessions with the clients: nothing here grows with their number, and workers share the keys.
+    settings.session_storage = Arc::new(NoServerSessionStorage {});
+    match tickets {
+        Some(tickets) => settings.ticketer = Arc::clone(tickets),
+        None => settings.send_tls13_tickets = 0,
+    }
+    settings
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let name = hello.server_name();
+        let is_usable =
+            |certificate: &&Certificate| certificate.key.key.choose_scheme(hello.signature_schemes()).is_some();
+        let usable = || self.0.iter().filter(is_usable);
+        let named = usable().find(|certificate| name.is_some_and(|name| certificate.is_for(name)));
+        named.or_else(|| usable().next()).map(|certificate| Arc::clone(&certificate.key))
+    }
+}
+
+/// The subject of a certificate, as RFC 4514 writes it.
+pub(super) fn subject_of(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    Some(certificate.subject().to_string())
+}

@@ -1,0 +1,108 @@
+//! Certificates, and a client that speaks TLS.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, NamedGroup, RootCertStore, StreamOwned, SupportedProtocolVersion};
+
+use super::Server;
+
+/// An authority.
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key, as PEM.
+pub(crate) struct Pair {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "Test authority");
+        let key = KeyPair::generate().expect("a key can be made");
+        Self(CertifiedIssuer::self_signed(params, key).expect("it can be signed"))
+    }
+
+    /// Its own certificate.
+    pub(crate) fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// Signs a certificate for these names; the first is the common name, too.
+    pub(crate) fn sign(&self, names: &[&str]) -> Pair {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names.clone()).expect("names are good");
+        params.distinguished_name.push(DnType::CommonName, names[0].clone());
+        let key = KeyPair::generate().expect("a key can be made");
+        let certificate = params.signed_by(&key, &self.0).expect("it can be signed");
+        Pair { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    /// A client that trusts it, and shows a certificate if it has one.
+    pub(crate) fn client(&self, own: Option<&Pair>) -> ClientConfig {
+        self.client_of(rustls::DEFAULT_VERSIONS, own)
+    }
+
+    /// The same, which speaks these versions.
+    pub(crate) fn client_of(&self, versions: &[&'static SupportedProtocolVersion], own: Option<&Pair>) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        let certificate = CertificateDer::from_pem_slice(self.pem().as_bytes()).expect("it is PEM");
+        roots.add(certificate).expect("it can be trusted");
+        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+        // As browsers have it.
+        provider.kx_groups.sort_by_key(|group| group.name() != NamedGroup::X25519MLKEM768);
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(versions);
+        let builder = builder.expect("there are versions").with_root_certificates(roots);
+        match own {
+            None => builder.with_no_client_auth(),
+            Some(pair) => {
+                let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).map(|one| one.expect("PEM"));
+                let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("it is PEM");
+                builder.with_client_auth_cert(chain.collect(), key).expect("they fit")
+            }
+        }
+    }
+}
+
+impl Pair {
+    /// Writes `NAME.pem` and `NAME.key` into a directory.
+    pub(crate) fn write(&self, directory: &Path, name: &str) {
+        for (extension, text) in [("key", &self.key), ("pem", &self.certificate)] {
+            std::fs::write(directory.join(format!("{name}.{extension}")), text).expect("it can be written");
+        }
+    }
+}
+
+/// A connection with TLS.
+pub(crate) type TlsStream = StreamOwned<ClientConnection, TcpStream>;
+
+/// Opens a connection and does the handshake.
+pub(crate) fn connect(server: &Server, client: &Arc<ClientConfig>, name: &str) -> io::Result<TlsStream> {
+    handshake(server.connect(), client, name)
+}
+
+/// Does the handshake on a connection.
+pub(crate) fn handshake(socket: TcpStream, client: &Arc<ClientConfig>, name: &str) -> io::Result<TlsStream> {
+    let name = ServerName::try_from(name.to_owned()).expect("it is a name");
+    let session = ClientConnection::new(Arc::clone(client), name).map_err(io::Error::other)?;
+    let mut stream = StreamOwned::new(session, socket);
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
+    }
+    Ok(stream)
+}
+
+/// Sends a request whose response is the last, and reads that.
+pub(crate) fn ask(stream: &mut TlsStream, request: &str) -> io::Result<String> {
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}

@@ -1,0 +1,315 @@
+//! TLS: versions, names, certificates and what comes of them.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::{HandshakeKind, ProtocolVersion};
+use tempfile::TempDir;
+
+use crate::support::tls::{Authority, ask, connect, handshake};
+use crate::support::{LARGE_BYTES, PATIENCE, Server, read_all, site_with_large_file, tailcoat};
+
+const LAST_GET: &str = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
+
+/// A directory with the authority's certificate, and certificates for these names, called so.
+fn certificates(authority: &Authority, names: &[&str]) -> TempDir {
+    let directory = tempfile::tempdir().expect("a directory for certificates");
+    std::fs::write(directory.path().join("ca.pem"), authority.pem()).expect("it can be written");
+    for name in names {
+        authority.sign(&[name]).write(directory.path(), &name.replace('*', "any"));
+    }
+    directory
+}
+
+/// The option for a certificate that [`certificates`] has made.
+fn certificate(directory: &Path, name: &str) -> String {
+    let path = directory.join(name.replace('*', "any"));
+    format!("certificate \"{0}.pem\" key=\"{0}.key\"", path.display())
+}
+
+fn site(directory: &Path, name: &str, inside: &str) -> String {
+    let certificate = certificate(directory, name);
+    format!(
+        "site \"{name}\" {{\n listen \"127.0.0.1:0\" tls=on\n {certificate}\n respond \"/\" 200 \"{name}\"\n{inside}}}\n"
+    )
+}
+
+const ONE_WORKER: &str = "server { workers 1 }\n";
+
+#[test]
+fn requests_are_answered_as_without() {
+    let (authority, files) = (Authority::new(), site_with_large_file());
+    let keys = certificates(&authority, &["localhost"]);
+    std::fs::write(files.path().join("index.html"), "hello").expect("it can be written");
+    let path = |name: &str| keys.path().join(name).display().to_string();
+    let server =
+        Server::serve(files.path(), &["--tls-cert", &path("localhost.pem"), "--tls-key", &path("localhost.key")]);
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let mut client = authority.client_of(&[version], None);
+        client.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let client = Arc::new(client);
+        let mut stream = connect(&server, &client, "localhost").expect("the handshake succeeds");
+        assert_eq!(stream.conn.protocol_version(), Some(version.version));
+        assert_eq!(stream.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
+        // Requests in a row; then some at once, large ones among them.
+        let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        for _ in 0..3 {
+            stream.write_all(get("/").as_bytes()).expect("the server reads");
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\nhello") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).expect("an answer comes");
+                head.push(byte[0]);
+            }
+        }
+        let last = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let answers = ask(&mut stream, &[&get("/large"), &get("/"), &get("/large"), last].concat());
+        let answers = answers.expect("the server says that it ends");
+        assert_eq!(answers.matches("HTTP/1.1 200 OK\r\n").count(), 4);
+        assert_eq!(answers.bytes().filter(|byte| *byte == b'x').count() / 1_000, 2 * LARGE_BYTES / 1_000);
+        assert!(answers.ends_with("hello"));
+    }
+    // Who speaks no TLS gets nothing that looks like a response.
+    assert!(!server.exchange(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").contains("HTTP/1.1"));
+}
+
+#[test]
+fn the_name_chooses_site_and_certificate() {
+    let authority = Authority::new();
+    let names = ["a.example", "*.b.example", "b.test"];
+    let keys = certificates(&authority, &names);
+    let config: String = names.iter().map(|name| site(keys.path(), name, "")).collect();
+    let server = Server::run(&(config + ONE_WORKER));
+    let client = Arc::new(authority.client(None));
+    for (name, expect) in
+        [("a.example", "a.example"), ("x.b.example", "*.b.example"), ("b.test", "b.test"), ("A.EXAMPLE", "a.example")]
+    {
+        let mut stream = connect(&server, &client, name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let request = format!("GET / HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n");
+        let answer = ask(&mut stream, &request).expect("an answer comes");
+        assert!(answer.ends_with(&format!("\r\n\r\n{expect}")), "{name}: {answer}");
+    }
+    // An unknown name gets the first site's certificate, which is not for it.
+    assert!(connect(&server, &client, "c.test").is_err());
+}
+
+#[test]
+fn sessions_are_resumed_by_whichever_worker() {
+    let authority = Authority::new();
+    let keys = certificates(&authority, &["a.example"]);
+    for (option, expect) in [("", HandshakeKind::Resumed), ("tls-tickets off\n", HandshakeKind::Full)] {
+        let server = Server::run(&(site(keys.path(), "a.example", option) + "server { workers 2 }\n"));
+        let client = Arc::new(authority.client(None));
+        for round in 0..8 {
+            let mut stream = connect(&server, &client, "a.example").expect("the handshake succeeds");
+            let kind = stream.conn.handshake_kind();
+            assert_eq!(kind, Some(if round == 0 { HandshakeKind::Full } else { expect }), "{option:?} {round}");
+            ask(&mut stream, LAST_GET).expect("an answer comes");
+        }
+    }
+}
+
+#[test]
+fn clients_show_certificates() {
+    let (authority, clients, strangers) = (Authority::new(), Authority::new(), Authority::new());
+    let keys = certificates(&authority, &["a.example", "b.example", "c.example"]);
+    let known = keys.path().join("clients.pem");
+    std::fs::write(&known, clients.pem()).expect("it can be written");
+    let asks = |mode: &str| format!("client-certificate \"{mode}\" authorities=\"{}\"\n", known.display());
+    let config = [
+        site(keys.path(), "a.example", &asks("required")),
+        site(keys.path(), "b.example", &asks("optional")),
+        site(keys.path(), "c.example", ""),
+    ];
+    let server = Server::run(&(config.concat() + ONE_WORKER));
+    let (friend, stranger) = (clients.sign(&["friend"]), strangers.sign(&["stranger"]));
+    let get = |own, name: &str, host: &str| {
+        let client = Arc::new(authority.client(own));
+        let mut stream = connect(&server, &client, name)?;
+        ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
+    };
+    for (own, name, host, expect) in [
+        (Some(&friend), "a.example", "a.example", Some("200")),
+        (Some(&stranger), "a.example", "a.example", None),
+        (None, "a.example", "a.example", None),
+        (Some(&friend), "b.example", "b.example", Some("200")),
+        (Some(&stranger), "b.example", "b.example", None),
+        (None, "b.example", "b.example", Some("200")),
+        // What one site asks for is not had by coming to another.
+        (None, "c.example", "a.example", Some("421")),
+        (None, "b.example", "a.example", Some("421")),
+        (Some(&friend), "a.example", "c.example", Some("200")),
+    ] {
+        let status = get(own, name, host).ok().and_then(|answer| Some(answer.split(' ').nth(1)?.to_owned()));
+        assert_eq!(status.as_deref(), expect, "{name} {host} {}", own.is_some());
+    }
+}
+
+#[test]
+fn new_certificates_are_taken_up() {
+    let authority = Authority::new();
+    let keys = certificates(&authority, &["a.example"]);
+    let config = site(keys.path(), "a.example", "") + "server { workers 1; certificate-check-interval \"100ms\" }\n";
+    let server = Server::run(&config);
+    let client = Arc::new(authority.client(None));
+    let serial = || {
+        let stream = connect(&server, &client, "a.example").expect("the handshake succeeds");
+        stream.conn.peer_certificates().expect("it has one")[0].to_vec()
+    };
+    let mut open = connect(&server, &client, "a.example").expect("the handshake succeeds");
+    let first = serial();
+    std::fs::write(keys.path().join("a.example.pem"), "broken").expect("it can be written");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(serial(), first, "what can't be used is not");
+    authority.sign(&["a.example"]).write(keys.path(), "a.example");
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while serial() == first {
+        assert!(std::time::Instant::now() < deadline, "the new certificate is never used");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(ask(&mut open, LAST_GET).expect("an answer comes").starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn clients_are_sent_to_https_and_told_to_stay() {
+    let authority = Authority::new();
+    let keys = certificates(&authority, &["a.example"]);
+    let socket = keys.path().join("socket");
+    let inside = format!("listen \"unix:{}\"\nredirect-to-https\nhsts \"1h\" subdomains=on\n", socket.display());
+    let server = Server::run(&(site(keys.path(), "a.example", &inside) + ONE_WORKER));
+    let mut plain = std::os::unix::net::UnixStream::connect(&socket).expect("the server takes connections");
+    let request = "GET /b%20c?d HTTP/1.1\r\nHost: a.example:80\r\nConnection: close\r\n\r\n";
+    plain.write_all(request.as_bytes()).expect("the server reads");
+    let mut answer = String::new();
+    plain.read_to_string(&mut answer).expect("an answer comes");
+    assert!(answer.starts_with("HTTP/1.1 308 "), "{answer}");
+    // The port is the configured one, which in tests is any.
+    assert!(answer.contains("\r\nLocation: https://a.example:0/b%20c?d\r\n"), "{answer}");
+    assert!(!answer.contains("Strict-Transport-Security"), "{answer}");
+    let client = Arc::new(authority.client(None));
+    let mut stream = connect(&server, &client, "a.example").expect("the handshake succeeds");
+    let answer = ask(&mut stream, LAST_GET).expect("an answer comes");
+    assert!(answer.contains("\r\nStrict-Transport-Security: max-age=3600; includeSubDomains\r\n"), "{answer}");
+}
+
+#[test]
+fn slow_and_senseless_handshakes_end() {
+    let authority = Authority::new();
+    let keys = certificates(&authority, &["a.example"]);
+    let config = site(keys.path(), "a.example", "") + ONE_WORKER + "limits { tls-handshake-timeout \"300ms\" }\n";
+    let server = Server::run(&config);
+    // Silent, or stuck in the middle of the first message.
+    for input in [&b""[..], &[22, 3, 1, 2, 0, 1]] {
+        let mut stream = server.connect();
+        stream.write_all(input).expect("the server reads");
+        assert_eq!(read_all(&mut stream), "", "{input:?}");
+    }
+    // An alert, in plain form (RFC 8446, section 6): fatal, and which.
+    for input in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[22, 3, 1, 0, 4, 2, 0, 0, 0], &[0; 64]] {
+        let mut stream = server.connect();
+        stream.write_all(input).expect("the server reads");
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty() || answer.starts_with(&[21, 3]), "{input:?} {answer:?}");
+    }
+    // Others are served meanwhile, however their bytes are split.
+    let client = Arc::new(authority.client(None));
+    let mut stream = connect(&server, &client, "a.example").expect("the handshake succeeds");
+    for byte in LAST_GET.as_bytes() {
+        stream.write_all(&[*byte]).expect("the server reads");
+    }
+    assert!(ask(&mut stream, "").expect("an answer comes").ends_with("a.example"));
+}
+
+#[test]
+fn proxies_speak_before_tls() {
+    let authority = Authority::new();
+    let keys = certificates(&authority, &["a.example"]);
+    let config = site(keys.path(), "a.example", "deny \"192.0.2.66\"\n").replace("tls=on", "tls=on proxy-protocol=on");
+    let server = Server::run(&(config + "server { workers 1; trusted-proxies \"127.0.0.1\" }\n"));
+    let client = Arc::new(authority.client(None));
+    for (address, expect) in [("192.0.2.1", "HTTP/1.1 200 "), ("192.0.2.66", "HTTP/1.1 403 ")] {
+        let mut socket = server.connect();
+        write!(socket, "PROXY TCP4 {address} 192.0.2.2 1 443\r\n").expect("the server reads");
+        let mut stream = handshake(socket, &client, "a.example").expect("the handshake succeeds");
+        let answer = ask(&mut stream, LAST_GET).expect("an answer comes");
+        assert!(answer.starts_with(expect), "{address}: {answer}");
+    }
+}
+
+#[test]
+fn versions_and_suites_are_those_that_are_allowed() {
+    let authority = Authority::new();
+    let keys = certificates(&authority, &["a.example"]);
+    let options = "tls-version-min \"1.3\"\ntls-cipher-suites \"TLS13_CHACHA20_POLY1305_SHA256\"\n";
+    let server = Server::run(&(site(keys.path(), "a.example", options) + ONE_WORKER));
+    let stream = connect(&server, &Arc::new(authority.client(None)), "a.example").expect("the handshake succeeds");
+    assert_eq!(stream.conn.protocol_version(), Some(ProtocolVersion::TLSv1_3));
+    let suite = stream.conn.negotiated_cipher_suite().map(|suite| suite.suite());
+    assert_eq!(suite, Some(rustls::CipherSuite::TLS13_CHACHA20_POLY1305_SHA256));
+    // By default, the key exchange is one that quantum computers don't break.
+    let group = stream.conn.negotiated_key_exchange_group().map(|group| group.name());
+    assert_eq!(group, Some(rustls::NamedGroup::X25519MLKEM768));
+}
+
+#[test]
+fn wrong_certificates_are_found_before_the_start() {
+    let authority = Authority::new();
+    let keys = certificates(&authority, &["a.example", "b.example"]);
+    let path = |name: &str| keys.path().join(name).display().to_string();
+    let check = |option: &str, expect: &str| {
+        let file = keys.path().join("tailcoat.kdl");
+        let text =
+            format!("site \"a.example\" {{\n listen \"127.0.0.1:0\" tls=on\n {option}\n respond \"/\" 200\n}}\n");
+        std::fs::write(&file, text).expect("it can be written");
+        let output = tailcoat().arg("check").arg("-c").arg(&file).output().expect("the built binary starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        // Messages are broken into lines.
+        let said = said.split(|character: char| character.is_whitespace() || character == '│').collect::<String>();
+        assert!(said.contains(&expect.replace(' ', "")), "{option}: {said}");
+        output.status.success()
+    };
+    let (certificate, key, other) = (path("a.example.pem"), path("a.example.key"), path("b.example.key"));
+    assert!(!check("", "this site has no certificate"));
+    assert!(!check(&format!("certificate \"{certificate}\" key=\"{other}\""), "this is not the key of"));
+    assert!(!check(&format!("certificate \"{certificate}\""), "there is no private key in this file"));
+    assert!(!check(&format!("certificate \"{key}\""), "there is no certificate in this file"));
+    assert!(!check("certificate \"/nowhere.pem\"", "there is no such file"));
+    let good = format!("certificate \"{certificate}\" key=\"{key}\"");
+    assert!(check(&good, ""));
+    assert!(!check(&format!("{good}\nclient-certificate \"required\""), "names no `authorities`"));
+    assert!(!check(
+        &format!("{good}\ntls-version-min \"1.3\"\ntls-cipher-suites \"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\""),
+        "is of TLS 1.3"
+    ));
+    let of_other = format!("certificate \"{}\" key=\"{other}\"", path("b.example.pem"));
+    assert!(check(&of_other, "no certificate of this site is for `a.example`"), "that is a warning");
+}
+
+#[test]
+fn a_certificate_for_this_machine_is_made() {
+    let (files, state) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    std::fs::write(files.path().join("index.html"), "hello").expect("it can be written");
+    let start = || {
+        let mut command = tailcoat();
+        command.args(["serve", "--tls", "--workers", "1", "--listen", "127.0.0.1:0"]).arg(files.path());
+        command.env_remove("STATE_DIRECTORY").env("XDG_STATE_HOME", state.path());
+        Server::start(command)
+    };
+    let authority_path = state.path().join("tailcoat/local-ca.pem");
+    let read = || std::fs::read(&authority_path).expect("there is an authority");
+    let first = {
+        let _server = start();
+        read()
+    };
+    let server = start();
+    assert_eq!(read(), first, "an authority is trusted once, and so made once");
+    for host in ["localhost", "127.0.0.1"] {
+        let url = format!("https://{host}:{}/", server.address.port());
+        let output =
+            std::process::Command::new("curl").args(["-sS", "--cacert"]).arg(&authority_path).arg(url).output();
+        let output = output.expect("curl is installed");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "hello", "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
