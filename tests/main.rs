@@ -25,3 +25,4 @@ mod support;
 mod tls;
 mod transparency;
 mod upstream_failures;
+mod websockets;

@@ -96,6 +96,13 @@ impl Server {
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
+    /// The memory of its own, not of files, that it has in RAM now, in KiB.
+    pub(crate) fn memory_kib(&self) -> u64 {
+        let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).expect("it runs");
+        let line = rollup.lines().find_map(|line| line.strip_prefix("Pss_Anon:")).expect("the kernel tells");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
     /// Waits until it has ended; whether it said that all went well.
     pub(crate) fn wait(&mut self) -> bool {
         self.child.wait().expect("a child can be waited for").success()

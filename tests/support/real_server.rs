@@ -57,6 +57,11 @@ impl RealServer {
         Some(server)
     }
 
+    /// Its directory, with the files of its recipe.
+    pub(crate) fn directory(&self) -> &std::path::Path {
+        self.directory.path()
+    }
+
     /// Sends it a signal: `HUP`, `USR1`, …
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();

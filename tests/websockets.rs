@@ -1,0 +1,82 @@
+//! WebSockets through us, to a server that others have made.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+
+use crate::support::real_server::{RealServer, Recipe};
+use crate::support::upstream::{Step, Upstream};
+use crate::support::{Server, read_until};
+
+const SERVER: Recipe<'_> = Recipe {
+    needs: &["/usr/bin/python3", "/usr/lib/python3/dist-packages/websockets"],
+    files: &[
+        ("server.py", include_str!("applications/websocket_server.py")),
+        ("client.py", include_str!("applications/websocket_client.py")),
+    ],
+    command: &["/usr/bin/python3", "@DIR@/server.py", "@PORT@"],
+    environment: &[],
+};
+
+#[test]
+fn all_that_the_protocol_has() {
+    let Some(upstream) = RealServer::start(&SERVER) else { return };
+    let server = Server::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\"\n}}\nserver {{ workers 1 }}\n",
+        upstream.address
+    ));
+    let client = Command::new("/usr/bin/python3")
+        .arg(upstream.directory().join("client.py"))
+        .arg(format!("ws://{}/", server.address))
+        .output()
+        .expect("it can be started");
+    let (said, errors) = (String::from_utf8_lossy(&client.stdout), String::from_utf8_lossy(&client.stderr));
+    assert!(client.status.success(), "{said}{errors}");
+}
+
+/// What one may cost the server in user space, in bytes.
+const MEMORY_BYTES_MAX: u64 = 4 << 10;
+
+/// Sends a message and waits for its echo.
+fn say(stream: &mut TcpStream, message: &str) {
+    stream.write_all(message.as_bytes()).unwrap();
+    let mut echo = vec![0; message.len()];
+    stream.read_exact(&mut echo).unwrap();
+    assert_eq!(String::from_utf8_lossy(&echo), message);
+}
+
+/// So many open ones, each of which has had messages both ways.
+#[test]
+fn two_thousand_open_ones() {
+    const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
+    const OPEN: [usize; 2] = [500, 2_000];
+    // Both their ends and those of the connections to the upstream are this process's.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let all = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, all).unwrap();
+    let upstream = Upstream::start(vec![vec![Step::Read("\r\n\r\n"), Step::Write(SWITCH), Step::Echo]]);
+    let server = Server::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\"\n}}\nserver {{ workers 1 }}\n",
+        upstream.address
+    ));
+    let (mut open, mut memory) = (Vec::new(), Vec::new());
+    for count in OPEN {
+        while open.len() < count {
+            let mut stream = server.connect();
+            stream
+                .write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+                .unwrap();
+            read_until(&mut stream, "\r\n\r\n");
+            open.push(stream);
+        }
+        for round in 0..3 {
+            for (index, stream) in open.iter_mut().enumerate() {
+                say(stream, &format!("message {round} of connection {index}\n"));
+            }
+        }
+        memory.push(server.memory_kib());
+    }
+    let each = (memory[1] - memory[0]) * 1024 / (OPEN[1] - OPEN[0]) as u64;
+    println!("{each} bytes a connection");
+    assert!(each <= MEMORY_BYTES_MAX, "{each} bytes a connection");
+}
