@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context as Task, Poll, Wake, Waker};
+use std::task::{Context as Task, Poll, Wake, Waker, ready};
 
 use rustix::event::epoll;
 use rustix::time::Timespec;
