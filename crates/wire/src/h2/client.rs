@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::engine::{Block, BlockPurpose, Engine, Role, Step, compression_error, write_fields};
 use super::field_rules::decode_trailers;
-use super::hpack::Indexing;
+use super::hpack::{Indexing, is_connection_specific, write_literal};
 use super::response_head::decode_response;
 use super::{ConnectionError, ErrorCode, Limits, PeerSettings, Placement, StreamGone, StreamId, Turn};
 use crate::http::{Fields, Status};
@@ -32,6 +32,38 @@ pub struct OutgoingRequest<'a> {
     pub path: Option<&'a [u8]>,
     /// For extended CONNECT (RFC 8441), which the server must have [offered](PeerSettings::enables_connect_protocol).
     pub protocol: Option<&'a [u8]>,
+}
+
+impl<'a> OutgoingRequest<'a> {
+    fn pseudo_fields(&self) -> impl Iterator<Item = (&'static [u8], &'a [u8])> {
+        let all: [(&'static [u8], Option<&'a [u8]>); 5] = [
+            (b":method", Some(self.method)),
+            (b":scheme", self.scheme),
+            (b":authority", self.authority),
+            (b":path", self.path),
+            (b":protocol", self.protocol),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name, value?)))
+    }
+}
+
+/// The head of a request encoded once, to be sent many times on any connection: its block uses no dynamic table.
+#[derive(Clone, Debug)]
+pub struct PreparedRequest {
+    method: Box<[u8]>,
+    block: Box<[u8]>,
+}
+
+impl PreparedRequest {
+    /// Encodes a head.
+    pub fn new(request: &OutgoingRequest<'_>, fields: &Fields) -> Self {
+        let mut block = Vec::with_capacity(128);
+        request.pseudo_fields().for_each(|(name, value)| write_literal(&mut block, name, value));
+        for (name, value) in fields.iter().filter(|(name, _)| !is_connection_specific(name)) {
+            write_literal(&mut block, &name.to_ascii_lowercase(), value);
+        }
+        Self { method: request.method.into(), block: block.into() }
+    }
 }
 
 /// What input was understood as.
@@ -121,21 +153,20 @@ impl ClientConnection {
     ) -> Option<StreamId> {
         let stream = self.engine.open_own(request.method, turn)?;
         let sent = self.engine.send_head(stream, true, is_last, turn, |encoder, out| {
-            let pseudo_fields = [
-                (&b":method"[..], Some(request.method)),
-                (b":scheme", request.scheme),
-                (b":authority", request.authority),
-                (b":path", request.path),
-                (b":protocol", request.protocol),
-            ];
-            for (name, value) in pseudo_fields {
-                if let Some(value) = value {
-                    let indexing = if name == b":path" { Indexing::Without } else { Indexing::Incremental };
-                    encoder.write_field(name, value, Some(indexing), out);
-                }
+            for (name, value) in request.pseudo_fields() {
+                let indexing = if name == b":path" { Indexing::Without } else { Indexing::Incremental };
+                encoder.write_field(name, value, Some(indexing), out);
             }
             write_fields(encoder, fields, out);
         });
+        sent.ok().map(|()| stream)
+    }
+
+    /// Sends a request's head that was encoded before, for requests that are sent many times. As
+    /// [`ClientConnection::send_request`] otherwise.
+    pub fn send_prepared(&mut self, request: &PreparedRequest, is_last: bool, turn: &mut Turn<'_>) -> Option<StreamId> {
+        let stream = self.engine.open_own(&request.method, turn)?;
+        let sent = self.engine.send_head(stream, true, is_last, turn, |_, out| out.extend_from_slice(&request.block));
         sent.ok().map(|()| stream)
     }
 

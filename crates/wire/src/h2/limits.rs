@@ -48,7 +48,8 @@ pub struct Limits {
     pub stream_faults: BudgetLimit,
     /// SETTINGS frames (CVE-2019-9515).
     pub settings: BudgetLimit,
-    /// PING frames (CVE-2019-9512).
+    /// PING frames (CVE-2019-9512); content that comes or is sent earns one back, for some peers measure by them while it
+    /// flows.
     pub pings: BudgetLimit,
     /// PRIORITY and PRIORITY_UPDATE frames (CVE-2019-9513).
     pub priorities: BudgetLimit,

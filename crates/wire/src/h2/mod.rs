@@ -32,7 +32,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use budget::BudgetLimit;
-pub use client::{ClientConnection, ClientEvent, ClientHandled, OutgoingRequest};
+pub use client::{ClientConnection, ClientEvent, ClientHandled, OutgoingRequest, PreparedRequest};
 pub use engine::StreamGone;
 pub use error::{ConnectionError, ErrorCode};
 pub use frame::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, PREFACE};

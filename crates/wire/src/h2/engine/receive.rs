@@ -60,7 +60,9 @@ impl Engine {
         *at += overhead_bytes;
         // Section 6.9: the whole frame counts, also if its stream is closed.
         self.receive.on_received(header.payload_bytes).map_err(|_| too_much_content())?;
-        if content_bytes == 0 && !is_last {
+        if content_bytes > 0 {
+            self.spent.pings.earn(1);
+        } else if !is_last {
             self.spend_idle_frame(turn)?;
         }
         self.data = Some(IncomingData { stream: header.stream, content_bytes, padding_bytes, is_last });

@@ -12,8 +12,8 @@ use super::super::{ErrorCode, Output, Placement, Priority, StreamId, Turn};
 use super::{Engine, Role};
 use crate::http::Fields;
 
-/// Frames with less content that are not the last of their stream earn no WINDOW_UPDATE: a peer that opens its windows by
-/// a byte at a time makes us work (data dribble, CVE-2019-9511).
+/// Frames with less content earn nothing if windows made them so small: a peer that opens its windows by a byte at a time
+/// makes us work (data dribble, CVE-2019-9511).
 const EARNING_BYTES_MIN: usize = 1024;
 /// What content sent earns: a peer may update the windows of stream and connection, and some do so twice a frame.
 const WINDOW_UPDATES_EARNED: u32 = 4;
@@ -68,6 +68,7 @@ impl Engine {
         if known.is_end_offered {
             return Err(StreamGone);
         }
+        debug_assert!(known.is_head_sent, "content comes behind its head");
         if known.offered_bytes == 0 {
             known.progress_at = turn.now;
         }
@@ -204,14 +205,16 @@ impl Engine {
     /// Content of a stream has been written.
     fn on_sent(&mut self, slot: u32, length: usize, is_last: bool, turn: &mut Turn<'_>) {
         let stream = self.streams.at(slot);
+        let is_dribble = length < EARNING_BYTES_MIN && (length as u64) < stream.offered_bytes;
         stream.send.on_sent(length);
         self.send.on_sent(length);
         stream.offered_bytes -= length as u64;
         stream.sent_bytes += length as u64;
         stream.progress_at = turn.now;
         self.sent_at = turn.now;
-        if is_last || length >= EARNING_BYTES_MIN {
+        if !is_dribble {
             self.spent.window_updates.earn(WINDOW_UPDATES_EARNED);
+            self.spent.pings.earn(1);
         }
         if is_last {
             self.end_sending(slot, turn);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::peer::*;
 use crate::h2::frame::kind;
-use crate::h2::{BudgetLimit, Limits};
+use crate::h2::{BudgetLimit, Limits, StreamId};
 
 /// Sends what `attack` makes of 0, 1, 2 … until the connection is closed; how often, and the last frame of ours.
 fn flood(peer: &mut Peer, mut attack: impl FnMut(u32) -> Vec<u8>) -> (u32, String) {
@@ -154,6 +154,16 @@ fn data_dribble_cve_2019_9511() {
     peer.respond_with(1, 1 << 20);
     let (count, last) = flood(&mut peer, |_| window_update(1, 1));
     assert_eq!((count, &last[..]), (10, "GOAWAY 1 ENHANCE_YOUR_CALM"));
+    // Who sends small messages makes small frames, and each may be answered by updates of both windows and a PING.
+    let mut peer = Peer::with(limits, &[]);
+    peer.send(&headers(1, END, GET));
+    peer.respond(StreamId(1), false);
+    for _ in 0..500 {
+        let offered = peer.turn(|server, turn| server.offer_content(StreamId(1), 10, false, turn));
+        assert!(offered.is_ok() && peer.frames().contains("DATA 1 10"));
+        let ping = frame(kind::PING, 0, 0, b"12345678");
+        assert_eq!(peer.send(&[window_update(1, 10), window_update(0, 10), ping].concat()), "");
+    }
     // A client that takes real content may update both windows for each frame.
     let mut peer = Peer::with(limits, &[(4, 0)]);
     peer.send(&headers(1, END, GET));

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::peer::{block, data, frame, headers, settings, window_update};
+use super::peer::{Peer, block, data, frame, headers, settings, window_update};
 use crate::h2::frame::kind;
 use crate::h2::{
-    ClientConnection, ClientEvent, ErrorCode, Limits, OutgoingRequest, Output, Placement, ServerConnection,
-    ServerEvent, StreamId, Turn,
+    ClientConnection, ClientEvent, ErrorCode, Limits, OutgoingRequest, Output, Placement, PreparedRequest,
+    ServerConnection, ServerEvent, StreamId, Turn,
 };
 use crate::http::{Fields, RequestHead, Status};
 
@@ -129,6 +129,31 @@ fn as_many_requests_as_the_server_takes() {
     assert_eq!((client.connection.open_streams(), client.connection.can_open()), (1, false));
     assert_eq!(client.receive(&headers(3, 5, &[(":status", "200")])), "3: 200 end");
     assert!(client.connection.is_drained());
+}
+
+/// The same as one that is encoded for its connection, to the server.
+#[test]
+fn prepared_requests() {
+    let mut fields = Fields::new();
+    fields.push("User-Agent", "test").push("Connection", "close").push("Accept", "*/*");
+    let prepared = PreparedRequest::new(&REQUEST, &fields);
+    let mut client = Client::new(&[]);
+    for _ in 0..2 {
+        client.turn(|connection, turn| connection.send_request(&REQUEST, &fields, true, turn)).unwrap();
+        client.turn(|connection, turn| connection.send_prepared(&prepared, true, turn)).unwrap();
+    }
+    let mut server = Peer::unsettled(Limits::default());
+    let mut events = Vec::new();
+    for byte in client.output.bytes().unwrap() {
+        let event = server.send(&[*byte]);
+        if event.starts_with("request") {
+            let fields: Vec<_> = server.head.fields.iter().map(|field| field.value.of(&server.text).to_vec()).collect();
+            events.push((server.head.method, server.head.target.of(&server.text).to_vec(), fields));
+        }
+    }
+    assert_eq!(events.len(), 4);
+    assert!(events.iter().all(|event| *event == events[0]), "{events:?}");
+    assert_eq!(events[0].2.len(), 3);
 }
 
 #[test]
