@@ -35,6 +35,33 @@ fn a_warm_request_allocates_nothing() {
     }
 }
 
+/// What a connection holds while nothing happens on it: little, for thousands are idle at a time.
+#[test]
+fn an_idle_connection_keeps_little() {
+    let limits = Limits::default();
+    let (mut output, mut head, mut text) = (Output::default(), RequestHead::default(), Vec::new());
+    let block = PreparedBlock::new(Status::OK, &Fields::new());
+    let (mut encoder, mut stream) = (Encoder::new(4096), 1);
+    let mut inputs = vec![[PREFACE, &b"\0\0\0\x04\0\0\0\0\0"[..], b"\0\0\x04\x08\0\0\0\0\0\x7f\0\0\0"].concat()];
+    requests(&mut encoder, &mut stream, &mut inputs[0]);
+    for _ in 0..10 {
+        inputs.push(Vec::new());
+        requests(&mut encoder, &mut stream, inputs.last_mut().unwrap());
+    }
+    let mut connection = None;
+    // What is lent to it grows on another connection.
+    let mut other = ServerConnection::new(Duration::ZERO, &limits);
+    inputs.iter().for_each(|input| serve(&mut other, input, &block, &limits, &mut output, &mut head, &mut text));
+    let counts = allocation_counter::measure(|| {
+        let mut server = Box::new(ServerConnection::new(Duration::ZERO, &limits));
+        inputs.iter().for_each(|input| serve(&mut server, input, &block, &limits, &mut output, &mut head, &mut text));
+        server.shrink();
+        connection = Some(server);
+    });
+    assert!(connection.is_some_and(|server| server.open_streams() == 0));
+    assert!(counts.bytes_current <= 2048, "{} bytes", counts.bytes_current);
+}
+
 /// HEADERS of as many requests as are sent at once, as browsers send them.
 fn requests(encoder: &mut Encoder, stream: &mut u32, input: &mut Vec<u8>) {
     for _ in 0..STREAMS {
