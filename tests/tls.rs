@@ -8,6 +8,7 @@ use rustls::{HandshakeKind, ProtocolVersion};
 use tempfile::TempDir;
 
 use crate::support::tls::{Authority, ask, connect, handshake};
+use crate::support::upstream::{Step, Upstream};
 use crate::support::{LARGE_BYTES, PATIENCE, Server, read_all, site_with_large_file, tailcoat};
 
 const LAST_GET: &str = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
@@ -236,6 +237,25 @@ fn proxies_speak_before_tls() {
         let answer = ask(&mut stream, LAST_GET).expect("an answer comes");
         assert!(answer.starts_with(expect), "{address}: {answer}");
     }
+}
+
+#[test]
+fn servers_behind_are_told_of_tls() {
+    let authority = Authority::new();
+    let keys = certificates(&authority, &["a.example"]);
+    let upstream = Upstream::start(vec![vec![
+        Step::Read("\r\n\r\n"),
+        Step::Write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"),
+    ]]);
+    let forward = format!("forward \"http://{}\" {{ client-fields \"both\" }}\n", upstream.address);
+    let config = site(keys.path(), "a.example", &forward).replace("respond \"/\" 200 \"a.example\"", "");
+    let server = Server::run(&(config + ONE_WORKER));
+    let mut stream = connect(&server, &Arc::new(authority.client(None)), "a.example").expect("the handshake succeeds");
+    let answer = ask(&mut stream, LAST_GET).expect("an answer comes");
+    assert!(answer.ends_with("ok"), "{answer}");
+    let head = upstream.connection();
+    assert!(head.contains("\r\nX-Forwarded-Proto: https\r\n"), "{head}");
+    assert!(head.contains(";proto=https"), "{head}");
 }
 
 #[test]
