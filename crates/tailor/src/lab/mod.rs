@@ -68,7 +68,7 @@ pub struct Options {
     /// How long each load runs, instead of the lab's.
     #[arg(long, value_name = "TIME", value_parser = crate::units::parse_duration)]
     pub duration: Option<std::time::Duration>,
-    /// Only these values of the lab's sweep.
+    /// Sweep over these values, instead of the lab's.
     #[arg(long, value_name = "VALUES", value_delimiter = ',')]
     pub sweep: Vec<String>,
     /// Write the record of the run as JSON (`tailor schema compare`).
@@ -107,7 +107,12 @@ fn run_lab(options: &Options, text: &str) -> Result<End, String> {
     let mut lab = model::parse(text, &peers()?)?;
     lab.rounds = options.rounds.unwrap_or(lab.rounds).max(1);
     if !options.sweep.is_empty() {
-        lab.sweep.retain(|value| options.sweep.contains(value));
+        // Where loads are for some values, no others mean anything.
+        let is_closed = lab.loads.iter().any(|load| !load.only.is_empty());
+        if let Some(value) = options.sweep.iter().find(|value| is_closed && !lab.sweep.contains(value)) {
+            return Err(format!("`{value}` is none of the lab's values: {}", lab.sweep.join(", ")));
+        }
+        lab.sweep.clone_from(&options.sweep);
     }
     select_servers(&mut lab, &options.servers)?;
     let stop = crate::cli::stop_on_signals()?;

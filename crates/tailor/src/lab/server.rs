@@ -105,7 +105,9 @@ pub(crate) fn start(server: &Server, place: &Place, lab: &Lab) -> Result<Running
     let error = |error: std::io::Error| format!("{}: {error}", server.name);
     place.prepare(server).map_err(error)?;
     let name: String = server.name.chars().filter(char::is_ascii_alphanumeric).collect();
-    let mut running = Running { children: Vec::new(), backends: Vec::new(), group: Group::new(&name) };
+    // Where servers take turns, the first and its control are up at once.
+    let group = Group::new(&format!("{name}-{}", place.port));
+    let mut running = Running { children: Vec::new(), backends: Vec::new(), group };
     let started = running.launch_all(server, place, lab).map_err(error);
     match started.and_then(|()| running.wait_until_ready(server, place, lab.ready_max)) {
         Ok(()) => Ok(running),

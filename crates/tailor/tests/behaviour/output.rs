@@ -160,6 +160,7 @@ fn mistakes_are_told() {
         (&["bench", "http://127.0.0.1:1/", "--require", "fast"], "has no <"),
         (&["bench", "http://127.0.0.1:1/", "--expect-body", "/nonexistent"], "/nonexistent"),
         (&["bench"], "<URL>"),
+        (&["compare", "cold-disk", "--sweep", "x"], "`x` is none of the lab's values: calm, disk"),
         (&["bench", "-n", "1", "--json", "http://127.0.0.1:1/"], "--json - writes to the standard output"),
     ] {
         let output = tailor(arguments);
