@@ -1,34 +1,13 @@
 //! What can't work of TLS, told where it stands. Certificates are read, so that a configuration that was found good can be
 //! served.
 
-use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::build::{SiteDraft, note};
 use super::diagnostic::{Diagnostics, Severity};
-use super::model::{HostPattern, Listen};
+use super::model::HostPattern;
 use super::read::Finding;
 use super::tls::{Certificate, TlsVersion};
-
-/// An address has TLS for all its sites or for none.
-pub(super) fn check_listeners<'d>(sites: impl Iterator<Item = &'d SiteDraft>, diagnostics: &mut Diagnostics) {
-    let mut known: HashMap<&Listen, (bool, &SiteDraft)> = HashMap::new();
-    for site in sites {
-        for listen in &site.site.listen {
-            let has_tls = site.site.tls_listen.contains(listen);
-            let (first, other) = known.entry(listen).or_insert((has_tls, site));
-            if *first != has_tls {
-                let message = format!("{listen} is given both with and without `tls`");
-                let finding = Finding::new(site.listen_span.clone(), message, "here").related(
-                    other.source.clone(),
-                    other.listen_span.clone(),
-                    "and otherwise here",
-                );
-                note(site, Severity::Error, finding, diagnostics);
-            }
-        }
-    }
-}
 
 /// A site that speaks TLS has what that takes.
 pub(super) fn check_site(site: &SiteDraft, diagnostics: &mut Diagnostics) {

@@ -19,7 +19,8 @@ pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
     check_defaults(draft, diagnostics);
     check_unix_modes(draft, diagnostics);
     check_proxied(draft, diagnostics);
-    check_tls::check_listeners(whole_sites(draft), diagnostics);
+    check_alike(draft, "proxy-protocol", |site| &site.proxied_listen, diagnostics);
+    check_alike(draft, "tls", |site| &site.tls_listen, diagnostics);
     check_upstreams(draft, diagnostics);
     whole_sites(draft).for_each(|site| check_listen(site, diagnostics));
     draft.rules.check(None, diagnostics);
@@ -119,22 +120,25 @@ fn check_unix_modes(draft: &Draft, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Connections to an address begin in one way, and for proxies to be believed, some must be trusted.
+/// For proxies to be believed, some must be trusted.
 fn check_proxied(draft: &Draft, diagnostics: &mut Diagnostics) {
+    let proxied = whole_sites(draft).find(|site| !site.site.proxied_listen.is_empty());
+    if let Some(site) = proxied.filter(|_| draft.server.trusted_proxies.is_empty()) {
+        let finding = Finding::new(site.listen_span.clone(), "`proxy-protocol` without `trusted-proxies`", "here")
+            .help("say whose word is taken, such as `server { trusted-proxies \"10.0.0.0/8\" }`".to_owned());
+        note(site, Severity::Error, finding, diagnostics);
+    }
+}
+
+/// Connections to an address begin in one way for all sites: with this property of `listen`, or without.
+fn check_alike(draft: &Draft, property: &str, having: impl Fn(&Site) -> &Vec<Listen>, diagnostics: &mut Diagnostics) {
     let mut known: HashMap<&Listen, (bool, &SiteDraft)> = HashMap::new();
     for site in whole_sites(draft) {
-        if !site.site.proxied_listen.is_empty() && draft.server.trusted_proxies.is_empty() {
-            let message = "`proxy-protocol` without `trusted-proxies`";
-            let finding = Finding::new(site.listen_span.clone(), message, "here")
-                .help("say whose word is taken, such as `server { trusted-proxies \"10.0.0.0/8\" }`".to_owned());
-            note(site, Severity::Error, finding, diagnostics);
-            return;
-        }
         for listen in &site.site.listen {
-            let is_proxied = site.site.proxied_listen.contains(listen);
-            let (first, other) = known.entry(listen).or_insert((is_proxied, site));
-            if *first != is_proxied {
-                let message = format!("{listen} is given both with and without `proxy-protocol`");
+            let has_it = having(&site.site).contains(listen);
+            let (first, other) = known.entry(listen).or_insert((has_it, site));
+            if *first != has_it {
+                let message = format!("{listen} is given both with and without `{property}`");
                 let finding = Finding::new(site.listen_span.clone(), message, "here").related(
                     other.source.clone(),
                     other.listen_span.clone(),
