@@ -221,6 +221,11 @@ impl Measurement {
         self.system_micros_per_request = self.system_seconds * 1e6 / served;
     }
 
+    /// Whether no request came to an end, well or not: the server or its load did not get a processor.
+    pub(super) fn is_empty(&self) -> bool {
+        self.loads.iter().all(|load| load.served + load.failures.total() == 0)
+    }
+
     /// Whether nothing failed. Under more lines than a server sustains some operations may; what it does must be right.
     fn is_clean(&self) -> bool {
         self.loads.iter().all(|load| match &load.web99 {

@@ -152,7 +152,11 @@ impl Rounds<'_> {
                 let (running, place) = &running[index];
                 measurements.push((index, bench.load(place, &running.observed())?));
             }
-            if turn > 0 {
+            let empty = measurements.iter().find(|(_, it)| it.is_empty());
+            if let Some((index, _)) = empty {
+                // Its time a request would be 0, and all turns are compared whole.
+                eprintln!("{progress}: turn {turn} is left out: {} had no processor", self.servers[*index].0);
+            } else if turn > 0 {
                 measurements.into_iter().for_each(|(index, it)| results[index].measurements.push(it));
             }
         }
