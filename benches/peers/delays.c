@@ -21,6 +21,7 @@ enum { FIRST_NANOS = 2000000, STEP_NANOS = 200000 };
 /* Connection-option for ab, which speaks HTTP/1.0. */
 static const char response[] = "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 10\r\n\r\n0123456789";
 static long long due[CONNECTIONS_MAX]; /* 0: nothing is to be answered */
+static int is_last[CONNECTIONS_MAX];   /* the client said that it is its last request */
 static int last_fd;
 static long long factor = 1;
 
@@ -42,11 +43,14 @@ static int listen_on(int port) {
 static void receive(int fd) {
   static unsigned requests;
   char input[16384];
-  if (recv(fd, input, sizeof input, MSG_DONTWAIT) <= 0) {
+  ssize_t length = recv(fd, input, sizeof input - 1, MSG_DONTWAIT);
+  if (length <= 0) {
     due[fd] = 0;
     close(fd);
     return;
   }
+  input[length] = 0;
+  is_last[fd] = strstr(input, "\r\nConnection: close\r\n") != NULL;
   due[fd] = now() + factor * (FIRST_NANOS + (long long)(requests++ * STRIDE % DELAYS) * STEP_NANOS);
 }
 
@@ -58,6 +62,7 @@ static long long answer(void) {
     if (due[fd] <= now()) {
       due[fd] = 0;
       if (send(fd, response, sizeof response - 1, MSG_NOSIGNAL) < 0) continue; /* its end is read next */
+      if (is_last[fd]) close(fd);
     } else if (due[fd] < next) {
       next = due[fd];
     }
