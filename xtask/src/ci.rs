@@ -4,14 +4,14 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use crate::{conformance, fuzz, licences, tidy};
+use crate::{caching, conformance, fuzz, licences, tidy};
 
 /// How long each fuzz target runs: a smoke run, which tries all seeds and their neighbours.
 const FUZZ_SECONDS: &str = "5";
 
 type Check = (&'static str, fn() -> bool);
 
-const CHECKS: [Check; 8] = [
+const CHECKS: [Check; 9] = [
     ("tidiness", || report(tidy::check(Path::new(".")))),
     ("licences", || report(licences::check(Path::new("."))) & licences::run_cargo_deny(Path::new("."))),
     ("format", format),
@@ -19,6 +19,7 @@ const CHECKS: [Check; 8] = [
     ("documentation", documentation),
     ("tests", || cargo(&["test", "--workspace", "--no-fail-fast"])),
     ("conformance", || is_success(conformance::run(std::iter::empty()))),
+    ("caching", || is_success(caching::run(std::iter::empty()))),
     ("fuzzing", || is_success(fuzz::run(["--seconds", FUZZ_SECONDS].into_iter().map(str::to_owned)))),
 ];
 

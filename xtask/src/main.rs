@@ -1,6 +1,7 @@
-//! One command each: ci, conformance, bench, fuzz.
+//! One command each: ci, conformance, caching, bench, fuzz.
 
 mod bench;
+mod caching;
 mod ci;
 mod conformance;
 mod fuzz;
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask ci
        cargo xtask conformance [OPTION]...
+       cargo xtask caching [OPTION]... [TEST]...
        cargo xtask bench SCENARIO [OPTION]...
        cargo xtask fuzz [TARGET]... [--seconds N]";
 
@@ -20,6 +22,7 @@ fn main() -> ExitCode {
     match arguments.next().as_deref() {
         Some("ci") => ci::run(arguments),
         Some("conformance") => conformance::run(arguments),
+        Some("caching") => caching::run(arguments),
         Some("bench") => bench::run(arguments),
         Some("fuzz") => fuzz::run(arguments),
         _ => {

@@ -1,0 +1,145 @@
+//! `cargo xtask caching`: has the cache before other servers judged by http-tests/cache-tests, which needs Node.
+
+use std::error::Error;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+const HELP: &str = "\
+cargo xtask caching [OPTION]... [TEST]...
+
+  --suite DIRECTORY    the suite, with its dependencies [default: target/cache-tests]
+  --server URL         test a cache that runs already instead of Tailcoat; it stands before --origin-port
+  --origin-port PORT   where the suite's own origin listens [default: a free port]
+
+TEST are names of tests; without any, all are run. It fails if a required one does.";
+
+/// How to get the suite: the edition of the results that README.md tells. The npm registry only has one that judges by
+/// the RFC before.
+const GET_SUITE: &str = "\
+git clone https://github.com/http-tests/cache-tests target/cache-tests
+git -C target/cache-tests checkout b55b8bd
+(cd target/cache-tests && npm install --omit=dev undici)";
+
+const DEFAULT_SUITE: &str = "target/cache-tests";
+
+/// How long a process has to listen.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+struct Options {
+    suite: PathBuf,
+    server: Option<String>,
+    origin_port: Option<u16>,
+    tests: Vec<String>,
+}
+
+/// Runs the command: 0 if no required test failed, or if there is nothing to run them with, which is said; 1 if some
+/// failed, 2 if they could not be run.
+pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
+    match try_run(arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn try_run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn Error>> {
+    let Some(options) = read_options(arguments)? else {
+        println!("{HELP}");
+        return Ok(true);
+    };
+    if Command::new("node").arg("--version").stdout(Stdio::null()).status().is_err() {
+        println!("skipped: Node is not installed");
+        return Ok(true);
+    }
+    if !options.suite.join("node_modules").is_dir() {
+        println!("skipped: {} does not have the suite. To get it:\n\n{GET_SUITE}", options.suite.display());
+        return Ok(true);
+    }
+    let origin_port = options.origin_port.map_or_else(free_port, Ok)?;
+    let mut origin = node(&options.suite);
+    origin.arg("origin").arg(origin_port.to_string()).stdout(Stdio::null());
+    let _origin = Process::start(origin, origin_port)?;
+    let mut client = node(&options.suite);
+    let _server;
+    match &options.server {
+        Some(url) => client.arg(url),
+        None => {
+            let port = free_port()?;
+            _server = start_tailcoat(port, origin_port)?;
+            client.arg(format!("http://127.0.0.1:{port}"))
+        }
+    };
+    Ok(client.args(&options.tests).status()?.success())
+}
+
+fn read_options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, Box<dyn Error>> {
+    let mut options = Options { suite: DEFAULT_SUITE.into(), server: None, origin_port: None, tests: Vec::new() };
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
+        match argument.as_str() {
+            "--suite" => options.suite = value()?.into(),
+            "--server" => options.server = Some(value()?),
+            "--origin-port" => options.origin_port = Some(value()?.parse()?),
+            "--help" | "-h" => return Ok(None),
+            _ if argument.starts_with('-') => return Err(format!("unknown option {argument}\n\n{HELP}").into()),
+            _ => options.tests.push(argument),
+        }
+    }
+    Ok(Some(options))
+}
+
+/// The runner, with the suite as its first argument.
+fn node(suite: &Path) -> Command {
+    let mut command = Command::new("node");
+    command.arg("--no-warnings").arg("conformance/caching/run.mjs").arg(suite);
+    command
+}
+
+fn start_tailcoat(port: u16, origin_port: u16) -> Result<Process, Box<dyn Error>> {
+    let template = std::fs::read_to_string("conformance/caching/tailcoat.kdl")?;
+    let config = template.replace("@PORT@", &port.to_string()).replace("@ORIGIN@", &origin_port.to_string());
+    let file = std::env::temp_dir().join(format!("tailcoat-caching-{}-{port}.kdl", std::process::id()));
+    std::fs::write(&file, config)?;
+    let mut command = Command::new("target/debug/tailcoat");
+    command.arg("run").arg("-c").arg(&file).stderr(Stdio::null());
+    let started = Process::start(command, port);
+    std::fs::remove_file(file)?;
+    started.map_err(|error| format!("{error}; it is built by `cargo build -p tailcoat`").into())
+}
+
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// A process that ends with this.
+struct Process(Child);
+
+impl Process {
+    /// Starts it, and waits until it listens.
+    fn start(mut command: Command, port: u16) -> Result<Self, Box<dyn Error>> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let child = command.stdin(Stdio::null()).spawn().map_err(|error| format!("{name} does not start: {error}"))?;
+        let mut process = Self(child);
+        let deadline = Instant::now() + START_TIMEOUT;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if Instant::now() > deadline || process.0.try_wait()?.is_some() {
+                return Err(format!("{name} does not listen on port {port}").into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(process)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
