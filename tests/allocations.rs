@@ -1,7 +1,9 @@
-//! A warm GET of a kept-alive connection allocates nothing, from the bytes read to the bytes written and logged.
+//! A warm GET of a kept-alive connection allocates nothing, from the bytes read to the bytes written and logged: neither of a
+//! file nor of another server's response in the cache.
 
 use std::future::poll_fn;
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::rc::Rc;
@@ -10,34 +12,76 @@ use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::time::Duration;
 
-use tailcoat::config::{self, AccessLog, AccessLogFormat, AccessLogTarget, Config, Files, PathPattern, Route, Site};
+use tailcoat::config::{self, AccessLog, AccessLogFormat, AccessLogTarget};
 use tailcoat::connection::{Clock, Connections, Context, Socket};
 use tailcoat::handler::SharedSite;
 use tailcoat::log::{Client, LogHandle, ServerLog};
 use tailcoat::object_cache::{ObjectStore, WorkerCache};
 use tailcoat::routing::{Router, SiteSetup};
+use tailcoat::upstream::{SharedUpstream, Upstream};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 const REQUESTS: usize = 100;
 
+/// Fields of a request that no answer depends on.
+const FIELDS: &str = "Host: example.com\r\nUser-Agent: test\r\nAccept: */*\r\nAccept-Encoding: identity;q=1, *;q=0\r\n";
+
 #[test]
 fn a_warm_get_allocates_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    // Not in the same directory, for a change there makes the cache look at its files.
-    let logs = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("page.html"), "x".repeat(1024)).unwrap();
     // What was written a moment ago may be written again, and isn't believed to be whole yet.
     std::thread::sleep(Duration::from_millis(200));
+    let requests = [
+        ("plain", "GET", "", "200"),
+        ("HEAD", "HEAD", "", "200"),
+        ("not modified", "GET", "If-None-Match: *\r\n", "304"),
+        ("range", "GET", "Range: bytes=10-19\r\n", "206"),
+        ("codings", "GET", "Accept-Encoding: x, gzip;q=0\r\n", "200"),
+    ];
+    // Looking at the file again is not what is measured.
+    let config = format!(
+        "cache {{\n revalidate-after \"1h\"\n}}\nsite {{\n listen \"[::1]:1\"\n root \"{}\"\n}}\n",
+        directory.path().display()
+    );
+    check(&config, &requests);
+}
+
+#[test]
+fn a_warm_hit_of_the_response_cache_allocates_nothing() {
+    let origin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = origin.local_addr().unwrap();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = origin.accept().unwrap();
+        let mut request = [0; 4096];
+        let _ = stream.read(&mut request).unwrap();
+        let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nETag: \"e\"\r\nVary: Accept-Encoding, Accept\r\nContent-Length: 1024";
+        stream.write_all(format!("{head}\r\n\r\n{}", "x".repeat(1024)).as_bytes()).unwrap();
+        // A second request would find nobody.
+    });
+    let requests = [
+        ("plain", "GET", "", "200"),
+        ("HEAD", "HEAD", "", "200"),
+        ("not modified", "GET", "If-None-Match: \"e\"\r\n", "304"),
+        ("range", "GET", "Range: bytes=10-19\r\n", "206"),
+        ("a cookie that is for nobody", "GET", "Cookie: a=b; c=d\r\n", "200"),
+    ];
+    let config = format!(
+        "site {{\n listen \"[::1]:1\"\n forward \"http://{address}\" {{\n cache {{\n cache-status\n \
+         bypass-cookies \"login*\"\n }}\n }}\n}}\n"
+    );
+    check(&config, &requests);
+    answering.join().unwrap();
+}
+
+/// Checks that none of these requests (name, method, further fields, status) allocates, of a site with this
+/// configuration.
+fn check(config: &str, requests: &[(&str, &str, &str, &str)]) {
+    let logs = tempfile::tempdir().unwrap();
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
-    let (mut client, log) = runtime.block_on(async { connect(directory.path(), logs.path()) });
-    let fields = "Host: example.com\r\nUser-Agent: test\r\nAccept: */*\r\n";
-    for (name, request, status) in [
-        ("plain", format!("GET /page.html HTTP/1.1\r\n{fields}\r\n"), "200"),
-        ("HEAD", format!("HEAD /page.html HTTP/1.1\r\n{fields}\r\n"), "200"),
-        ("not modified", format!("GET /page.html HTTP/1.1\r\n{fields}If-None-Match: *\r\n\r\n"), "304"),
-        ("range", format!("GET /page.html HTTP/1.1\r\n{fields}Range: bytes=10-19\r\n\r\n"), "206"),
-        ("codings", format!("GET /page.html HTTP/1.1\r\n{fields}Accept-Encoding: x, gzip;q=0\r\n\r\n"), "200"),
-    ] {
+    let (mut client, log) = runtime.block_on(async { connect(config, logs.path()) });
+    for (name, method, lines, status) in requests {
+        let request = format!("{method} /page.html HTTP/1.1\r\n{FIELDS}{lines}\r\n");
         // The first requests fill the cache and let buffers grow.
         (0..10).for_each(|_| exchange(&runtime, &mut client, request.as_bytes(), status));
         let counts = allocation_counter::measure(|| {
@@ -48,26 +92,25 @@ fn a_warm_get_allocates_nothing() {
     drop(runtime);
     assert!(log.shutdown(Duration::from_secs(60)));
     let lines = std::fs::read_to_string(logs.path().join("access.log")).unwrap().lines().count();
-    assert_eq!(lines, 5 * (10 + REQUESTS));
+    assert_eq!(lines, requests.len() * (10 + REQUESTS));
 }
 
 /// A connection to a worker's parts, put together on this thread.
-fn connect(root: &Path, log_directory: &Path) -> (UnixStream, LogHandle) {
-    let files = Files::below(root.to_str().unwrap());
-    let route = Route { path: PathPattern::Any, handler: config::Handler::Files(files) };
-    let mut config = Config { sites: vec![Site { routes: vec![route], ..Site::default() }], ..Config::default() };
-    // Looking at the file again is not what is measured.
-    config.cache.revalidate_after = Duration::from_secs(3600);
+fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
+    let config = config::check_bytes("test", config.into(), Path::new("/")).config.expect("it is without errors");
+    let server_log = ServerLog::stderr(config.server.log_level);
     let store = ObjectStore::new(config.cache.clone()).unwrap();
     let cache = Rc::new(WorkerCache::new(Arc::clone(&store)));
-    let site = SharedSite::new(&config.sites[0], &config, &store, &[]);
+    let shared: Vec<_> =
+        config.upstreams.iter().map(|upstream| SharedUpstream::new(upstream, server_log.clone())).collect();
+    let upstreams: Vec<_> = shared.iter().map(|shared| Upstream::new(Arc::clone(shared), 0)).collect();
+    let site = SharedSite::new(&config.sites[0], &config, &store, &shared);
     let target = AccessLogTarget::File(log_directory.join("access.log"));
     let logs = [AccessLog { target, format: AccessLogFormat::Combined }];
-    let server_log = ServerLog::stderr(config.server.log_level);
     let (log, ids) = tailcoat::log::start(&logs, tailcoat::log::Options::default(), server_log).unwrap();
     let setup = SiteSetup {
         config: &config.sites[0],
-        handlers: site.handlers(&cache, &[]),
+        handlers: site.handlers(&cache, &upstreams),
         error_pages: site.error_pages(&cache),
         rules: None,
         log: Some(ids[0]),
