@@ -100,7 +100,7 @@ impl KeyRules {
 
     /// Writes a field that makes applications take the request for one of another URL, scheme or method. Whoever sends
     /// one gets a response of its own, and so does not choose what others get (cache poisoning).
-    fn write_override(&self, name: &[u8], value: &[u8], is_proxied: bool, out: &mut Vec<u8>) {
+    pub(super) fn write_override(&self, name: &[u8], value: &[u8], is_proxied: bool, out: &mut Vec<u8>) {
         // The shortest name that counts, and what those begin with that do.
         if name.len() < b"x-host".len() || !matches!(name[0] | 0x20, b'x' | b'f') {
             return;

@@ -57,7 +57,7 @@ impl SharedResponseCache {
         let Some(scheme) = url.strip_suffix(path_and_query).and_then(|start| start.strip_suffix(authority)) else {
             return url.to_vec();
         };
-        let host = authority.strip_suffix(b":80").unwrap_or(authority);
+        let host = authority.strip_suffix(b":80").or(authority.strip_suffix(b":443")).unwrap_or(authority);
         let host = if path_and_query.is_empty() { authority } else { host.strip_suffix(b".").unwrap_or(host) };
         let mut normal = [scheme, host].concat();
         let (path, query) = path_and_query.split_at(memchr(b'?', path_and_query).unwrap_or(path_and_query.len()));

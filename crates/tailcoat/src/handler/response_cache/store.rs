@@ -86,7 +86,6 @@ impl Inner {
         let mut url = Vec::new();
         self.shared.key_rules.write_key(routed, &mut url);
         self.remove_url(&url);
-        self.remove_url(url_of_key(&url));
         let host = request.field(KnownField::Host).unwrap_or_default();
         let (authority, target) = split_target(request.target(), host);
         for name in ["Location", "Content-Location"] {
@@ -100,12 +99,17 @@ impl Inner {
         }
     }
 
-    /// Takes out what is stored for a URL. Variants are not found any more without the first of them.
-    fn remove_url(&self, url: &[u8]) {
-        let shared = &self.shared;
-        shared.flights.invalidate(|key| url_of_key(key) == url_of_key(url));
-        if let Some(object) = shared.store.peek(shared.id, url) {
-            shared.store.remove(&object);
+    /// Takes out what is stored for a key, and for its URL, over TLS or not. Variants are not found any more without the
+    /// first of them.
+    fn remove_url(&self, key: &[u8]) {
+        let (shared, url) = (&self.shared, url_of_key(key));
+        shared.flights.invalidate(|key| url_of_key(key) == url);
+        let mut over_tls = url.to_vec();
+        shared.key_rules.write_override(b"x-forwarded-proto", b"https", true, &mut over_tls);
+        for key in [key, url, &over_tls] {
+            if let Some(object) = shared.store.peek(shared.id, key) {
+                shared.store.remove(&object);
+            }
         }
     }
 
