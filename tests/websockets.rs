@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::process::Command;
 
 use crate::support::real_server::{RealServer, Recipe};
+use crate::support::tls::Authority;
 use crate::support::upstream::{Step, Upstream};
 use crate::support::{Server, read_until};
 
@@ -21,17 +22,23 @@ const SERVER: Recipe<'_> = Recipe {
 #[test]
 fn all_that_the_protocol_has() {
     let Some(upstream) = RealServer::start(&SERVER) else { return };
-    let server = Server::run(&format!(
-        "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\"\n}}\nserver {{ workers 1 }}\n",
-        upstream.address
-    ));
-    let client = Command::new("/usr/bin/python3")
-        .arg(upstream.directory().join("client.py"))
-        .arg(format!("ws://{}/", server.address))
-        .output()
-        .expect("it can be started");
-    let (said, errors) = (String::from_utf8_lossy(&client.stdout), String::from_utf8_lossy(&client.stderr));
-    assert!(client.status.success(), "{said}{errors}");
+    let (authority, directory) = (Authority::new(), upstream.directory());
+    authority.sign(&["localhost"]).write(directory, "localhost");
+    let (upstream_address, path) = (upstream.address, directory.display());
+    let certificate = format!("certificate \"{path}/localhost.pem\" key=\"{path}/localhost.key\"");
+    for (scheme, listen) in [("ws", String::new()), ("wss", format!(" tls=on\n {certificate}"))] {
+        let server = Server::run(&format!(
+            "site \"localhost\" {{\n listen \"127.0.0.1:0\"{listen}\n default\n forward \"http://{upstream_address}\"\n}}\n\
+             server {{ workers 1 }}\n"
+        ));
+        let client = Command::new("/usr/bin/python3")
+            .arg(directory.join("client.py"))
+            .arg(format!("{scheme}://localhost:{}/", server.address.port()))
+            .output()
+            .expect("it can be started");
+        let (said, errors) = (String::from_utf8_lossy(&client.stdout), String::from_utf8_lossy(&client.stderr));
+        assert!(client.status.success(), "{scheme}: {said}{errors}");
+    }
 }
 
 /// What one may cost the server in user space, in bytes.
@@ -49,23 +56,29 @@ fn say(stream: &mut TcpStream, message: &str) {
 #[test]
 fn two_thousand_open_ones() {
     const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
+    const BROWSER_UPGRADE: &[u8] = b"GET /chat HTTP/1.1\r\nHost: www.example.com\r\n\
+        User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\nAccept: */*\r\n\
+        Accept-Language: en-US,en;q=0.5\r\nAccept-Encoding: gzip, deflate\r\nSec-WebSocket-Version: 13\r\n\
+        Origin: http://www.example.com\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\
+        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nConnection: keep-alive, Upgrade\r\nPragma: no-cache\r\n\
+        Cache-Control: no-cache\r\nUpgrade: websocket\r\n\r\n";
     const OPEN: [usize; 2] = [500, 2_000];
     // Both their ends and those of the connections to the upstream are this process's.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let all = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, all).unwrap();
     let upstream = Upstream::start(vec![vec![Step::Read("\r\n\r\n"), Step::Write(SWITCH), Step::Echo]]);
+    let log = tempfile::NamedTempFile::new().unwrap();
     let server = Server::run(&format!(
-        "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\"\n}}\nserver {{ workers 1 }}\n",
-        upstream.address
+        "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\"\n}}\nserver {{ workers 1 }}\naccess-log \"{}\"\n",
+        upstream.address,
+        log.path().display()
     ));
     let (mut open, mut memory) = (Vec::new(), Vec::new());
     for count in OPEN {
         while open.len() < count {
             let mut stream = server.connect();
-            stream
-                .write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-                .unwrap();
+            stream.write_all(BROWSER_UPGRADE).unwrap();
             read_until(&mut stream, "\r\n\r\n");
             open.push(stream);
         }
