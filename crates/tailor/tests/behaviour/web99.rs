@@ -301,7 +301,8 @@ fn lines_conform_by_their_rate() {
         assert_eq!(web99["conforming"], conforming, "{web99}");
         assert_eq!(code, Some(if delay_ms == 0 { 0 } else { 1 }));
         let median = web99["rates_bits_per_second"][1].as_f64().unwrap();
-        let is_expected = if delay_ms == 0 { 360e3..=404e3 } else { 1e3..=319e3 };
+        // A busy machine may make them slower, never faster.
+        let is_expected = if delay_ms == 0 { 320e3..=404e3 } else { 1e3..=319e3 };
         assert!(is_expected.contains(&median), "{median}");
     }
 }
