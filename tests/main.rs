@@ -10,6 +10,7 @@ mod error_pages;
 mod exchange;
 mod forward;
 mod forward_fallback;
+mod forward_log;
 mod forward_streams;
 mod lifecycle;
 mod limits;

@@ -25,6 +25,8 @@ pub(crate) enum Step {
     Echo,
     /// Writes so many bytes.
     Fill(usize),
+    /// Does nothing for so many milliseconds.
+    Pause(u64),
     /// Closes so that the other side sees an error.
     Reset,
 }
@@ -72,6 +74,7 @@ fn act(mut stream: TcpStream, script: &[Step]) -> String {
             },
             Step::Write(text) => stream.write_all(text.as_bytes()).unwrap_or_default(),
             Step::Fill(bytes) => stream.write_all(&vec![b'x'; *bytes]).unwrap_or_default(),
+            Step::Pause(milliseconds) => std::thread::sleep(Duration::from_millis(*milliseconds)),
             Step::Echo => {
                 while let Ok(count @ 1..) = stream.read(&mut buffer) {
                     stream.write_all(&buffer[..count]).unwrap_or_default();

@@ -108,6 +108,8 @@ fn record(log: LogId, request: Request<'_>) -> Record<'_> {
         client: Client::Ip(SocketAddr::from(([203, 0, 113, 87], 51_234))),
         host: b"www.example.com",
         user: b"",
+        upstream: None,
+        cache_status: "",
         status: Status::OK,
         content_bytes: 10_240,
         unix_us: 1_795_246_911_123_456,

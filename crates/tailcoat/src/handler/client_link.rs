@@ -10,6 +10,8 @@ use std::task::{Context as Task, Poll, Waker};
 use wire::h1::BodyFraming;
 use wire::http::{Fields, Status};
 
+use super::Forwarding;
+
 /// The link between a client and the handler that answers its request: the request's content, as it comes; interim
 /// responses; and until when an answer is waited for.
 ///
@@ -22,6 +24,7 @@ pub struct ClientLink {
     body_bytes_max: Cell<u64>,
     /// Where it is to be told to servers.
     destination: OnceCell<Box<SocketAddr>>,
+    forwarding: RefCell<Forwarding>,
     state: RefCell<State>,
 }
 
@@ -68,7 +71,13 @@ impl ClientLink {
     fn new(framing: BodyFraming, body_bytes_max: u64) -> Self {
         let state = State { is_complete: framing == BodyFraming::None, ..State::default() };
         let body_bytes_max = Cell::new(body_bytes_max);
-        Self { framing, body_bytes_max, destination: OnceCell::new(), state: RefCell::new(state) }
+        Self {
+            framing,
+            body_bytes_max,
+            destination: OnceCell::new(),
+            forwarding: RefCell::default(),
+            state: RefCell::new(state),
+        }
     }
 
     /// Sets how many bytes of content there may be. More are refused when they come, whoever reads them.
@@ -84,6 +93,11 @@ impl ClientLink {
     /// Whether the head says that there is more content than there may be.
     pub fn is_too_large(&self) -> bool {
         matches!(self.framing, BodyFraming::Length(length) if length > self.body_bytes_max())
+    }
+
+    /// What becomes of the request on its way to another server.
+    pub fn forwarding(&self) -> &RefCell<Forwarding> {
+        &self.forwarding
     }
 
     /// What the head said of the content.

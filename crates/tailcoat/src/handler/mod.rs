@@ -4,6 +4,7 @@ mod client_link;
 mod error_page;
 mod error_pages;
 mod forward;
+mod forwarding;
 mod page;
 mod part;
 mod request;
@@ -19,6 +20,7 @@ use std::rc::Rc;
 
 pub use client_link::{ClientLink, ClientLinkCell};
 pub use error_pages::ErrorPages;
+pub use forwarding::Forwarding;
 pub use page::PageFormat;
 pub use request::OwnedRequest;
 pub use response::{

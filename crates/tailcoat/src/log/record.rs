@@ -20,6 +20,7 @@
 //!
 //! A reader skips values with tags it does not know, so that new ones can be added without a new version.
 
+use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use wire::http::{KnownField, Method, Request, Status, Version};
@@ -47,6 +48,10 @@ pub struct Record<'a> {
     pub host: &'a [u8],
     /// The user that access control found; empty for none.
     pub user: &'a [u8],
+    /// The server that the request was forwarded to, if it was.
+    pub upstream: Option<UpstreamRecord<'a>>,
+    /// What the cache of a server's responses did: a word; empty if there was none.
+    pub cache_status: &'a str,
     /// Status of the response.
     pub status: Status,
     /// Bytes of content sent, as far as they were sent; without the head.
@@ -56,6 +61,24 @@ pub struct Record<'a> {
     /// From then until the response was handed to the kernel, in microseconds. Whoever does many things in a row reads
     /// the clock once for them: then it is 0 for what had to wait for nothing.
     pub duration_us: u64,
+}
+
+/// What is logged of the server that a request was forwarded to. Times are in microseconds from when a connection was
+/// first wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamRecord<'a> {
+    /// The server as it is configured, the last of those that were tried; or the name of the upstream if none was there.
+    pub server: &'a str,
+    /// Connections that were wanted, the first included.
+    pub tries: u32,
+    /// The status that it answered with.
+    pub status: Option<Status>,
+    /// Until a connection was there.
+    pub connect_us: Option<u64>,
+    /// Until the head of the answer was there.
+    pub first_byte_us: Option<u64>,
+    /// Until all of the answer was there, or was given up.
+    pub duration_us: Option<u64>,
 }
 
 /// What a client sent.
@@ -82,6 +105,8 @@ pub(super) struct Capture {
     pub(super) host: bool,
     pub(super) referer: bool,
     pub(super) user_agent: bool,
+    /// The server that the request was forwarded to, and what the cache before it did.
+    pub(super) upstream: bool,
     /// Further request fields, which a template names.
     pub(super) fields: Vec<CapturedField>,
 }
@@ -136,6 +161,10 @@ const TAG_REFERER: u8 = 4;
 const TAG_USER_AGENT: u8 = 5;
 const TAG_USER: u8 = 6;
 const TAG_MALFORMED: u8 = 7;
+const TAG_UPSTREAM: u8 = 8;
+/// Numbers in decimal digits, separated by spaces, `-` for those that there are not: tries, status, and the times.
+const TAG_UPSTREAM_NUMBERS: u8 = 9;
+const TAG_CACHE_STATUS: u8 = 10;
 /// The first field that a template names; the next ones follow.
 const TAG_CAPTURED: u8 = 128;
 
@@ -167,6 +196,13 @@ pub(super) fn encode(record: &Record<'_>, capture: &Capture, value_bytes_max: us
     }
     if capture.host {
         push(TAG_HOST, record.host);
+    }
+    if capture.upstream {
+        push(TAG_CACHE_STATUS, record.cache_status.as_bytes());
+        if let Some(upstream) = &record.upstream {
+            push(TAG_UPSTREAM, first_line(upstream.server.as_bytes(), value_bytes_max));
+            push(TAG_UPSTREAM_NUMBERS, upstream_numbers(upstream).as_bytes());
+        }
     }
     // Unlike what the parser lets through, names of users may hold anything.
     push(TAG_USER, first_line(record.user, value_bytes_max));
@@ -200,6 +236,19 @@ fn fixed_part(record: &Record<'_>) -> [u8; FIXED_BYTES] {
         fixed[52] = method_code(request.method());
     }
     fixed
+}
+
+fn upstream_numbers(upstream: &UpstreamRecord<'_>) -> String {
+    let mut text = upstream.tries.to_string();
+    let status = upstream.status.map(|status| u64::from(status.code()));
+    for number in [status, upstream.connect_us, upstream.first_byte_us, upstream.duration_us] {
+        match number {
+            // Writing to a string does not fail.
+            Some(number) => drop(write!(text, " {number}")),
+            None => text.push_str(" -"),
+        }
+    }
+    text
 }
 
 fn push_value(out: &mut Vec<u8>, tag: u8, value: &[u8], value_bytes_max: usize) {
@@ -247,6 +296,25 @@ pub(super) struct Value<'a> {
     pub(super) cut: bool,
 }
 
+/// What is known in numbers of a server that a request was forwarded to: see [`UpstreamRecord`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct UpstreamNumbers {
+    pub(super) tries: Option<u64>,
+    pub(super) status: Option<u64>,
+    pub(super) connect_us: Option<u64>,
+    pub(super) first_byte_us: Option<u64>,
+    pub(super) duration_us: Option<u64>,
+}
+
+impl UpstreamNumbers {
+    fn parse(bytes: &[u8]) -> Self {
+        let text = std::str::from_utf8(bytes).unwrap_or_default();
+        let mut numbers = text.split(' ').map(|number| number.parse().ok());
+        let mut next = || numbers.next().flatten();
+        Self { tries: next(), status: next(), connect_us: next(), first_byte_us: next(), duration_us: next() }
+    }
+}
+
 /// A record in compact form, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StoredRecord<'a> {
@@ -266,6 +334,10 @@ pub(super) struct StoredRecord<'a> {
     pub(super) user: Value<'a>,
     /// The first line of what is not a request.
     pub(super) malformed: Value<'a>,
+    /// The server that the request was forwarded to.
+    pub(super) upstream: Value<'a>,
+    pub(super) upstream_numbers: UpstreamNumbers,
+    pub(super) cache_status: Value<'a>,
     /// All of it.
     bytes: &'a [u8],
 }
@@ -297,6 +369,9 @@ impl<'a> StoredRecord<'a> {
             user_agent: Value::default(),
             user: Value::default(),
             malformed: Value::default(),
+            upstream: Value::default(),
+            upstream_numbers: UpstreamNumbers::default(),
+            cache_status: Value::default(),
             bytes,
         };
         match fixed[52] {
@@ -314,6 +389,9 @@ impl<'a> StoredRecord<'a> {
                 TAG_USER_AGENT => record.user_agent = value,
                 TAG_USER => record.user = value,
                 TAG_MALFORMED => record.malformed = value,
+                TAG_UPSTREAM => record.upstream = value,
+                TAG_UPSTREAM_NUMBERS => record.upstream_numbers = UpstreamNumbers::parse(value.bytes),
+                TAG_CACHE_STATUS => record.cache_status = value,
                 _ => {}
             }
         }

@@ -57,6 +57,8 @@ pub(super) fn record_of(log: LogId, subject: Subject<'_>) -> Record<'_> {
         subject,
         client: Client::Ip(SocketAddr::from(([192, 0, 2, 7], 50_000))),
         host: b"example.com",
+        upstream: None,
+        cache_status: "",
         user: b"",
         status: Status::OK,
         content_bytes: 1024,

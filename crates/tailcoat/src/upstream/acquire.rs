@@ -27,6 +27,9 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Upstream {
     pub(super) shared: Arc<SharedUpstream>,
     pub(super) pool_limits: PoolLimits,
+    /// Names of the servers, and of the upstream, for logs: this worker's own, so that none has to be copied.
+    pub(super) server_names: Box<[Rc<str>]>,
+    name: Rc<str>,
     pools: RefCell<Vec<Pool>>,
     balancer: RefCell<Balancer>,
     /// Scratch space of a choice.
@@ -71,8 +74,15 @@ impl Upstream {
             balancer: RefCell::new(Balancer::new(shared.config.balance.clone(), count, seed)),
             candidates: RefCell::new(Vec::with_capacity(count)),
             is_swept: Cell::new(false),
+            server_names: shared.servers.iter().map(|server| server.name.as_str().into()).collect(),
+            name: shared.name().into(),
             shared,
         })
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &Rc<str> {
+        &self.name
     }
 
     /// What all workers share.
@@ -117,6 +127,8 @@ impl Upstream {
                 match upstream.open(&slot, &wanted, now_ms()).await {
                     Ok((connection, is_reused)) => return Ok(Lease::new(connection, slot, is_reused)),
                     Err(failed) => {
+                        let server = &upstream.server_names[usize::from(slot.server)];
+                        upstream.shared.log.warn(format_args!("{server}: {failed}"), "");
                         error = failed;
                         slot.report_failure(now_ms());
                         wanted.tried.add(slot.server);

@@ -88,7 +88,12 @@ impl Lease {
 
     /// The server as it is configured, for logs.
     pub fn server_name(&self) -> &str {
-        &self.slot.upstream.shared.server(self.slot.server).name
+        self.shared_server_name()
+    }
+
+    /// The same, to be kept.
+    pub fn shared_server_name(&self) -> &Rc<str> {
+        &self.slot.upstream.server_names[usize::from(self.slot.server)]
     }
 
     /// Tells that the server has begun to answer as it should: a server that is tried out is then back without the end of

@@ -33,6 +33,8 @@ pub use shared::SharedUpstream;
 pub use tried::Tried;
 use wire::http::Status;
 
+use crate::config;
+
 /// Why there is no connection for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcquireError {
@@ -57,6 +59,17 @@ impl AcquireError {
             Self::NoServer | Self::QueueFull | Self::QueueTimeout => Status::SERVICE_UNAVAILABLE,
             Self::Unreachable(_) | Self::NotResolved => Status::BAD_GATEWAY,
             Self::ConnectTimeout => Status::GATEWAY_TIMEOUT,
+        }
+    }
+}
+
+impl AcquireError {
+    /// When it may be worth while to ask again (RFC 9110, section 10.2.3), for those that a 503 is answered with.
+    pub fn retry_after_seconds(self, config: &config::Upstream) -> Option<u64> {
+        match self {
+            Self::NoServer => Some(config.eject_time.as_secs().max(1)),
+            Self::QueueFull | Self::QueueTimeout => Some(1),
+            Self::Unreachable(_) | Self::NotResolved | Self::ConnectTimeout => None,
         }
     }
 }

@@ -33,6 +33,22 @@ pub const LOG_FIELDS: &[(&str, &str)] = &[
     ("duration_s", "The same in seconds: 0.001234"),
     ("referer", "Referer"),
     ("user_agent", "User-Agent"),
+    (
+        "upstream",
+        "The server that the request was forwarded to: the last that was tried, or the upstream's name if none was there",
+    ),
+    ("upstream_status", "Status of that server's answer"),
+    ("upstream_tries", "How many connections to servers were wanted"),
+    ("upstream_connect_us", "Microseconds from when the first was wanted until one was there"),
+    ("upstream_first_byte_us", "From then until the head of the answer was there"),
+    ("upstream_duration_us", "From then until all of the answer was there"),
+    ("upstream_connect_s", "The same in seconds, as nginx's `$upstream_connect_time` has it: 0.001234"),
+    ("upstream_first_byte_s", "As `$upstream_header_time`"),
+    ("upstream_duration_s", "As `$upstream_response_time`"),
+    (
+        "cache_status",
+        "What the cache before that server did: `hit`, `miss`, `expired`, `revalidated`, `stale` or `bypass`",
+    ),
 ];
 
 /// What the name of a field of the request begins with in a template.

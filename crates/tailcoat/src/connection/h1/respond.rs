@@ -37,8 +37,18 @@ const CLIENT_GONE: u16 = 499;
 pub(super) struct Exchange {
     request: OwnedRequest,
     account: Account,
+    is_hit: bool,
     status: Status,
     content_bytes: u64,
+}
+
+/// What is logged of an answer, besides request and time.
+struct Told<'a> {
+    link: Option<&'a Rc<ClientLink>>,
+    /// A stored response of another server was served.
+    is_hit: bool,
+    /// Its status, and bytes of content.
+    sent: (Status, u64),
 }
 
 impl H1Connection {
@@ -61,12 +71,13 @@ impl H1Connection {
             server_field: context.server_field,
             may_chunk: incoming.routed.request.head.version >= Version::Http11,
         };
+        let is_hit = is_hit(&response);
         let (status, content_bytes) = output.write_response(response, manner);
         let exchange = |account: Account| {
             // Nobody keeps what is neither logged nor counted.
             (account.log.is_some() || account.visit.is_some()).then(|| {
                 let request = OwnedRequest::new(&incoming.routed);
-                Exchange { request, account, status, content_bytes }
+                Exchange { request, account, is_hit, status, content_bytes }
             })
         };
         if let Some(tunnel) = tunnel {
@@ -97,7 +108,8 @@ impl H1Connection {
         }
         let Routed { request, host, now: received, .. } = incoming.routed;
         let content_bytes = content_bytes.saturating_sub(unsent_bytes);
-        self.record(&account, Subject::Request(request), host, (status, content_bytes), received, *now);
+        let told = Told { link: incoming.routed.link.get(), is_hit, sent: (status, content_bytes) };
+        self.record(&account, Subject::Request(request), host, told, received, *now);
         sent
     }
 
@@ -151,11 +163,13 @@ impl H1Connection {
         match open {
             Some((request, account)) => {
                 let subject = Subject::Request(request.request());
-                self.record(&account, subject, request.host(), sent, request.received(), *now);
+                let told = Told { link: request.link(), is_hit: false, sent };
+                self.record(&account, subject, request.host(), told, request.received(), *now);
             }
             None => {
                 let account = Account { log: context.router.default_log(self.listener), visit: None };
-                self.record(&account, Subject::Malformed(input), &[], sent, *now, *now);
+                let told = Told { link: None, is_hit: false, sent };
+                self.record(&account, Subject::Malformed(input), &[], told, *now, *now);
             }
         }
     }
@@ -248,10 +262,11 @@ impl H1Connection {
 
     /// Logs what became of a response.
     pub(super) fn record_exchange(&self, exchange: &Exchange) {
-        let Exchange { request, account, status, content_bytes } = exchange;
+        let Exchange { request, account, is_hit, status, content_bytes } = exchange;
         let subject = Subject::Request(request.request());
         let now = self.context.clock.now();
-        self.record(account, subject, request.host(), (*status, *content_bytes), request.received(), now);
+        let told = Told { link: request.link(), is_hit: *is_hit, sent: (*status, *content_bytes) };
+        self.record(account, subject, request.host(), told, request.received(), now);
     }
 
     /// Logs the request whose client broke the connection off before it was answered.
@@ -263,29 +278,28 @@ impl H1Connection {
             &account,
             Subject::Request(request.request()),
             request.host(),
-            (status, 0),
+            Told { link: request.link(), is_hit: false, sent: (status, 0) },
             request.received(),
             now,
         );
     }
 
-    fn record(
-        &self,
-        account: &Account,
-        subject: Subject<'_>,
-        host: &[u8],
-        (status, content_bytes): (Status, u64),
-        received: Now,
-        now: Now,
-    ) {
+    fn record(&self, account: &Account, subject: Subject<'_>, host: &[u8], told: Told<'_>, received: Now, now: Now) {
         let Some(log) = account.log else { return };
         let visit = account.visit.as_deref();
+        let forwarding = told.link.map(|link| link.forwarding().borrow());
+        let (status, content_bytes) = told.sent;
         self.context.recorder.borrow_mut().record(&Record {
             log,
             subject,
             client: visit.map_or(self.client, Visit::client),
             host,
             user: visit.map_or(b"", Visit::user),
+            upstream: forwarding.as_ref().and_then(|forwarding| forwarding.record()),
+            cache_status: match forwarding.as_ref().map_or("", |forwarding| forwarding.cache_status()) {
+                "" if told.is_hit => "hit",
+                word => word,
+            },
             status,
             content_bytes,
             unix_us: received.unix_us,
@@ -304,6 +318,16 @@ impl Exchange {
 fn take_tunnel(response: &mut Response) -> Option<Tunnel> {
     let Response::Built(response) = response else { return None };
     response.forwarded.as_mut()?.tunnel.take()
+}
+
+/// Whether it is another server's response, from the cache.
+fn is_hit(response: &Response) -> bool {
+    let object = match response {
+        Response::Cached { object, .. } => object,
+        Response::Changed(changed) => &changed.object,
+        Response::Built(_) => return false,
+    };
+    object.object.response().is_some()
 }
 
 fn has_unknown_length(response: &Response) -> bool {

@@ -11,6 +11,7 @@ use super::Inner;
 use super::response::body_limits;
 use super::upload::{Upload, passed_on_trailers};
 use crate::handler::{ClientLink, ContentSource, Filled, Now, TunnelStream};
+use crate::log::escaped;
 use crate::upstream::{self, Ending, Failure, Lease, Tried};
 
 /// An exchange whose response has begun.
@@ -28,7 +29,9 @@ impl Upstreaming {
     pub(super) fn finish(self, is_reusable: bool) {
         self.link.set_deadline(None);
         let ending = if is_reusable && self.upload.is_complete() { Ending::Reusable } else { Ending::Close };
-        self.lease.finish(ending, Now::read().monotonic_ms);
+        let now = Now::read();
+        self.link.forwarding().borrow_mut().on_end(now.unix_us);
+        self.lease.finish(ending, now.monotonic_ms);
     }
 
     /// Content is to come.
@@ -105,10 +108,13 @@ impl UpstreamContent {
 
     fn fail(&mut self, failure: Failure, kind: io::ErrorKind) -> Poll<io::Result<Filled>> {
         if let Some(upstreaming) = self.upstreaming.take() {
-            let name = upstreaming.lease.server_name();
-            upstreaming.inner.plan.log.debug(format_args!("{name} did not complete a response: {kind}"));
+            let (name, now) = (upstreaming.lease.server_name(), Now::read());
+            let request = escaped(upstreaming.upload.request_line());
+            let message = format_args!("{name} did not complete its answer ({kind}): {request}");
+            upstreaming.inner.plan.log.warn(message, "");
+            upstreaming.link.forwarding().borrow_mut().on_end(now.unix_us);
             // The response has begun, so that nothing can be tried again.
-            upstreaming.lease.fail(failure, &mut Tried::default(), Now::read().monotonic_ms);
+            upstreaming.lease.fail(failure, &mut Tried::default(), now.monotonic_ms);
         }
         Poll::Ready(Err(kind.into()))
     }

@@ -15,7 +15,7 @@ use super::response::{Received, interim_fields};
 use super::upload::Upload;
 use super::{Inner, Scratch, hash_key_of};
 use crate::handler::{BuiltResponse, ClientLink, Now, Outcome, Response, Routed};
-use crate::log::Client;
+use crate::log::{Client, escaped};
 use crate::upstream::{Acquire, AcquireError, Failure, Lease, Tried, Wanted};
 
 /// How long a server has to say that it wants the content of a request, before it gets it anyway (RFC 9110,
@@ -79,8 +79,10 @@ impl Exchange {
 
     fn connect(&mut self) {
         let wanted = Wanted { key: self.key, tried: self.tried, endpoints: self.endpoints() };
+        let now = Now::read();
         self.link.set_deadline(None);
-        self.state = State::Connecting(self.inner.upstream.acquire(wanted, Now::read().monotonic_ms));
+        self.link.forwarding().borrow_mut().on_wanted(self.inner.upstream.name(), now.unix_us);
+        self.state = State::Connecting(self.inner.upstream.acquire(wanted, now.monotonic_ms));
     }
 
     /// Both ends of the client's connection, if they have addresses.
@@ -99,7 +101,9 @@ impl Exchange {
             true => CONTINUE_TIMEOUT_MS,
             false => config.first_byte_timeout.as_millis() as u64,
         };
-        self.link.set_deadline(Some(Now::read().monotonic_ms + timeout_ms));
+        let now = Now::read();
+        self.link.set_deadline(Some(now.monotonic_ms + timeout_ms));
+        self.link.forwarding().borrow_mut().on_connected(lease.shared_server_name(), now.unix_us);
         self.received.clear();
         self.state = State::Exchanging(lease);
     }
@@ -110,6 +114,7 @@ impl Exchange {
             return Poll::Ready(self.fail(Failure::TimedOut, "gave no answer in time"));
         }
         if self.link.has_client_ended() && self.inner.plan.config.abort_with_client {
+            self.link.forwarding().borrow_mut().on_end(Now::read().unix_us);
             // Nobody waits for the answer. What is sent is only for the log.
             self.state = State::Done;
             return Poll::Ready(answer(Status::CLIENT_CLOSED_REQUEST));
@@ -220,6 +225,7 @@ impl Exchange {
             inner: Rc::clone(&self.inner),
             trailer_limits: self.inner.plan.head_limits.head_bytes_max,
         };
+        self.link.forwarding().borrow_mut().on_response(received.head.status, Now::read().unix_us);
         match received.into_response(self.method, self.asks_upgrade, upstreaming) {
             Ok(response) => Outcome::Ready(Response::Built(response)),
             Err((lease, reason)) => {
@@ -240,7 +246,11 @@ impl Exchange {
         // A part of a head has not been passed on, interim responses have.
         let may_repeat = self.interim_responses == 0 && self.may_repeat();
         let tries_before = self.tried;
-        let outcome = self.fail(Failure::Closed, "closed the connection without an answer");
+        let has_been_closed_meanwhile = matches!(&self.state, State::Exchanging(lease) if lease.is_reused());
+        if !may_repeat || !has_been_closed_meanwhile {
+            self.warn("closed the connection without an answer");
+        }
+        let outcome = self.give_up(Failure::Closed);
         let tries_max = self.inner.upstream.shared().config().tries_max;
         if !may_repeat || self.tried == tries_before || self.tried.count() >= tries_max {
             return Poll::Ready(outcome);
@@ -250,22 +260,44 @@ impl Exchange {
         Poll::Pending
     }
 
-    /// Gives the connection up, and the answer for it.
+    /// Gives the connection up for this reason, which the log tells, and the answer for it.
     fn fail(&mut self, failure: Failure, what: &str) -> Outcome {
+        self.warn(what);
+        self.give_up(failure)
+    }
+
+    fn give_up(&mut self, failure: Failure) -> Outcome {
         if let State::Exchanging(lease) = std::mem::replace(&mut self.state, State::Done) {
-            self.inner.plan.log.debug(format_args!("{} {what}", lease.server_name()));
-            lease.fail(failure, &mut self.tried, Now::read().monotonic_ms);
+            let now = Now::read();
+            self.link.forwarding().borrow_mut().on_end(now.unix_us);
+            lease.fail(failure, &mut self.tried, now.monotonic_ms);
         }
         answer(if failure == Failure::TimedOut { Status::GATEWAY_TIMEOUT } else { Status::BAD_GATEWAY })
     }
 
+    /// Tells which server did what, and when asked for what.
+    fn warn(&self, what: &str) {
+        if let State::Exchanging(lease) = &self.state {
+            let request = escaped(self.upload.request_line());
+            self.inner.plan.log.warn(format_args!("{} {what}: {request}", lease.server_name()), "");
+        }
+    }
+
     fn on_not_connected(&mut self, error: AcquireError) -> Outcome {
         self.state = State::Done;
+        self.link.forwarding().borrow_mut().on_end(Now::read().unix_us);
+        if error == AcquireError::NoServer && self.tried.count() > 0 {
+            // There was one; how it failed has been told, and is the cause.
+            return answer(Status::BAD_GATEWAY);
+        }
         let shared = self.inner.upstream.shared();
-        self.inner.plan.log.debug(format_args!("upstream {}: {error}", shared.name()));
-        // That no other is left is only why it was not tried again.
-        let has_failed = error == AcquireError::NoServer && self.tried.count() > 0;
-        answer(if has_failed { Status::BAD_GATEWAY } else { error.status() })
+        let request = escaped(self.upload.request_line());
+        self.inner.plan.log.warn(format_args!("upstream {}: {error}: {request}", shared.name()), "");
+        let mut response = BuiltResponse::new(error.status());
+        if let Some(seconds) = error.retry_after_seconds(shared.config()) {
+            response.fields.push("Retry-After", seconds.to_string());
+        }
+        Outcome::Ready(Response::Built(response))
     }
 }
 

@@ -55,6 +55,11 @@ impl Upload {
         *self = Self::new(std::mem::take(&mut self.head), framing, awaits_continue);
     }
 
+    /// The first line of the request.
+    pub(super) fn request_line(&self) -> &[u8] {
+        self.head.split(|byte| *byte == b'\r').next().unwrap_or_default()
+    }
+
     /// Whether the server has got all of the request, so that its connection can take another.
     pub(super) fn is_complete(&self) -> bool {
         self.state == State::Complete

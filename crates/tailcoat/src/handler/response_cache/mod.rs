@@ -72,6 +72,7 @@ impl ResponseCache {
         let fetch: Rc<dyn Fetch> = Rc::clone(fetch) as _;
         if let Look::ServeAndRevalidate(object) = look {
             let response = inner.respond(routed, Rc::clone(&object));
+            routed.link.link().forwarding().borrow_mut().set_cache_status("stale");
             inner.revalidate(request, object, fetch);
             return Outcome::Ready(response);
         }

@@ -80,6 +80,7 @@ impl Inner {
                 }
                 Ok(Ended::Abandoned) => {}
                 Ok(Ended::Failed) if stale.as_ref().is_some_and(|stale| is_spare(stale, &asked)) => {
+                    note(&request, "stale");
                     // Local invariant: it was there in the line above.
                     let Some(stale) = stale else { continue };
                     return self.respond_after(&routed, stale, Some("fwd=stale; collapsed"));
@@ -112,6 +113,7 @@ impl Inner {
     /// Passes a request on that a cache has nothing to say to, and learns what there is to be learned from the answer.
     async fn pass(self: Rc<Self>, request: Rc<OwnedRequest>, fetch: Rc<dyn Fetch>, reason: &str) -> Response {
         let Fetched { mut response, reception, now } = self.fetch(&request, &fetch, Fields::new()).await;
+        note(&request, "bypass");
         let routed = Routed { now, ..request.routed(false) };
         let method = routed.request.method();
         if invalidates(method, response.status) {
@@ -142,16 +144,19 @@ impl Inner {
         let is_uncacheable = stale.is_none() && self.shared.uncacheable.has(&key, Now::read().monotonic_ms);
         let changes = if is_uncacheable { Fields::new() } else { changes_for(stale.as_deref()) };
         let mut fetched = self.fetch(request, fetch, changes).await;
+        note(request, if stale.is_some() { "expired" } else { "miss" });
         if let Some(stale) = stale {
             let response = &fetched.response;
             let routed = Routed { now: fetched.now, ..request.routed(false) };
             if is_failure(response) && is_spare(&stale, &self.asked(&routed.request)) {
                 end(ticket, Ended::Failed);
+                note(request, "stale");
                 return self.respond_after(&routed, stale, Some(&format!("fwd={reason}")));
             }
             if response.status == Status::NOT_MODIFIED {
                 let stored = stale.object.response();
                 if stored.is_some_and(|stored| is_update_of(&stored.fields, &response.fields)) {
+                    note(request, "revalidated");
                     return self.freshen(&routed, &stale, &fetched, ticket, reason);
                 }
                 // RFC 9111, section 4.3.4: it is about another version than was asked about.
@@ -347,6 +352,13 @@ fn reason_to_validate(stored: &CachedObject, now_ms: u64) -> &'static str {
     match stored.is_some_and(|stored| !stored.is_no_cache && stored.remaining_ms(now_ms) > 0) {
         true => "request",
         false => "stale",
+    }
+}
+
+/// Tells the access log what the cache did.
+fn note(request: &OwnedRequest, word: &'static str) {
+    if let Some(link) = request.link() {
+        link.forwarding().borrow_mut().set_cache_status(word);
     }
 }
 

@@ -28,6 +28,20 @@ pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mu
     push_number(out, b",\"status\":", u64::from(record.status));
     push_number(out, b",\"bytes\":", record.content_bytes);
     push_number(out, b",\"duration_us\":", record.duration_us);
+    push_string(out, b",\"upstream\":\"", record.upstream);
+    let numbers = &record.upstream_numbers;
+    for (key, number) in [
+        (&b",\"upstream_tries\":"[..], numbers.tries),
+        (b",\"upstream_status\":", numbers.status),
+        (b",\"upstream_connect_us\":", numbers.connect_us),
+        (b",\"upstream_first_byte_us\":", numbers.first_byte_us),
+        (b",\"upstream_duration_us\":", numbers.duration_us),
+    ] {
+        if let Some(number) = number {
+            push_number(out, key, number);
+        }
+    }
+    push_string(out, b",\"cache_status\":\"", record.cache_status);
     push_string(out, b",\"referer\":\"", record.referer);
     push_string(out, b",\"user_agent\":\"", record.user_agent);
     out.extend_from_slice(b"}\n");

@@ -90,6 +90,26 @@ fields! {
     Referer = "referer";
     /// User-Agent
     UserAgent = "user_agent";
+    /// The server that the request was forwarded to: the last that was tried, or the upstream's name if none was there
+    Upstream = "upstream";
+    /// Status of that server's answer
+    UpstreamStatus = "upstream_status";
+    /// How many connections to servers were wanted
+    UpstreamTries = "upstream_tries";
+    /// Microseconds from when the first was wanted until one was there
+    UpstreamConnectUs = "upstream_connect_us";
+    /// From then until the head of the answer was there
+    UpstreamFirstByteUs = "upstream_first_byte_us";
+    /// From then until all of the answer was there
+    UpstreamDurationUs = "upstream_duration_us";
+    /// The same in seconds, as nginx's `$upstream_connect_time` has it: 0.001234
+    UpstreamConnectS = "upstream_connect_s";
+    /// As `$upstream_header_time`
+    UpstreamFirstByteS = "upstream_first_byte_s";
+    /// As `$upstream_response_time`
+    UpstreamDurationS = "upstream_duration_s";
+    /// What the cache before that server did: `hit`, `miss`, `expired`, `revalidated`, `stale` or `bypass`
+    CacheStatus = "cache_status";
 }
 
 /// What the name of a field of the request begins with.
@@ -189,6 +209,7 @@ impl Field {
             None => push_quoted(out, value),
             Some(separators) => push_escaped(out, value, separators),
         };
+        let numbers = &record.upstream_numbers;
         match self {
             Self::Client => clf::push_client(out, record.client),
             Self::ClientPort => match record.client {
@@ -218,8 +239,26 @@ impl Field {
             Self::DurationS => push_seconds(out, record.duration_us),
             Self::Referer => push_value(out, record.referer),
             Self::UserAgent => push_value(out, record.user_agent),
+            Self::Upstream => push_value(out, record.upstream),
+            Self::UpstreamStatus => push_known(out, numbers.status, push_decimal),
+            Self::UpstreamTries => push_known(out, numbers.tries, push_decimal),
+            Self::UpstreamConnectUs => push_known(out, numbers.connect_us, push_decimal),
+            Self::UpstreamFirstByteUs => push_known(out, numbers.first_byte_us, push_decimal),
+            Self::UpstreamDurationUs => push_known(out, numbers.duration_us, push_decimal),
+            Self::UpstreamConnectS => push_known(out, numbers.connect_us, push_seconds),
+            Self::UpstreamFirstByteS => push_known(out, numbers.first_byte_us, push_seconds),
+            Self::UpstreamDurationS => push_known(out, numbers.duration_us, push_seconds),
+            Self::CacheStatus => push_value(out, record.cache_status),
             Self::Request(index) => push_value(out, record.captured(usize::from(index))),
         }
+    }
+}
+
+/// Appends a number, or `-` if there is none.
+fn push_known(out: &mut Vec<u8>, number: Option<u64>, push: fn(&mut Vec<u8>, u64)) {
+    match number {
+        Some(number) => push(out, number),
+        None => out.push(b'-'),
     }
 }
 
@@ -299,6 +338,7 @@ impl Parser<'_> {
         self.capture.host |= field == Field::Host;
         self.capture.referer |= field == Field::Referer;
         self.capture.user_agent |= field == Field::UserAgent;
+        self.capture.upstream |= name == "cache_status" || name.starts_with("upstream");
         self.at += length + 1;
         Ok(field)
     }

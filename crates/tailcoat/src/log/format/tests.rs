@@ -233,7 +233,9 @@ fn templates_with_faults() {
         17,
         "no log field is called `request.header.`; there are client, client_port, user, \
         time, time_rfc3339, time_unix, request, method, target, path, query, version, host, status, bytes, duration_us, \
-        duration_ms, duration_s, referer, user_agent, and request.header.NAME",
+        duration_ms, duration_s, referer, user_agent, upstream, upstream_status, upstream_tries, \
+         upstream_connect_us, upstream_first_byte_us, upstream_duration_us, upstream_connect_s, \
+         upstream_first_byte_s, upstream_duration_s, cache_status, and request.header.NAME",
     );
     check("a {status", 2, 1, "`{` is not closed; write `{{` for a brace");
     check("a {status {x}", 2, 1, "`{` is not closed; write `{{` for a brace");

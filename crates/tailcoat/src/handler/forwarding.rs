@@ -1,0 +1,73 @@
+use std::rc::Rc;
+
+use wire::http::Status;
+
+use crate::log::UpstreamRecord;
+
+/// What became of a request on its way to another server, for logs.
+#[derive(Debug, Default)]
+pub struct Forwarding {
+    server: Option<Rc<str>>,
+    tries: u32,
+    status: Option<Status>,
+    /// When a connection was first wanted, in microseconds since 1970; the other times are relative to it.
+    began_us: u64,
+    connect_us: Option<u64>,
+    first_byte_us: Option<u64>,
+    duration_us: Option<u64>,
+    cache_status: &'static str,
+}
+
+impl Forwarding {
+    /// A connection is wanted, to any server of this upstream.
+    pub fn on_wanted(&mut self, upstream: &Rc<str>, now_us: u64) {
+        if self.tries == 0 {
+            self.began_us = now_us;
+        }
+        self.tries += 1;
+        self.server = Some(Rc::clone(upstream));
+    }
+
+    /// There is one, to this server.
+    pub fn on_connected(&mut self, server: &Rc<str>, now_us: u64) {
+        self.server = Some(Rc::clone(server));
+        self.connect_us = Some(self.since_beginning(now_us));
+    }
+
+    /// The head of the answer is there.
+    pub fn on_response(&mut self, status: Status, now_us: u64) {
+        self.status = Some(status);
+        self.first_byte_us = Some(self.since_beginning(now_us));
+    }
+
+    /// Nothing more comes.
+    pub fn on_end(&mut self, now_us: u64) {
+        self.duration_us = Some(self.since_beginning(now_us));
+    }
+
+    /// What the cache of responses did, in a word.
+    pub fn set_cache_status(&mut self, word: &'static str) {
+        self.cache_status = word;
+    }
+
+    /// What the cache of responses did; empty if there is none.
+    pub fn cache_status(&self) -> &'static str {
+        self.cache_status
+    }
+
+    /// For the log; `None` if no connection was wanted.
+    pub fn record(&self) -> Option<UpstreamRecord<'_>> {
+        Some(UpstreamRecord {
+            server: self.server.as_deref()?,
+            tries: self.tries,
+            status: self.status,
+            connect_us: self.connect_us,
+            first_byte_us: self.first_byte_us,
+            duration_us: self.duration_us,
+        })
+    }
+
+    fn since_beginning(&self, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.began_us)
+    }
+}

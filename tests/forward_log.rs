@@ -1,0 +1,179 @@
+//! What the logs tell of forwarded requests: which server, how it went, and why it did not.
+
+use std::net::TcpListener;
+
+use crate::support::upstream::Step::{Read as Await, Write as Say};
+use crate::support::upstream::Upstream;
+use crate::support::{PATIENCE, Server, ask, read_all, tailcoat};
+
+const HEAD: &str = "\r\n\r\n";
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+}
+
+/// A server as logs name it.
+fn name(address: std::net::SocketAddr) -> String {
+    format!("http://{address}")
+}
+
+/// The lines of a log, when there are as many.
+fn lines(path: &std::path::Path, count: usize) -> Vec<String> {
+    let began = std::time::Instant::now();
+    loop {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        if text.lines().count() >= count {
+            return text.lines().map(str::to_owned).collect();
+        }
+        assert!(began.elapsed() < PATIENCE, "{text}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn the_access_log_tells_the_server_and_its_times() {
+    let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let slow = Upstream::start(vec![vec![
+        Await(HEAD),
+        Say("HTTP/1.1 201 Created\r\nContent-Length: 2\r\nConnection: close\r\n\r\no"),
+        crate::support::upstream::Step::Pause(30),
+        Say("k"),
+    ]]);
+    let silent = Upstream::start(vec![vec![Await("never")]]);
+    let directory = tempfile::tempdir().unwrap();
+    let sites = |format: &str, name: &str| {
+        let log = directory.path().join(name);
+        let server = Server::run(&format!(
+            "access-log \"{}\" format={format}\nsite {{\n listen \"127.0.0.1:0\"\n respond \"/here\" 200\n\
+             forward \"http://{}\" path=\"/slow\"\n forward \"http://{refused}\" path=\"/refused\"\n\
+             forward \"http://{}\" path=\"/silent\" {{ first-byte-timeout \"200ms\" }}\n}}\nserver {{ workers 1 }}\n",
+            log.display(),
+            slow.address,
+            silent.address
+        ));
+        for path in ["/here", "/slow", "/refused", "/silent"] {
+            ask(&server, &get(path));
+        }
+        (log, server)
+    };
+    let template = "\"{path} {status} {upstream} {upstream_status} {upstream_tries} {upstream_connect_us} \
+                    {upstream_first_byte_us} {upstream_duration_us} {upstream_duration_s} {cache_status}\"";
+    let (log, _server) = sites(template, "template");
+    let lines_of = lines(&log, 4);
+    let words = |line: usize| lines_of[line].split(' ').map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(lines_of[0], "/here 200 - - - - - - - -");
+    let [path, status, server, answered, tries, connect, first, all, seconds, cache] = &words(1)[..] else { panic!() };
+    assert_eq!((&**path, &**status, &**server, &**answered), ("/slow", "201", &*name(slow.address), "201"));
+    assert_eq!((&**tries, &**cache), ("1", "-"));
+    let [connect, first, all] = [connect, first, all].map(|number| number.parse::<u64>().unwrap());
+    assert!(connect <= first && first + 30_000 <= all + 1_000, "{lines_of:?}");
+    assert_eq!(*seconds, format!("0.{all:06}"));
+    assert_eq!(words(2)[..6], ["/refused", "502", &name(refused), "-", "1", "-"]);
+    assert_eq!(words(3)[..5], ["/silent", "504", &name(silent.address), "-", "1"]);
+    assert!(words(3)[7].parse::<u64>().unwrap() >= 190_000, "{lines_of:?}");
+    // The binary log has it as well, and becomes JSON as it would have been.
+    let (log, mut server) = sites("\"binary\"", "binary");
+    server.signal("TERM");
+    assert!(server.wait());
+    let json = tailcoat().args(["log", "convert", "--format", "json"]).arg(&log).output().unwrap();
+    let json = String::from_utf8(json.stdout).unwrap();
+    let slow_line = json.lines().nth(1).unwrap_or_else(|| panic!("{json}"));
+    for expect in [
+        format!(
+            ",\"upstream\":\"http://{}\",\"upstream_tries\":1,\"upstream_status\":201,\"upstream_connect_us\":",
+            slow.address
+        ),
+        ",\"upstream_first_byte_us\":".to_owned(),
+        ",\"upstream_duration_us\":".to_owned(),
+    ] {
+        assert!(slow_line.contains(&expect), "{slow_line}");
+    }
+    assert!(!json.lines().next().unwrap().contains("upstream"), "{json}");
+}
+
+#[test]
+fn the_access_log_tells_what_the_cache_did() {
+    let fresh = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+    let upstream = Upstream::start(vec![vec![Await(HEAD), Say(fresh)]]);
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let server = Server::run(&format!(
+        "access-log \"{}\" format=\"{{method}} {{cache_status}} {{upstream_status}}\"\nsite {{\n listen \"127.0.0.1:0\"\n\
+         forward \"http://{}\" {{ cache {{}} }}\n}}\nserver {{ workers 1 }}\n",
+        log.display(),
+        upstream.address
+    ));
+    for method in ["GET", "GET", "POST"] {
+        ask(&server, &format!("{method} / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"));
+    }
+    assert_eq!(lines(&log, 3), ["GET miss 200", "GET hit -", "POST bypass 200"]);
+}
+
+#[test]
+fn the_servers_log_tells_which_server_failed_and_why() {
+    let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closing = Upstream::start(vec![vec![Await(HEAD), Say("")]]);
+    let silent = Upstream::start(vec![vec![Await("never")]]);
+    let broken = Upstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")]]);
+    let foreign = Upstream::start(vec![vec![Await(HEAD), Say("SSH-2.0-x\r\n")]]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let (a, b, c, d) = (closing.address, silent.address, broken.address, foreign.address);
+    let config = format!(
+        "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{refused}\" path=\"/refused\"\n\
+         forward \"http://{a}\" path=\"/closing\"\n forward \"http://{b}\" path=\"/silent\" {{ first-byte-timeout \"200ms\" }}\n\
+         forward \"http://{c}\" path=\"/broken\"\n forward \"http://{d}\" path=\"/foreign\"\n}}\nserver {{ workers 1 }}\n"
+    );
+    std::fs::write(file.path(), config).unwrap();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut command = tailcoat();
+    command.arg("run").arg("-c").arg(file.path()).stdout(std::process::Stdio::null());
+    let child = command.stderr(log.reopen().unwrap()).spawn().unwrap();
+    let _child = Killed(child);
+    let started = lines(log.path(), 1);
+    let address: std::net::SocketAddr = started[0].split_once("listening on ").unwrap().1.parse().unwrap();
+    let mut seen = 1;
+    for (path, expect) in [
+        ("/refused", vec![format!("{refused}: cannot connect: connection refused"), "GET /refused HTTP/1.1".into()]),
+        ("/closing", vec![format!("{a} closed the connection without an answer: GET /closing HTTP/1.1")]),
+        ("/silent", vec![format!("{b} gave no answer in time: GET /silent HTTP/1.1")]),
+        ("/broken", vec![format!("{c} did not complete its answer (unexpected end of file): GET /broken HTTP/1.1")]),
+        ("/foreign", vec![": GET /foreign HTTP/1.1".to_owned()]),
+    ] {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        std::io::Write::write_all(&mut stream, get(path).as_bytes()).unwrap();
+        read_all(&mut stream);
+        let all = lines(log.path(), seen + expect.len());
+        for expect in expect {
+            let line = &all[seen];
+            assert!(line.contains(" warning: ") && line.ends_with(&expect), "{path}: {line}");
+            seen += 1;
+        }
+    }
+}
+
+/// A process that ends with the test.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // Failing here would only hide what the test found.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn busy_servers_say_when_to_come_again() {
+    let upstream = Upstream::start(vec![vec![Await(HEAD), Await("never")]]);
+    let server = Server::run(&format!(
+        "upstream \"app\" {{\n server \"http://{}\"\n connections-max 1\n queue-max 0\n}}\n\
+         site {{\n listen \"127.0.0.1:0\"\n forward \"app\"\n}}\nserver {{ workers 1 }}\n",
+        upstream.address
+    ));
+    let mut first = server.connect();
+    std::io::Write::write_all(&mut first, get("/").as_bytes()).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let answer = ask(&server, &get("/"));
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nRetry-After: 1\r\n"), "{answer}");
+}
