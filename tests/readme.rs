@@ -10,6 +10,7 @@ use crate::support::Server;
 
 const README: &str = include_str!("../README.md");
 const SECURITY: &str = include_str!("../SECURITY.md");
+const BENCHMARKS: &str = include_str!("../BENCHMARKS.md");
 const CONFORMANCE: &str = include_str!("../conformance/README.md");
 
 /// The numbers in a text, thousands with commas or without.
@@ -63,6 +64,20 @@ fn the_limits_are_those_of_the_configuration() {
     for (name, value) in options {
         let row = format!("\n| `{name}` | `{value}` ");
         assert!(SECURITY.contains(&row), "SECURITY.md has no row {row:?}");
+    }
+}
+
+#[test]
+fn the_ratios_are_those_that_were_measured() {
+    let paragraph = README.split("\n\n").find(|text| text.starts_with("For a file of 1 KiB")).expect("it has figures");
+    let words: Vec<_> = paragraph.split_whitespace().map(|word| word.trim_end_matches([',', '.'])).collect();
+    let is_ratio = |word: &str| word.contains('.') && word.parse::<f64>().is_ok();
+    let ratios: Vec<_> = words.windows(2).filter(|pair| is_ratio(pair[1])).collect();
+    assert_eq!(ratios.len(), 6, "{ratios:?}");
+    for ratio in ratios {
+        // Only the floor has no name.
+        let measured = format!("{} {} (", ratio[0], ratio[1]).replace("takes ", "| ");
+        assert!(BENCHMARKS.contains(&measured), "BENCHMARKS.md does not say `{measured}`");
     }
 }
 
