@@ -9,7 +9,8 @@ Server on core 0, client on core 1. The clients take turns of a second or so, fo
 the median of the ratios tailor / other within a turn, in brackets their quartiles; `!` marks those more than 5 % off. tailor
 measured once more is the control: if it is more than 3 % off itself, the load is void. Ends with 1 if anything is marked.
 `cpu` is what the client itself used for a response, in microseconds; there agreement is not the aim.
-Two servers: `delays`, whose true latencies are known (peers/delays.c), and nginx. Of wrk2, which starts a request up to 2 ms
+Three servers: `delays`, whose true latencies are known (peers/delays.c), nginx, and Tailcoat, which answers faster than the
+clients ask, so that they are all busy throughout and what a request costs them can be compared. Of wrk2, which starts a request up to 2 ms
 late, for its timers tick in milliseconds, and counts that as latency, nginx's latencies, which are shorter, are not compared.
 Clients that are not installed are left out, and named.
 """
@@ -29,7 +30,7 @@ import tempfile
 
 from harness import client, machine, servers, tree
 
-TAILOR = str(pathlib.Path(__file__).resolve().parent.parent / "target/release/tailor")
+RELEASE = pathlib.Path(__file__).resolve().parent.parent / "target/release"
 KEYS = ("rate", "mean", "p50", "p90", "p99", "cpu")
 # Requests a second, above which only a server can answer whose latencies are below the resolution of wrk2.
 WRK2_LATENCY_RATE_MAX = 10_000
@@ -46,6 +47,7 @@ LOADS = {
     "nginx-8": ("nginx", 8, None, 1, 0, ["wrk", "ab", "h2load"]),
     "nginx-64": ("nginx", 64, None, 1, 0, ["wrk", "ab", "h2load"]),
     "nginx-open": ("nginx", 64, 20_000, 4, 0, ["wrk2"]),
+    "tailcoat-64": ("tailcoat", 64, None, 1, 0, ["wrk", "ab", "h2load"]),
 }
 
 
@@ -54,7 +56,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("loads", nargs="*", metavar="LOAD", help=f"of {' '.join(LOADS)}; all, if none is named")
     parser.add_argument("--rounds", type=int, default=8, help="turns of each client; default: %(default)s")
-    parser.add_argument("--tailor", default=TAILOR, help="default: the release build")
+    parser.add_argument("--tailor", default=RELEASE / "tailor", help="default: the release build")
     parser.add_argument("--wrk2", default="wrk2", help="wrk2's program; default: %(default)s")
     arguments = parser.parse_args()
     programs = {"tailor": arguments.tailor, AGAIN: arguments.tailor, "wrk2": arguments.wrk2}
@@ -76,7 +78,7 @@ def measure(name, files, path, rounds, programs):
         program = client.compiled(servers.PEERS / "delays.c")
         server = servers.Server("delays", f"{program} {{port}} {server_name.removeprefix('delays')}")
     else:
-        server = servers.named([server_name], None)[0]
+        server = servers.named([server_name], str(RELEASE / "tailcoat"))[0]
     clients = ["tailor", *there, AGAIN]
     samples = {each: [] for each in clients}
     with servers.running(server, files, path) as running, tempfile.TemporaryDirectory() as scratch:

@@ -92,7 +92,7 @@ fn requests_that_cannot_be_written() {
         }
     });
     let content = tempfile::NamedTempFile::new().unwrap();
-    content.as_file().set_len(64 << 20).unwrap();
+    content.as_file().set_len(16 << 20).unwrap();
     let body = format!("@{}", content.path().display());
     let (report, _) = bench(&url, &["-c", "1", "-n", "5", "--body", &body]);
     assert_eq!(failures(&report), [("write failure".to_owned(), 5)]);

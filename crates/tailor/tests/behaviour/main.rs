@@ -29,6 +29,15 @@ fn tailor(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tailor")).args(arguments).output().expect("tailor starts")
 }
 
+/// Checks all rows of a table at once, for most of their time goes in waiting.
+fn in_parallel<T: Sync>(rows: &[T], check: impl Fn(&T) + Sync) {
+    std::thread::scope(|scope| {
+        for row in rows {
+            scope.spawn(|| check(row));
+        }
+    });
+}
+
 /// The failures of a report that are not 0, by class.
 fn failures(report: &Value) -> Vec<(String, u64)> {
     let classes = report["failures"].as_object().expect("failures by class");

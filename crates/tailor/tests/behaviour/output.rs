@@ -178,7 +178,9 @@ fn a_run_that_is_broken_off_reports_and_does_not_pass() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_millis(700));
+    while server.heads.lock().unwrap().len() < 10 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let id = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
     rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
