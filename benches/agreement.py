@@ -17,6 +17,7 @@ Clients that are not installed are left out, and named.
 
 import argparse
 import csv
+import dataclasses
 import json
 import pathlib
 import re
@@ -38,16 +39,36 @@ UNITS_US = {"us": 1, "ms": 1e3, "s": 1e6}
 AGAIN = "tailor-again"
 TOLERANCE = 0.05
 CONTROL_TOLERANCE = 0.03
-# name: server, connections, requests a second (none: closed loop), seconds a turn, requests a connection, clients
+
+
+@dataclasses.dataclass
+class Work:
+    """What the clients are to do."""
+
+    server: str
+    connections: int
+    clients: list
+    """Besides tailor."""
+    seconds: int = 1
+    """A turn."""
+    rate: int | None = None
+    """Requests a second; none for a closed loop."""
+    requests_per_connection: int = 0
+    streams: int = 0
+    """Of HTTP/2, requests under way on a connection; none for HTTP/1."""
+
+
 LOADS = {
-    "delays-1": ("delays", 1, None, 2, 0, ["wrk", "h2load", "httperf"]),
-    "delays-16": ("delays", 16, None, 1, 0, ["wrk", "ab", "h2load"]),
-    "delays-open": ("delays 4", 64, 500, 4, 0, ["wrk2"]),
-    "delays-sessions": ("delays", 64, 400, 2, 1, ["httperf"]),
-    "nginx-8": ("nginx", 8, None, 1, 0, ["wrk", "ab", "h2load"]),
-    "nginx-64": ("nginx", 64, None, 1, 0, ["wrk", "ab", "h2load"]),
-    "nginx-open": ("nginx", 64, 20_000, 4, 0, ["wrk2"]),
-    "tailcoat-64": ("tailcoat", 64, None, 1, 0, ["wrk", "ab", "h2load"]),
+    "delays-1": Work("delays", 1, ["wrk", "h2load", "httperf"], seconds=2),
+    "delays-16": Work("delays", 16, ["wrk", "ab", "h2load"]),
+    "delays-open": Work("delays 4", 64, ["wrk2"], seconds=4, rate=500),
+    "delays-sessions": Work("delays", 64, ["httperf"], seconds=2, rate=400, requests_per_connection=1),
+    "nginx-8": Work("nginx", 8, ["wrk", "ab", "h2load"]),
+    "nginx-64": Work("nginx", 64, ["wrk", "ab", "h2load"]),
+    "nginx-open": Work("nginx", 64, ["wrk2"], seconds=4, rate=20_000),
+    "tailcoat-64": Work("tailcoat", 64, ["wrk", "ab", "h2load"]),
+    "h2o-8x64": Work("h2o", 8, ["h2load"], streams=64),
+    "h2o-64x1": Work("h2o", 64, ["h2load"], streams=1),
 }
 
 
@@ -70,19 +91,19 @@ def main():
 
 def measure(name, files, path, rounds, programs):
     """Measures and prints one load; whether tailor disagrees with another."""
-    server_name, connections, rate, seconds, requests_per_connection, others = LOADS[name]
-    there = [other for other in others if shutil.which(programs.get(other, other))]
-    for missing in sorted(set(others) - set(there)):
+    work = LOADS[name]
+    there = [other for other in work.clients if shutil.which(programs.get(other, other))]
+    for missing in sorted(set(work.clients) - set(there)):
         print(f"{name}: {missing} is not installed")
-    if server_name.startswith("delays"):
+    if work.server.startswith("delays"):
         program = client.compiled(servers.PEERS / "delays.c")
-        server = servers.Server("delays", f"{program} {{port}} {server_name.removeprefix('delays')}")
+        server = servers.Server("delays", f"{program} {{port}} {work.server.removeprefix('delays')}")
     else:
-        server = servers.named([server_name], str(RELEASE / "tailcoat"))[0]
+        server = servers.named([work.server], str(RELEASE / "tailcoat"))[0]
     clients = ["tailor", *there, AGAIN]
     samples = {each: [] for each in clients}
     with servers.running(server, files, path) as running, tempfile.TemporaryDirectory() as scratch:
-        load = Load(f"http://127.0.0.1:{running.port}{path}", connections, rate, seconds, requests_per_connection, scratch, programs)
+        load = Load(f"http://127.0.0.1:{running.port}{path}", work, scratch, programs)
         for number in range(rounds + 1):
             for each in clients if number % 2 == 0 else reversed(clients):
                 sample = load.sample("tailor" if each == AGAIN else each)
@@ -126,16 +147,15 @@ class Load:
     """A load, as each client is told of it. Each method runs one and returns its sample: `rate` a second, and `mean` and
     percentiles of the latency in microseconds, as far as it tells them. A response that failed ends the run."""
 
-    def __init__(self, url, connections, rate, seconds, requests_per_connection, scratch, programs):
-        self.url, self.connections, self.rate, self.seconds = url, connections, rate, seconds
-        self.requests_per_connection, self.scratch, self.programs = requests_per_connection, scratch, programs
+    def __init__(self, url, work, scratch, programs):
+        self.url, self.work, self.scratch, self.programs = url, work, scratch, programs
 
     def sample(self, name):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         sample = getattr(self, name)()
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return {**sample, "cpu": seconds * 1e6 / (sample["rate"] * self.seconds)}
+        return {**sample, "cpu": seconds * 1e6 / (sample["rate"] * self.work.seconds)}
 
     def run(self, *words):
         words = [self.programs.get(words[0], words[0]), *words[1:]]
@@ -146,29 +166,30 @@ class Load:
         return result.stdout
 
     def tailor(self):
-        options = ["-R", self.rate] if self.rate else []
-        options += ["--requests-per-connection", self.requests_per_connection] if self.requests_per_connection else []
-        output = self.run("tailor", "bench", "-q", "--json", "-", "-c", self.connections, "-d", self.seconds, *options, "--require", "failures=0", self.url)
+        options = ["-R", self.work.rate] if self.work.rate else []
+        options += ["--requests-per-connection", self.work.requests_per_connection] if self.work.requests_per_connection else []
+        options += ["--http2", "--streams", self.work.streams] if self.work.streams else []
+        output = self.run("tailor", "bench", "-q", "--json", "-", "-c", self.work.connections, "-d", self.work.seconds, *options, "--require", "failures=0", self.url)
         report = json.loads(output)
         # httperf measures from the sending of a request; all others as we do.
-        latency = report["latency_uncorrected" if self.requests_per_connection else "latency"]
+        latency = report["latency_uncorrected" if self.work.requests_per_connection else "latency"]
         # They are listed as far as there are values for them; the last is the greatest.
         percentile = lambda at: next(point["nanos"] / 1e3 for point in latency["percentiles"] if point["percentile"] >= at)
         return {"rate": report["served_per_second"], "mean": latency["mean_nanos"] / 1e3,
                 **{f"p{at}": percentile(at) for at in (50, 90, 99)}}
 
     def wrk(self):
-        output = self.run("wrk", "--latency", "-t1", "-c", self.connections, "-d", f"{self.seconds}s", self.url)
+        output = self.run("wrk", "--latency", "-t1", "-c", self.work.connections, "-d", f"{self.work.seconds}s", self.url)
         return {"rate": float(re.search(r"Requests/sec:\s+([\d.]+)", output)[1]), **wrk_latencies(output)}
 
     def wrk2(self):
-        output = self.run("wrk2", "--latency", "-t1", "-c", self.connections, "-R", self.rate, "-d", f"{self.seconds}s", self.url)
-        is_comparable = self.rate < WRK2_LATENCY_RATE_MAX
+        output = self.run("wrk2", "--latency", "-t1", "-c", self.work.connections, "-R", self.work.rate, "-d", f"{self.work.seconds}s", self.url)
+        is_comparable = self.work.rate < WRK2_LATENCY_RATE_MAX
         return {"rate": float(re.search(r"Requests/sec:\s+([\d.]+)", output)[1]), **(wrk_latencies(output) if is_comparable else {})}
 
     def ab(self):
         spectrum = pathlib.Path(self.scratch, "ab.csv")
-        output = self.run("ab", "-q", "-k", "-c", self.connections, "-t", self.seconds, "-n", 10_000_000, "-e", spectrum, self.url)
+        output = self.run("ab", "-q", "-k", "-c", self.work.connections, "-t", self.work.seconds, "-n", 10_000_000, "-e", spectrum, self.url)
         assert re.search(r"Failed requests:\s+0\n", output), output
         percentiles = {row[0]: float(row[1]) * 1e3 for row in csv.reader(spectrum.open()) if row[0].isdigit()}
         return {"rate": float(re.search(r"Requests per second:\s+([\d.]+)", output)[1]),
@@ -176,8 +197,14 @@ class Load:
                 **{f"p{at}": percentiles[str(at)] for at in (50, 90, 99)}}
 
     def h2load(self):
+        if self.work.streams:
+            # A log of all latencies would cost it about as much as asking; it tells their mean without.
+            output = self.run("h2load", "-m", self.work.streams, "-t1", "-c", self.work.connections, "-D", self.work.seconds, self.url)
+            assert re.search(r"0 failed, 0 errored", output), output
+            value, unit = re.search(r"time for request:\s+\S+\s+\S+\s+([\d.]+)(us|ms|s)", output).groups()
+            return {"rate": float(re.search(r"([\d.]+) req/s", output)[1]), "mean": float(value) * UNITS_US[unit]}
         log = pathlib.Path(self.scratch, "h2load.log")
-        output = self.run("h2load", "--h1", "-t1", "-c", self.connections, "-D", self.seconds, f"--log-file={log}", self.url)
+        output = self.run("h2load", "--h1", "-t1", "-c", self.work.connections, "-D", self.work.seconds, f"--log-file={log}", self.url)
         assert re.search(r"0 failed, 0 errored", output), output
         times = sorted(int(line.rsplit("\t", 1)[1]) for line in log.open())
         log.unlink()
@@ -186,10 +213,10 @@ class Load:
 
     def httperf(self):
         host, port, path = re.match(r"http://([^:]+):(\d+)(.*)", self.url).groups()
-        if self.rate:
-            amount = ["--rate", self.rate, "--num-conns", self.rate * self.seconds]
+        if self.work.rate:
+            amount = ["--rate", self.work.rate, "--num-conns", self.work.rate * self.work.seconds]
         else:
-            amount = ["--num-conns", 1, "--num-calls", self.seconds * 80]  # As many as it answers in this time.
+            amount = ["--num-conns", 1, "--num-calls", self.work.seconds * 80]  # As many as it answers in this time.
         output = self.run("httperf", "--hog", "--server", host, "--port", port, "--uri", path, *amount)
         assert re.search(r"Errors: total 0 ", output), output
         return {"rate": float(re.search(r"Request rate: ([\d.]+)", output)[1]),
