@@ -52,7 +52,7 @@ pub struct Options {
     /// A field of the request.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", help_heading = "Request")]
     pub headers: Vec<String>,
-    /// The method [default: GET, or POST with content].
+    /// The method [default: GET, or POST with content]. A number is taken for --streams, as h2load's -m.
     #[arg(short = 'm', long, value_name = "NAME", help_heading = "Request")]
     pub method: Option<String>,
     /// Cookies.
@@ -95,6 +95,12 @@ pub struct Options {
     /// Requests sent on a connection before the first is answered.
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Connection")]
     pub pipeline: u64,
+    /// Speak HTTP/2: over TLS if the server agrees to it (ALPN), else it fails; without TLS from the start.
+    #[arg(long, conflicts_with_all = ["pipeline", "http10", "keep_alive"], help_heading = "Connection")]
+    pub http2: bool,
+    /// Requests under way on a connection at a time, with HTTP/2 [default: 1].
+    #[arg(long, alias = "max-concurrent-streams", value_name = "N", requires = "http2", value_parser = parse_positive, help_heading = "Connection")]
+    pub streams: Option<u64>,
     /// Don't verify the server's certificate.
     #[arg(short = 'k', long, help_heading = "Connection")]
     pub insecure: bool,

@@ -9,7 +9,10 @@ use wire::http::Fields;
 
 use super::target::{Url, address};
 use super::{Options, access_log, options, tls};
-use crate::engine::{Abort, BodyCheck, Check, Order, Pace, Persistence, Plan, Request, Workload, parse_sha256};
+use crate::engine::{
+    Abort, BodyCheck, Check, Http2Request, Order, Pace, Persistence, Plan, Request, Workload, parse_sha256,
+};
+use crate::units::parse_count;
 
 /// How long to measure if nothing else is said.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
@@ -32,7 +35,7 @@ pub(crate) fn make(options: &Options) -> Result<Plan, String> {
     let tls = if first.is_tls {
         let name =
             ServerName::try_from(first.host_name().to_owned()).map_err(|error| format!("{}: {error}", first.host))?;
-        Some((tls::config(options.insecure, options.cacert.as_deref(), options.resume)?, name))
+        Some((tls::config(options.insecure, options.cacert.as_deref(), options.resume, options.http2)?, name))
     } else {
         None
     };
@@ -59,7 +62,8 @@ pub(crate) fn make(options: &Options) -> Result<Plan, String> {
         spin: options.spin,
         time_out: options.timeout,
         persistence: persistence(options),
-        pipeline: options.pipeline as usize,
+        pipeline: streams(options)?.unwrap_or(options.pipeline) as usize,
+        is_http2: options.http2,
         line: options.line,
         abort: (options.abort > 0.0).then_some(Abort { share: options.abort, after_bytes: options.abort_after }),
         sources: options.source.clone(),
@@ -160,7 +164,7 @@ fn request(url: &Url, method: Option<&str>, options: &Options) -> Result<Request
         None => Vec::new(),
     };
     let default_method = if options.body.is_some() { "POST" } else { "GET" };
-    let method = method.or(options.method.as_deref()).unwrap_or(default_method);
+    let method = method.or(options.method.as_deref().filter(|name| !is_number(name))).unwrap_or(default_method);
     if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
         return Err(format!("`{method}` is not a method"));
     }
@@ -181,7 +185,24 @@ fn request(url: &Url, method: Option<&str>, options: &Options) -> Result<Request
             fields.push(name, value);
         }
     }
-    Ok(Request::new(method, &url.target, &fields, &content, check(options)?))
+    let request = Request::new(method, &url.target, &fields, &content, check(options)?);
+    if !options.http2 {
+        return Ok(request);
+    }
+    Ok(request.with_http2(Http2Request::new(method, url.is_tls, &url.target, &fields, &content)))
+}
+
+/// Requests under way on a connection at a time, if it speaks HTTP/2.
+fn streams(options: &Options) -> Result<Option<u64>, String> {
+    match options.method.as_deref().filter(|name| is_number(name)) {
+        Some(number) if options.http2 && options.streams.is_none() => parse_count(number).map(Some),
+        Some(number) => Err(format!("-m {number} is a number of streams, which only --http2 without --streams has")),
+        None => Ok(options.http2.then_some(options.streams.unwrap_or(1))),
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty()
 }
 
 fn parse_field(line: &str) -> Option<(String, String)> {

@@ -12,7 +12,12 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 
 /// The settings: certificates are verified by the system's roots, by those of a file, or not at all.
 /// Sessions are resumed only if asked for: without it each connection is a new user's, and costs the server the same.
-pub(crate) fn config(insecure: bool, roots: Option<&Path>, resumes: bool) -> Result<Arc<ClientConfig>, String> {
+pub(crate) fn config(
+    insecure: bool,
+    roots: Option<&Path>,
+    resumes: bool,
+    is_http2: bool,
+) -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -25,7 +30,8 @@ pub(crate) fn config(insecure: bool, roots: Option<&Path>, resumes: bool) -> Res
     if !resumes {
         config.resumption = Resumption::disabled();
     }
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // Only what is to be measured: a server that falls back to another would be measured with that, unnoticed.
+    config.alpn_protocols = vec![if is_http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
     Ok(Arc::new(config))
 }
 

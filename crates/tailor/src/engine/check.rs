@@ -48,7 +48,16 @@ impl Check {
         bytes: &[u8],
         content_bytes: Option<u64>,
     ) -> Option<FailureClass> {
-        let status = head.status.code();
+        self.judge_fields(head.status.code(), |name, is_right| head.values(bytes, name).any(is_right))
+            .or_else(|| content_bytes.and_then(|length| self.judge_length(length)))
+    }
+
+    /// Judges a head's status and fields. `has` says whether a field of this name, in any case, has a value that is right.
+    pub(crate) fn judge_fields(
+        &self,
+        status: u16,
+        has: impl Fn(&[u8], &dyn Fn(&[u8]) -> bool) -> bool,
+    ) -> Option<FailureClass> {
         let status_passes = match self.statuses.as_slice() {
             [] => (200..400).contains(&status),
             statuses => statuses.contains(&status),
@@ -57,12 +66,9 @@ impl Check {
             return Some(FailureClass::Status);
         }
         let field_passes = |(name, expected): &(Vec<u8>, Option<Vec<u8>>)| {
-            head.values(bytes, name).any(|value| expected.as_ref().is_none_or(|expected| expected == value))
+            has(name, &|value| expected.as_ref().is_none_or(|expected| expected == value))
         };
-        if !self.fields.iter().all(field_passes) {
-            return Some(FailureClass::Field);
-        }
-        content_bytes.and_then(|length| self.judge_length(length))
+        if self.fields.iter().all(field_passes) { None } else { Some(FailureClass::Field) }
     }
 
     /// Judges the content's length.

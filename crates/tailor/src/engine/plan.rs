@@ -46,8 +46,11 @@ pub struct Plan {
     pub time_out: Duration,
     /// How connections are used.
     pub persistence: Persistence,
-    /// Requests sent on a connection before the first response is awaited.
+    /// Requests under way on a connection at a time: pipelined, or as streams of HTTP/2.
     pub pipeline: usize,
+    /// Speak HTTP/2: over TLS the server must agree to it, without TLS it is taken for granted. Each request of the
+    /// workload must have its form.
+    pub is_http2: bool,
     /// The line each connection is behind.
     pub line: Option<Line>,
     /// Requests that are broken off on purpose.

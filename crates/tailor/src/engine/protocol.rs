@@ -1,17 +1,16 @@
-//! The protocol that a connection speaks: where requests become bytes, and bytes responses. All else of the engine (slots,
-//! lines, TLS, time, counting) is the same for all of them, so HTTP/2 joins here, as a variant.
+//! The protocol that a connection speaks: where bytes become responses. All else of the engine (slots, lines, TLS, time,
+//! counting) is the same for all of them.
 
-use wire::h1::MalformedResponse;
-
-use super::response::{Finished, ResponseReader, Step};
-use super::shared::Shared;
-use super::workload::{Form, Request};
+use super::http2::Http2;
+use super::response::ResponseReader;
 
 /// The client's side of one connection.
 #[derive(Debug)]
 pub(crate) enum Protocol {
     /// HTTP/1.0 and 1.1: responses come whole, in the order of their requests.
     Http1(ResponseReader),
+    /// HTTP/2: responses come in pieces, in any order.
+    Http2(Box<Http2>),
 }
 
 impl Default for Protocol {
@@ -21,26 +20,19 @@ impl Default for Protocol {
 }
 
 impl Protocol {
-    /// Writes a request behind what is to be sent.
-    pub(crate) fn write_request(&mut self, request: &Request, form: Form, out: &mut Vec<u8>) {
+    /// Whether the server takes another request now.
+    pub(crate) fn takes_requests(&self) -> bool {
         match self {
-            Self::Http1(_) => out.extend_from_slice(request.encoded(form)),
+            Self::Http1(_) => true,
+            Self::Http2(http2) => http2.takes_requests(),
         }
     }
 
-    /// Takes the next bytes from the server. `first` is the request, of those under way, that was sent first.
-    pub(crate) fn feed(&mut self, input: &[u8], first: u32, shared: &mut Shared) -> Result<Step, MalformedResponse> {
-        let index = first as usize;
-        let (known, scratch) = (&mut shared.known_heads[index], &mut shared.scratch_head);
+    /// Whether there is content of requests that could be sent now.
+    pub(crate) fn has_content_to_send(&self) -> bool {
         match self {
-            Self::Http1(reader) => reader.feed(input, &shared.requests[index], known, scratch),
-        }
-    }
-
-    /// The verdict on the response that is complete; its request is no longer under way.
-    pub(crate) fn finish(&mut self, request: &Request) -> Finished {
-        match self {
-            Self::Http1(reader) => reader.finish(request),
+            Self::Http1(_) => false,
+            Self::Http2(http2) => http2.has_content_to_send(),
         }
     }
 
@@ -48,6 +40,7 @@ impl Protocol {
     pub(crate) fn on_close(&self) -> bool {
         match self {
             Self::Http1(reader) => reader.on_close(),
+            Self::Http2(_) => false,
         }
     }
 
@@ -55,13 +48,7 @@ impl Protocol {
     pub(crate) fn expected_bytes(&self) -> Option<u64> {
         match self {
             Self::Http1(reader) => reader.expected_bytes(),
-        }
-    }
-
-    /// Is ready for a new connection; forgets responses that won't be whole.
-    pub(crate) fn reset(&mut self) {
-        match self {
-            Self::Http1(reader) => reader.reset(),
+            Self::Http2(_) => None,
         }
     }
 }

@@ -40,6 +40,8 @@ pub struct Record {
     pub waited: u64,
     /// Time to establish a connection, TLS included.
     pub connect: Histogram<u64>,
+    /// Of it, that of the TLS handshake.
+    pub handshake: Histogram<u64>,
 }
 
 /// TLS handshakes that were completed.
@@ -69,6 +71,7 @@ impl Default for Record {
             lag: histogram(),
             waited: 0,
             connect: histogram(),
+            handshake: histogram(),
         }
     }
 }
@@ -103,6 +106,7 @@ impl Record {
             (&mut self.service, &other.service),
             (&mut self.lag, &other.lag),
             (&mut self.connect, &other.connect),
+            (&mut self.handshake, &other.handshake),
         ];
         for (histogram, more) in pairs {
             if !more.is_empty() {

@@ -158,15 +158,6 @@ impl ResponseReader {
         }
     }
 
-    /// Forgets a response that won't be whole.
-    pub(crate) fn reset(&mut self) {
-        self.awaiting = Awaiting::Head;
-        self.partial.clear();
-        self.outcome = None;
-        self.content_bytes = 0;
-        self.judge = BodyJudge::Unchecked;
-    }
-
     /// Reads a head, which may have begun earlier; returns how many bytes of the input belong to it once it is whole.
     fn read_head(
         &mut self,

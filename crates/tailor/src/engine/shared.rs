@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use wire::h1::ResponseHead;
+use wire::http::Fields;
 
 use super::arrivals::Arrivals;
 use super::clock::{Clock, Nanos};
@@ -40,6 +41,9 @@ pub(crate) struct Shared {
     pub(crate) requests: Arc<[Request]>,
     pub(crate) known_heads: Vec<KnownHead>,
     pub(crate) scratch_head: ResponseHead,
+    pub(crate) http2_limits: wire::h2::Limits,
+    /// Fields of the last head of HTTP/2.
+    pub(crate) http2_fields: Fields,
     pub(crate) input: Vec<u8>,
     /// Content of TLS records.
     pub(crate) plaintext: Vec<u8>,
@@ -70,6 +74,8 @@ impl Shared {
             requests,
             workload,
             scratch_head: ResponseHead::default(),
+            http2_limits: super::http2::limits(plan.time_out),
+            http2_fields: Fields::new(),
             input: vec![0; INPUT_BYTES],
             plaintext: if plan.tls.is_some() { vec![0; INPUT_BYTES] } else { Vec::new() },
             output: Vec::with_capacity(16 << 10),
@@ -101,6 +107,12 @@ impl Shared {
             self.active += 1;
             return Some(due);
         }
+    }
+
+    /// Counts a request that was under way as failed.
+    pub(crate) fn fail(&mut self, class: FailureClass) {
+        self.active -= 1;
+        self.record.fail(class);
     }
 
     /// Takes back a claim that was not used.

@@ -275,8 +275,8 @@ impl Worker {
             // The warm-up is over: what was counted so far is forgotten. Without one, it was connecting ahead.
             let record = std::mem::take(&mut self.shared.record);
             if self.run.plan.warm_up.is_zero() {
-                let Record { connections, handshakes, connect, .. } = record;
-                self.shared.record = Record { connections, handshakes, connect, ..Record::default() };
+                let Record { connections, handshakes, connect, handshake, .. } = record;
+                self.shared.record = Record { connections, handshakes, connect, handshake, ..Record::default() };
             }
             self.processor_time = ProcessorTime::of_thread();
             self.spin = 0;
@@ -393,6 +393,7 @@ mod tests {
             time_out: Duration::from_secs(60),
             persistence: Persistence::default(),
             pipeline,
+            is_http2: false,
             line: None,
             abort: None,
             sources: Vec::new(),

@@ -7,6 +7,7 @@ use wire::h1::write_request_head;
 use wire::http::{Fields, Method, Version};
 
 use super::check::Check;
+use super::http2::Http2Request;
 
 /// A request of a list, with what its response must be.
 #[derive(Debug)]
@@ -15,8 +16,10 @@ pub struct Request {
     pub method: Method,
     /// What the response must be.
     pub check: Check,
-    /// As it is sent, in each [`Form`].
+    /// As it is sent by HTTP/1, in each [`Form`].
     encoded: [Box<[u8]>; Form::COUNT],
+    /// As it is sent by HTTP/2, if that is spoken.
+    pub(crate) http2: Option<Http2Request>,
 }
 
 /// In which form a request is sent: the version, and whether the connection is to go on after it.
@@ -65,10 +68,15 @@ impl Request {
                 out.extend_from_slice(content);
             }
         }
-        Self { method, check, encoded: encoded.map(Vec::into_boxed_slice) }
+        Self { method, check, encoded: encoded.map(Vec::into_boxed_slice), http2: None }
     }
 
-    /// As it is sent.
+    /// The same, which can be sent by HTTP/2 too.
+    pub(crate) fn with_http2(self, http2: Http2Request) -> Self {
+        Self { http2: Some(http2), ..self }
+    }
+
+    /// As it is sent by HTTP/1.
     pub fn encoded(&self, form: Form) -> &[u8] {
         &self.encoded[form.index()]
     }

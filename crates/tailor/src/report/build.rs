@@ -125,6 +125,7 @@ impl Builder {
             lag: is_open.then(|| distribution(&record.lag)),
             waited: is_open.then_some(record.waited),
             connect: distribution(&record.connect),
+            tls_handshake: self.plan.tls.is_some().then(|| distribution(&record.handshake)),
             lines: self.plan.line.and_then(|line| lines(line.receive_bits_per_second, &outcome.lines)),
             client: Client {
                 processor_micros_per_request: outcome.processor_time.total.saturating_sub(outcome.spin) as f64
@@ -171,6 +172,7 @@ fn load(plan: &Plan) -> Load {
         connections: plan.connections as u64,
         threads: plan.threads as u64,
         pipeline: plan.pipeline as u64,
+        protocol: if plan.is_http2 { "HTTP/2" } else { "HTTP/1" }.to_owned(),
         tls: plan.tls.is_some(),
     }
 }

@@ -79,7 +79,13 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     let mut row = |name: &str, value: String| writeln!(out, "<tr><td>{}<td>{}", escape(name), escape(&value));
     row(
         "load",
-        format!("{} loop, {} connections, {} threads", report.load.pace, report.load.connections, report.load.threads),
+        format!(
+            "{} loop, {} connections{}, {} threads",
+            report.load.pace,
+            report.load.connections,
+            report.load.streams(),
+            report.load.threads
+        ),
     )?;
     if let Some(rate) = report.load.rate_per_second {
         row("due", format!("{}/s", format_count(rate as u64)))?;
@@ -97,6 +103,10 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     row("connections made", format_count(report.connections))?;
     if let Some(Handshakes { full, resumed }) = report.handshakes {
         row("TLS handshakes", format!("{}, {} resumed", format_count(full + resumed), format_count(resumed)))?;
+    }
+    if let Some(times) = report.tls_handshake.as_ref().filter(|times| times.count > 0) {
+        let [p50, p99] = [50.0, 99.0].map(|percentile| format_nanos(times.at(percentile)));
+        row("a TLS handshake", format!("{p50} at the median, {p99} at the 99th percentile"))?;
     }
     let client = &report.client;
     row(

@@ -70,6 +70,8 @@ pub struct BenchReport {
     pub waited: Option<u64>,
     /// Time to connect, TLS included.
     pub connect: Distribution,
+    /// Of it, the time of the TLS handshake; only with TLS.
+    pub tls_handshake: Option<Distribution>,
     /// What the simulated lines carried; only with lines.
     pub lines: Option<Lines>,
     /// What the load generator itself needed.
@@ -97,10 +99,28 @@ pub struct Load {
     pub connections: u64,
     /// Threads.
     pub threads: u64,
-    /// Requests sent on a connection before the first was answered.
+    /// Requests under way on a connection at a time: pipelined, or as streams of HTTP/2.
     pub pipeline: u64,
+    /// `HTTP/1` or `HTTP/2`.
+    #[serde(default = "http1")]
+    pub protocol: String,
     /// Whether TLS was spoken.
     pub tls: bool,
+}
+
+impl Load {
+    /// What is to be said of each connection, if that is not HTTP/1.
+    pub(crate) fn streams(&self) -> String {
+        match self.protocol.as_str() {
+            "HTTP/2" => format!(" of up to {} streams (HTTP/2)", self.pipeline),
+            _ => String::new(),
+        }
+    }
+}
+
+/// What reports of older versions were about.
+fn http1() -> String {
+    "HTTP/1".to_owned()
 }
 
 /// A distribution of times.

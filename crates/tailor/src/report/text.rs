@@ -21,9 +21,10 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     let rate = load.rate_per_second.map_or(String::new(), |rate| format!(", {}/s due", format_count(rate as u64)));
     writeln!(
         out,
-        "{} loop{rate}, {} connections, {:.2} s, {}{}",
+        "{} loop{rate}, {} connections{}, {:.2} s, {}{}",
         load.pace,
         format_count(load.connections),
+        load.streams(),
         report.duration_seconds,
         report.address,
         if load.tls { ", TLS" } else { "" },
@@ -53,7 +54,14 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     )?;
     writeln!(out, "  connected    {:>12}", format_count(report.connections))?;
     if let Some(Handshakes { full, resumed }) = report.handshakes {
-        writeln!(out, "  handshakes   {:>12}   {:>12} resumed", format_count(full + resumed), format_count(resumed))?;
+        write!(out, "  handshakes   {:>12}   {:>12} resumed", format_count(full + resumed), format_count(resumed))?;
+        match report.tls_handshake.as_ref().filter(|times| times.count > 0) {
+            Some(times) => {
+                let [p50, p99] = [50.0, 99.0].map(|percentile| format_nanos(times.at(percentile)));
+                writeln!(out, "   {p50} at the median, {p99} at the 99th percentile")?;
+            }
+            None => writeln!(out)?,
+        }
     }
     let statuses: Vec<String> =
         report.statuses.iter().map(|(class, count)| format!("{class} {}", format_count(*count))).collect();

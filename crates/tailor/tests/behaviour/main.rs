@@ -2,6 +2,7 @@
 
 mod failures;
 mod hostile;
+mod http2;
 mod lab;
 mod latency;
 mod limits;

@@ -14,14 +14,15 @@ use crate::server::{Action, Request, Server, Stream, ok, start_on};
 use crate::{bench, failures};
 
 /// A certificate authority, and a server's settings with a certificate of it for `localhost`.
-struct Authority {
+pub(crate) struct Authority {
     /// Its certificate, as `--cacert` takes it.
     file: tempfile::NamedTempFile,
     config: Arc<ServerConfig>,
 }
 
 impl Authority {
-    fn new(versions: &[&'static SupportedProtocolVersion]) -> Self {
+    /// Its server speaks these versions of TLS, and agrees to one of these protocols (ALPN), if there are any.
+    pub(crate) fn new(versions: &[&'static SupportedProtocolVersion], protocols: &[&[u8]]) -> Self {
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -29,26 +30,35 @@ impl Authority {
         file.write_all(issuer.pem().as_bytes()).unwrap();
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(["localhost".into()]).unwrap().signed_by(&key, &issuer).unwrap();
-        let config = ServerConfig::builder_with_protocol_versions(versions)
+        let mut config = ServerConfig::builder_with_protocol_versions(versions)
             .with_no_client_auth()
             .with_single_cert(vec![certificate.into()], PrivateKeyDer::try_from(key.serialize_der()).unwrap())
             .unwrap();
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         Self { file, config: Arc::new(config) }
+    }
+
+    /// The file of its certificate.
+    pub(crate) fn path(&self) -> &str {
+        self.file.path().to_str().unwrap()
+    }
+
+    /// Makes a server's TLS of a connection.
+    pub(crate) fn opener(&self) -> impl Fn(TcpStream) -> Option<Box<dyn Stream>> + Send + Sync + 'static {
+        let config = self.config.clone();
+        move |stream| Some(Box::new(StreamOwned::new(ServerConnection::new(config.clone()).ok()?, stream)))
     }
 
     /// A server that does to each request what `act` says.
     fn start(&self, act: impl Fn(&Request) -> Action + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
-        let config = self.config.clone();
-        start_on(listener, url, act, move |stream| {
-            Some(Box::new(StreamOwned::new(ServerConnection::new(config.clone()).ok()?, stream)))
-        })
+        start_on(listener, url, act, self.opener())
     }
 
     /// Loads a server of this authority, whose certificate is verified.
     fn bench(&self, server: &Server, arguments: &[&str]) -> (Value, i32) {
-        bench(&server.url, &[&["--cacert", self.file.path().to_str().unwrap()], arguments].concat())
+        bench(&server.url, &[&["--cacert", self.path()], arguments].concat())
     }
 }
 
@@ -63,12 +73,12 @@ impl Stream for StreamOwned<ServerConnection, TcpStream> {
     }
 }
 
-const BOTH: &[&SupportedProtocolVersion] = &[&version::TLS13, &version::TLS12];
+pub(crate) const BOTH: &[&SupportedProtocolVersion] = &[&version::TLS13, &version::TLS12];
 
 #[test]
 fn handshakes_are_counted() {
     for versions in [&[&version::TLS13][..], &[&version::TLS12]] {
-        let authority = Authority::new(versions);
+        let authority = Authority::new(versions, &[]);
         for (arguments, full, resumed) in [
             (&[][..], 4..=4, 0..=0),
             (&["--keep-alive", "0"], 100..=100, 0..=0),
@@ -83,6 +93,9 @@ fn handshakes_are_counted() {
             assert!(full.contains(&count("full")) && resumed.contains(&count("resumed")), "{arguments:?}: {report}");
             assert_eq!(report["connections"].as_u64().unwrap(), count("full") + count("resumed"));
             assert_eq!(report["connect"]["count"], report["connections"]);
+            assert_eq!(report["tls_handshake"]["count"], report["connections"]);
+            let mean = |name: &str| report[name]["mean_nanos"].as_f64().unwrap();
+            assert!((1.0..=mean("connect")).contains(&mean("tls_handshake")), "it is a part of connecting");
             assert_eq!(report["load"]["tls"].as_bool(), Some(true));
         }
     }
@@ -90,7 +103,7 @@ fn handshakes_are_counted() {
 
 #[test]
 fn contents_of_all_lengths() {
-    let authority = Authority::new(BOTH);
+    let authority = Authority::new(BOTH, &[]);
     // Longer than a record, than the buffer of a socket, and than what is read at once.
     for length in [0, 1, 16_384, 16_385, 3_000_000] {
         let content: Vec<u8> = (0..length).map(|index: u32| (index % 251) as u8).collect();
@@ -107,8 +120,8 @@ fn contents_of_all_lengths() {
 
 #[test]
 fn certificates_are_verified() {
-    let authority = Authority::new(BOTH);
-    let other = Authority::new(BOTH);
+    let authority = Authority::new(BOTH, &[]);
+    let other = Authority::new(BOTH, &[]);
     let server = authority.start(|_| Action::Reply(ok(b"x")));
     let port = server.url.rsplit(':').next().unwrap();
     let elsewhere = format!("https://127.0.0.1:{port}/");
@@ -133,7 +146,7 @@ fn certificates_are_verified() {
 
 #[test]
 fn a_faulty_server_is_counted_to_the_number() {
-    let authority = Authority::new(BOTH);
+    let authority = Authority::new(BOTH, &[]);
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n";
     let server = authority.start(move |request| match request.number % 8 {
         1 => Action::Close(format!("{head}01234").into()),

@@ -1,5 +1,8 @@
 //! A slot: one simulated client, with at most one connection at a time.
 
+mod http1;
+mod http2;
+
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
@@ -13,7 +16,6 @@ use super::clock::{MILLISECOND, Nanos, SECOND};
 use super::failure::FailureClass;
 use super::line::{Credit, LINE_SLACK, LINE_TICK};
 use super::protocol::Protocol;
-use super::response::Step;
 use super::shared::Shared;
 use super::workload::Form;
 
@@ -45,14 +47,19 @@ pub(crate) struct Connection {
     requests_left: u32,
     /// A request that waits for the connection: when it was due.
     claimed: Option<Nanos>,
+    /// Requests under way, in the order in which they were sent.
     in_flight: VecDeque<Exchange>,
+    /// Until when requests under way are among the usage.
+    used_until: Nanos,
     protocol: Protocol,
-    /// Bytes of the current response that have come.
+    /// Bytes that have come of responses that are not whole.
     response_bytes: u64,
     unsent: Vec<u8>,
     unsent_at: usize,
     /// When the present phase began.
     since: Nanos,
+    /// When the connection below TLS was there.
+    connected_at: Nanos,
     rests_until: Nanos,
     is_idle: bool,
     timer_at: Nanos,
@@ -111,11 +118,13 @@ impl Connection {
             requests_left: 0,
             claimed: None,
             in_flight: VecDeque::with_capacity(shared.plan.pipeline),
+            used_until: 0,
             protocol: Protocol::default(),
             response_bytes: 0,
             unsent: Vec::new(),
             unsent_at: 0,
             since: 0,
+            connected_at: 0,
             rests_until: 0,
             is_idle: false,
             timer_at: Nanos::MAX,
@@ -172,6 +181,7 @@ impl Connection {
             Phase::Connecting | Phase::Handshaking if self.since + time_out <= now => {
                 self.fail(FailureClass::TimeOut, shared, now);
             }
+            Phase::Open if matches!(self.protocol, Protocol::Http2(_)) => self.check_streams(time_out, shared, now),
             Phase::Open if self.in_flight.front().is_some_and(|exchange| exchange.sent + time_out <= now) => {
                 self.fail(FailureClass::TimeOut, shared, now);
             }
@@ -190,6 +200,9 @@ impl Connection {
             Phase::Handshaking | Phase::Open | Phase::Closing => {
                 self.flush(shared, now);
                 self.read(shared, now);
+                if self.unsent.is_empty() && self.protocol.has_content_to_send() {
+                    self.fill(shared, now);
+                }
             }
             _ => {}
         }
@@ -232,6 +245,7 @@ impl Connection {
             // The handshake of TCP takes a round trip.
             self.hold_sending(now + line.latency);
         }
+        self.connected_at = now;
         match &shared.plan.tls {
             None => self.on_open(shared, now),
             Some((config, name)) => match ClientConnection::new(config.clone(), name.clone()) {
@@ -251,12 +265,16 @@ impl Connection {
         shared.record.connections += 1;
         shared.record.connect.saturating_record(now.saturating_sub(self.since));
         if let Some(tls) = &self.tls {
+            shared.record.handshake.saturating_record(now.saturating_sub(self.connected_at));
             match tls.handshake_kind() {
                 Some(HandshakeKind::Resumed) => shared.record.handshakes.resumed += 1,
                 _ => shared.record.handshakes.full += 1,
             }
         }
         self.phase = Phase::Open;
+        if shared.plan.is_http2 && !self.begin_http2(shared, now) {
+            return self.fail(FailureClass::Tls, shared, now);
+        }
         self.fill(shared, now);
     }
 
@@ -266,31 +284,63 @@ impl Connection {
             self.claimed = self.claimed.or_else(|| shared.claim(now));
             return if self.claimed.is_some() { self.connect(shared, now) } else { self.idle(shared) };
         }
+        if self.phase == Phase::Open && self.is_http2_over() {
+            return self.end_http2(shared, now);
+        }
         // What the server closed already is not used any more: the end of the connection is read next.
         if self.phase != Phase::Open || (self.is_peer_closed && self.in_flight.is_empty()) {
             return;
         }
         shared.output.clear();
-        while self.in_flight.len() < shared.plan.pipeline && self.requests_left > 0 {
+        while self.has_room(shared) {
             let Some(due) = self.claimed.take().or_else(|| shared.claim(now)) else { break };
-            let request = shared.workload.next(&mut shared.rng);
-            if let Some(tally) = shared.tallies.get_mut(request as usize) {
-                tally.sent += 1;
-            }
-            self.requests_left -= 1;
-            let form = Form { version: self.version, is_last: self.requests_left == 0 };
-            self.protocol.write_request(&shared.requests[request as usize], form, &mut shared.output);
-            let abort_after_bytes = match shared.plan.abort {
-                Some(abort) if shared.rng.f64() < abort.share => abort.after_bytes,
-                _ => u64::MAX,
-            };
-            self.in_flight.push_back(Exchange { request, due, sent: now, abort_after_bytes });
+            self.send_request(due, shared, now);
         }
+        self.take_http2_output(shared, now);
         if !shared.output.is_empty() {
             self.transmit(shared, now);
-        } else if self.in_flight.is_empty() {
+        }
+        if self.phase == Phase::Open && self.takes_more(shared) {
             self.idle(shared);
         }
+    }
+
+    /// Whether another request may be sent now.
+    fn has_room(&self, shared: &Shared) -> bool {
+        self.in_flight.len() < shared.plan.pipeline && self.requests_left > 0 && self.protocol.takes_requests()
+    }
+
+    /// Whether a request that falls due may be given to this connection. One of HTTP/1 must be free for that: behind a
+    /// response that is under way, it would wait.
+    fn takes_more(&self, shared: &Shared) -> bool {
+        match self.protocol {
+            Protocol::Http1(_) => self.in_flight.is_empty(),
+            Protocol::Http2(_) => self.has_room(shared),
+        }
+    }
+
+    /// Writes the next request behind what is to be sent.
+    fn send_request(&mut self, due: Nanos, shared: &mut Shared, now: Nanos) {
+        let request = shared.workload.next(&mut shared.rng);
+        if let Some(tally) = shared.tallies.get_mut(request as usize) {
+            tally.sent += 1;
+        }
+        self.requests_left -= 1;
+        match &mut self.protocol {
+            Protocol::Http1(_) => {
+                let form = Form { version: self.version, is_last: self.requests_left == 0 };
+                shared.output.extend_from_slice(shared.requests[request as usize].encoded(form));
+            }
+            Protocol::Http2(http2) => http2.request(request, shared, now),
+        }
+        let abort_after_bytes = match shared.plan.abort {
+            Some(abort) if shared.rng.f64() < abort.share => abort.after_bytes,
+            _ => u64::MAX,
+        };
+        if self.in_flight.is_empty() {
+            self.used_until = now;
+        }
+        self.in_flight.push_back(Exchange { request, due, sent: now, abort_after_bytes });
     }
 
     /// Waits for a request to fall due.
@@ -520,44 +570,31 @@ impl Connection {
 
     /// Takes the bytes of responses.
     fn feed_plain(&mut self, bytes: &[u8], shared: &mut Shared, now: Nanos) {
-        let mut rest = bytes;
-        while !rest.is_empty() && self.phase == Phase::Open {
-            let Some(exchange) = self.in_flight.front().copied() else {
-                // Nobody asked for this. The response it belongs to was counted, so it is the connection that ends.
-                return self.close_and_go_on(shared, now);
-            };
-            match self.protocol.feed(rest, exchange.request, shared) {
-                Ok(Step::Incomplete) => {
-                    self.response_bytes += rest.len() as u64;
-                    if self.response_bytes >= exchange.abort_after_bytes {
-                        return self.abort(shared, now);
-                    }
-                    return;
-                }
-                Ok(Step::Complete { consumed_bytes }) => {
-                    self.response_bytes += consumed_bytes as u64;
-                    rest = &rest[consumed_bytes..];
-                    let is_too_long = !rest.is_empty() && self.in_flight.len() == 1;
-                    self.complete(is_too_long, shared, now);
-                }
-                Err(_) => return self.fail(FailureClass::Malformed, shared, now),
-            }
+        let generation = self.generation;
+        match self.protocol {
+            Protocol::Http1(_) => self.feed_http1(bytes, shared, now),
+            Protocol::Http2(_) => self.feed_http2(bytes, shared, now),
         }
         // With TLS, requests are sent once its state is back in place.
-        if self.tls.is_none() && shared.plan.tls.is_none() {
+        if shared.plan.tls.is_none() && self.generation == generation {
             self.fill(shared, now);
         }
     }
 
-    /// The first response under way is whole.
-    fn complete(&mut self, is_too_long: bool, shared: &mut Shared, now: Nanos) {
-        let Some(exchange) = self.in_flight.pop_front() else { return };
-        let finished = self.protocol.finish(&shared.requests[exchange.request as usize]);
-        let response_bytes = std::mem::take(&mut self.response_bytes);
+    /// Counts a request whose response is whole.
+    fn count(
+        &mut self,
+        exchange: &Exchange,
+        status: u16,
+        verdict: Option<FailureClass>,
+        response_bytes: u64,
+        shared: &mut Shared,
+        now: Nanos,
+    ) {
         shared.active -= 1;
         let record = &mut shared.record;
-        record.statuses[usize::from(finished.status / 100).min(9)] += 1;
-        match finished.verdict.or(is_too_long.then_some(FailureClass::Length)) {
+        record.statuses[usize::from(status / 100).min(9)] += 1;
+        match verdict {
             Some(class) => record.fail(class),
             None => {
                 record.served += 1;
@@ -569,27 +606,17 @@ impl Connection {
                     record.service.saturating_record(now.saturating_sub(exchange.sent));
                 }
                 self.usage.bytes += response_bytes;
-                self.usage.busy += now.saturating_sub(exchange.sent);
+                self.usage.busy += now.saturating_sub(self.used_until);
             }
         }
-        if !finished.is_persistent || is_too_long || (self.requests_left == 0 && self.in_flight.is_empty()) {
-            // What was pipelined behind it won't be answered, and the server said so: sent again elsewhere.
-            for exchange in self.in_flight.drain(..) {
-                shared.give_back(exchange.due);
-            }
-            if is_too_long || self.is_peer_closed {
-                return self.close_and_go_on(shared, now);
-            }
-            self.phase = Phase::Closing;
-            self.since = now;
-        }
+        self.used_until = now;
     }
 
     /// The server ended the connection in order, which is how a response without other framing ends.
     fn on_peer_closed(&mut self, shared: &mut Shared, now: Nanos) {
         if self.phase == Phase::Open && !self.in_flight.is_empty() && self.protocol.on_close() {
             self.is_peer_closed = true;
-            return self.complete(false, shared, now);
+            return self.complete_http1(false, shared, now);
         }
         self.on_peer_reset(shared, now);
     }
@@ -608,26 +635,11 @@ impl Connection {
         }
     }
 
-    /// Breaks off a request on purpose; others pipelined behind it are sent again elsewhere.
-    fn abort(&mut self, shared: &mut Shared, now: Nanos) {
-        if self.in_flight.pop_front().is_some() {
-            shared.active -= 1;
-            shared.record.aborted += 1;
-        }
-        for exchange in self.in_flight.drain(..) {
-            shared.give_back(exchange.due);
-        }
-        self.close_and_go_on(shared, now);
-    }
-
     /// Counts all requests on this connection as failed, and goes on with a new one.
     fn fail(&mut self, class: FailureClass, shared: &mut Shared, now: Nanos) {
         let failed = self.in_flight.len() + usize::from(self.claimed.take().is_some());
         self.in_flight.clear();
-        for _ in 0..failed {
-            shared.active -= 1;
-            shared.record.fail(class);
-        }
+        (0..failed).for_each(|_| shared.fail(class));
         self.close();
         if class == FailureClass::Connect {
             self.rests_until = now + REST;
@@ -657,7 +669,7 @@ impl Connection {
         self.unsent.clear();
         self.unsent_at = 0;
         self.response_bytes = 0;
-        self.protocol.reset();
+        self.protocol = Protocol::default();
         for credit in [&mut self.receive_credit, &mut self.send_credit].into_iter().flatten() {
             credit.end();
         }

@@ -1,0 +1,73 @@
+//! HTTP/1 on a connection: responses come whole, in the order of their requests.
+
+use super::{Connection, Phase};
+use crate::engine::clock::Nanos;
+use crate::engine::failure::FailureClass;
+use crate::engine::protocol::Protocol;
+use crate::engine::response::Step;
+use crate::engine::shared::Shared;
+
+impl Connection {
+    /// Takes the bytes of responses.
+    pub(super) fn feed_http1(&mut self, bytes: &[u8], shared: &mut Shared, now: Nanos) {
+        let mut rest = bytes;
+        while !rest.is_empty() && self.phase == Phase::Open {
+            let Some(exchange) = self.in_flight.front().copied() else {
+                // Nobody asked for this. The response it belongs to was counted, so it is the connection that ends.
+                return self.close_and_go_on(shared, now);
+            };
+            let Protocol::Http1(reader) = &mut self.protocol else { return };
+            let index = exchange.request as usize;
+            let (known, scratch) = (&mut shared.known_heads[index], &mut shared.scratch_head);
+            match reader.feed(rest, &shared.requests[index], known, scratch) {
+                Ok(Step::Incomplete) => {
+                    self.response_bytes += rest.len() as u64;
+                    if self.response_bytes >= exchange.abort_after_bytes {
+                        return self.abort(shared, now);
+                    }
+                    return;
+                }
+                Ok(Step::Complete { consumed_bytes }) => {
+                    self.response_bytes += consumed_bytes as u64;
+                    rest = &rest[consumed_bytes..];
+                    let is_too_long = !rest.is_empty() && self.in_flight.len() == 1;
+                    self.complete_http1(is_too_long, shared, now);
+                }
+                Err(_) => return self.fail(FailureClass::Malformed, shared, now),
+            }
+        }
+    }
+
+    /// The first response under way is whole.
+    pub(super) fn complete_http1(&mut self, is_too_long: bool, shared: &mut Shared, now: Nanos) {
+        let Protocol::Http1(reader) = &mut self.protocol else { return };
+        let Some(exchange) = self.in_flight.pop_front() else { return };
+        let finished = reader.finish(&shared.requests[exchange.request as usize]);
+        let response_bytes = std::mem::take(&mut self.response_bytes);
+        let verdict = finished.verdict.or(is_too_long.then_some(FailureClass::Length));
+        self.count(&exchange, finished.status, verdict, response_bytes, shared, now);
+        if !finished.is_persistent || is_too_long || (self.requests_left == 0 && self.in_flight.is_empty()) {
+            // What was pipelined behind it won't be answered, and the server said so: sent again elsewhere.
+            for exchange in self.in_flight.drain(..) {
+                shared.give_back(exchange.due);
+            }
+            if is_too_long || self.is_peer_closed {
+                return self.close_and_go_on(shared, now);
+            }
+            self.phase = Phase::Closing;
+            self.since = now;
+        }
+    }
+
+    /// Breaks off a request on purpose; others pipelined behind it are sent again elsewhere.
+    fn abort(&mut self, shared: &mut Shared, now: Nanos) {
+        if self.in_flight.pop_front().is_some() {
+            shared.active -= 1;
+            shared.record.aborted += 1;
+        }
+        for exchange in self.in_flight.drain(..) {
+            shared.give_back(exchange.due);
+        }
+        self.close_and_go_on(shared, now);
+    }
+}

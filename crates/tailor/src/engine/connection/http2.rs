@@ -1,0 +1,120 @@
+//! HTTP/2 on a connection: many requests under way, each with its own fate.
+
+use super::{Connection, Phase};
+use crate::engine::clock::Nanos;
+use crate::engine::failure::FailureClass;
+use crate::engine::http2::{Event, Http2};
+use crate::engine::protocol::Protocol;
+use crate::engine::shared::Shared;
+
+impl Connection {
+    /// The connection is open: HTTP/2 begins. Returns whether the server speaks it; without TLS that is only seen by what
+    /// it answers.
+    pub(super) fn begin_http2(&mut self, shared: &Shared, now: Nanos) -> bool {
+        if self.tls.as_ref().is_some_and(|tls| tls.alpn_protocol() != Some(b"h2")) {
+            return false;
+        }
+        self.protocol = Protocol::Http2(Box::new(Http2::new(&shared.http2_limits, now)));
+        true
+    }
+
+    /// Puts what HTTP/2 has to send behind what is to be sent.
+    pub(super) fn take_http2_output(&mut self, shared: &mut Shared, now: Nanos) {
+        let Protocol::Http2(http2) = &mut self.protocol else { return };
+        let mut output = std::mem::take(&mut shared.output);
+        http2.take_output(self.unsent.is_empty(), shared, now, &mut output);
+        shared.output = output;
+    }
+
+    /// Takes the bytes of responses.
+    pub(super) fn feed_http2(&mut self, bytes: &[u8], shared: &mut Shared, now: Nanos) {
+        let generation = self.generation;
+        let Protocol::Http2(mut http2) = std::mem::take(&mut self.protocol) else { return };
+        let joined = http2.join(bytes);
+        let input = joined.as_deref().unwrap_or(bytes);
+        let mut at = 0;
+        while self.generation == generation && self.phase == Phase::Open {
+            let (consumed_bytes, event) = http2.handle_input(&input[at..], shared, now);
+            at += consumed_bytes;
+            if matches!(event, Event::NeedInput) {
+                break;
+            }
+            self.on_http2_event(&mut http2, event, shared, now);
+        }
+        if self.generation != generation {
+            return; // This connection is over; the slot may be at the next.
+        }
+        http2.keep(joined, bytes, at);
+        self.response_bytes = if http2.is_within_response() { 1 } else { 0 };
+        self.protocol = Protocol::Http2(http2);
+    }
+
+    fn on_http2_event(&mut self, http2: &mut Http2, event: Event, shared: &mut Shared, now: Nanos) {
+        match event {
+            Event::NeedInput | Event::Other => {}
+            Event::Piece { place, received_bytes } => {
+                if self.in_flight.get(place).is_some_and(|exchange| received_bytes >= exchange.abort_after_bytes) {
+                    http2.cancel(place, shared, now);
+                    self.in_flight.remove(place);
+                    shared.active -= 1;
+                    shared.record.aborted += 1;
+                }
+            }
+            Event::Complete { place, status, verdict, received_bytes } => {
+                if let Some(exchange) = self.in_flight.remove(place) {
+                    self.count(&exchange, status, verdict, received_bytes, shared, now);
+                }
+            }
+            Event::Failed { place, class } => {
+                if self.in_flight.remove(place).is_some() {
+                    shared.fail(class);
+                }
+            }
+            Event::GoAway { from_place, is_orderly } => {
+                self.requests_left = 0;
+                for exchange in self.in_flight.drain(from_place..) {
+                    // Not looked at, and the server said so: sent again elsewhere.
+                    if is_orderly {
+                        shared.give_back(exchange.due);
+                    } else {
+                        shared.fail(FailureClass::EarlyClose);
+                    }
+                }
+            }
+            Event::Malformed => self.fail(FailureClass::Malformed, shared, now),
+        }
+    }
+
+    /// Gives up requests that take too long, each by itself.
+    pub(super) fn check_streams(&mut self, time_out: Nanos, shared: &mut Shared, now: Nanos) {
+        let Protocol::Http2(http2) = &mut self.protocol else { return };
+        let is_over = matches!(http2.handle_timeout(shared, now), Event::Malformed);
+        while self.in_flight.front().is_some_and(|exchange| exchange.sent + time_out <= now) {
+            http2.cancel(0, shared, now);
+            self.in_flight.pop_front();
+            shared.fail(FailureClass::TimeOut);
+        }
+        match is_over {
+            true => self.fail(FailureClass::TimeOut, shared, now),
+            false => self.fill(shared, now),
+        }
+    }
+
+    /// Whether all requests of this connection are done with, and no more will be sent on it.
+    pub(super) fn is_http2_over(&self) -> bool {
+        matches!(self.protocol, Protocol::Http2(_)) && self.requests_left == 0 && self.in_flight.is_empty()
+    }
+
+    /// Ends the connection: with HTTP/2 nobody waits for the other to do it.
+    pub(super) fn end_http2(&mut self, shared: &mut Shared, now: Nanos) {
+        let Protocol::Http2(http2) = &mut self.protocol else { return };
+        http2.shut_down(shared, now);
+        let generation = self.generation;
+        shared.output.clear();
+        self.take_http2_output(shared, now);
+        self.transmit(shared, now);
+        if self.generation == generation {
+            self.close_and_go_on(shared, now);
+        }
+    }
+}

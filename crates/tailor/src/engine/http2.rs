@@ -1,0 +1,346 @@
+//! HTTP/2 without a socket: the streams of a connection, and what comes of them.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use wire::h1::{BodyLimits, HeadLimits};
+use wire::h2::{
+    BudgetLimit, ClientConnection, ClientEvent, ErrorCode, Limits, OutgoingRequest, Output, Placement, StreamId, Turn,
+};
+use wire::http::{Fields, Status};
+
+use super::check::BodyJudge;
+use super::clock::Nanos;
+use super::failure::FailureClass;
+use super::shared::Shared;
+use super::workload::Request;
+
+/// Windows as large as those of browsers (Chromium's): what a response may send ahead of what was taken.
+const STREAM_WINDOW_BYTES: u32 = 6 << 20;
+/// The same for all responses of a connection together.
+const CONNECTION_WINDOW_BYTES: u32 = 15 << 20;
+/// Requests before the server has said how many it takes: RFC 9113, section 6.5.2, recommends it to take no fewer.
+const STREAMS_AT_FIRST: usize = 100;
+/// Content of requests that is written at once.
+const CONTENT_BYTES_MAX: usize = 256 << 10;
+
+/// One connection's HTTP/2.
+#[derive(Debug)]
+pub(crate) struct Http2 {
+    connection: ClientConnection,
+    output: Output,
+    /// Input that is not understood yet: the beginning of a frame.
+    partial: Vec<u8>,
+    /// Those that are open, in the order in which they were opened, which is that of their numbers.
+    streams: VecDeque<Stream>,
+    is_settled: bool,
+    has_completed: bool,
+}
+
+/// A request under way, and what has come of its response.
+#[derive(Debug)]
+struct Stream {
+    id: StreamId,
+    request: u32,
+    status: u16,
+    verdict: Option<FailureClass>,
+    judge: BodyJudge,
+    content_bytes: u64,
+    /// With heads and frames.
+    received_bytes: u64,
+}
+
+/// What input came to. Places count the requests under way, from 0 for the one that was sent first.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// More input is needed.
+    NeedInput,
+    /// Something that concerns no request alone.
+    Other,
+    /// A piece of a response; so many bytes of it have come in all.
+    Piece { place: usize, received_bytes: u64 },
+    /// A response is whole, and its request not under way any more.
+    Complete { place: usize, status: u16, verdict: Option<FailureClass>, received_bytes: u64 },
+    /// A request has failed, and is not under way any more.
+    Failed { place: usize, class: FailureClass },
+    /// The server takes no more requests; those from this place on were not looked at, and are not under way any more.
+    /// `is_orderly`: it has answered some before, and said nothing of an error.
+    GoAway { from_place: usize, is_orderly: bool },
+    /// What came is not HTTP/2.
+    Malformed,
+}
+
+/// The limits of all connections of a run. The server is not an enemy that costs us too much: all it does is counted, so
+/// nothing has a budget; what could go on without end, ends by the time-out.
+pub(crate) fn limits(time_out: Duration) -> Limits {
+    let unlimited = BudgetLimit { burst: u32::MAX - 1, per_second: u32::MAX };
+    Limits {
+        head: HeadLimits { head_bytes_max: 64 << 10, fields_max: 256, target_bytes_max: 0 },
+        body: BodyLimits { body_bytes_max: u64::MAX, extension_bytes_max: 0, trailer_bytes_max: 64 << 10 },
+        header_block_bytes_max: 64 << 10,
+        encoder_table_bytes_max: 4096,
+        stream_window_bytes: STREAM_WINDOW_BYTES,
+        connection_window_bytes: CONNECTION_WINDOW_BYTES,
+        window_bytes_max: CONNECTION_WINDOW_BYTES,
+        settings_timeout: time_out,
+        stalled_timeout: time_out,
+        peer_resets: unlimited,
+        stream_faults: unlimited,
+        settings: unlimited,
+        pings: unlimited,
+        priorities: unlimited,
+        window_updates: unlimited,
+        idle_frames: unlimited,
+        ..Limits::default()
+    }
+}
+
+impl Http2 {
+    /// A connection, with what it begins with among its output.
+    pub(crate) fn new(limits: &Limits, now: Nanos) -> Self {
+        let now = Duration::from_nanos(now);
+        let mut http2 = Self {
+            connection: ClientConnection::new(now, limits),
+            output: Output::default(),
+            partial: Vec::new(),
+            streams: VecDeque::new(),
+            is_settled: false,
+            has_completed: false,
+        };
+        http2.connection.start(&mut Turn { now, limits, output: &mut http2.output });
+        http2
+    }
+
+    /// Whether the server takes another request now.
+    pub(crate) fn takes_requests(&self) -> bool {
+        (self.is_settled || self.streams.len() < STREAMS_AT_FIRST) && self.connection.can_open()
+    }
+
+    /// Puts a request, of which the server takes [one more](Http2::takes_requests), among the output.
+    pub(crate) fn request(&mut self, index: u32, shared: &Shared, now: Nanos) {
+        let request = &shared.requests[index as usize];
+        let Some(form) = &request.http2 else { return };
+        let mut turn = Turn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
+        let has_content = !form.content.is_empty();
+        let Some(id) = self.connection.send_request(&form.head(), &form.fields, !has_content, &mut turn) else {
+            return;
+        };
+        if has_content {
+            // The stream was opened a line above, so it is not gone.
+            let _ = self.connection.offer_content(id, form.content.len() as u64, true, &mut turn);
+        }
+        self.streams.push_back(Stream {
+            id,
+            request: index,
+            status: 0,
+            verdict: None,
+            judge: BodyJudge::new(request.check.body.as_ref()),
+            content_bytes: 0,
+            received_bytes: 0,
+        });
+    }
+
+    /// What came earlier and was not understood, followed by this.
+    pub(crate) fn join(&mut self, input: &[u8]) -> Option<Vec<u8>> {
+        if self.partial.is_empty() {
+            return None; // Which leaves its memory where it is.
+        }
+        let mut joined = std::mem::take(&mut self.partial);
+        joined.extend_from_slice(input);
+        Some(joined)
+    }
+
+    /// Keeps what was not understood of `joined`, if there is that, or of `input`: what comes after this place.
+    pub(crate) fn keep(&mut self, joined: Option<Vec<u8>>, input: &[u8], at: usize) {
+        match joined {
+            Some(mut joined) => {
+                joined.drain(..at);
+                self.partial = joined;
+            }
+            None => self.partial.extend_from_slice(&input[at..]),
+        }
+    }
+
+    /// Takes input. To be called with what was not consumed until it needs more.
+    pub(crate) fn handle_input(&mut self, input: &[u8], shared: &mut Shared, now: Nanos) -> (usize, Event) {
+        let Shared { http2_limits, http2_fields, requests, .. } = shared;
+        let mut turn = Turn { now: Duration::from_nanos(now), limits: http2_limits, output: &mut self.output };
+        let handled = self.connection.handle_input(input, http2_fields, &mut turn);
+        let consumed_bytes = handled.consumed_bytes as u64;
+        let event = match handled.event {
+            ClientEvent::NeedInput => Event::NeedInput,
+            ClientEvent::AwaitOutput => Event::Other,
+            ClientEvent::Response { stream, status, is_last } => {
+                let Some(place) = self.place(stream) else { return (handled.consumed_bytes, Event::Other) };
+                self.streams[place].on_head(status, http2_fields, requests);
+                self.on_piece(place, consumed_bytes, is_last, requests)
+            }
+            ClientEvent::Content { stream, content, is_last } => {
+                self.connection.take_content(stream, content.len(), &mut turn);
+                let Some(place) = self.place(stream) else { return (handled.consumed_bytes, Event::Other) };
+                self.streams[place].on_content(&input[content], requests);
+                self.on_piece(place, consumed_bytes, is_last, requests)
+            }
+            ClientEvent::Trailers { stream } => match self.place(stream) {
+                Some(place) => self.on_piece(place, consumed_bytes, true, requests),
+                None => Event::Other,
+            },
+            other => self.on_end(other),
+        };
+        self.is_settled |= handled.consumed_bytes > 0;
+        (handled.consumed_bytes, event)
+    }
+
+    /// Looks whether settings or windows are waited for in vain.
+    pub(crate) fn handle_timeout(&mut self, shared: &Shared, now: Nanos) -> Event {
+        let mut turn = Turn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
+        match self.connection.handle_timeout(&mut turn) {
+            // Its request is found to take too long, as any other is.
+            Some(ClientEvent::Reset { .. }) | None => Event::Other,
+            Some(event) => self.on_end(event),
+        }
+    }
+
+    /// Gives a request up, which is not under way any more.
+    pub(crate) fn cancel(&mut self, place: usize, shared: &Shared, now: Nanos) {
+        let Some(stream) = self.streams.remove(place) else { return };
+        let mut turn = Turn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
+        self.connection.reset(stream.id, ErrorCode::CANCEL, &mut turn);
+    }
+
+    /// Says that no more requests come.
+    pub(crate) fn shut_down(&mut self, shared: &Shared, now: Nanos) {
+        let mut turn = Turn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
+        self.connection.shut_down(&mut turn);
+    }
+
+    /// Whether there is content of requests that could be sent now.
+    pub(crate) fn has_content_to_send(&self) -> bool {
+        self.connection.has_content_to_send()
+    }
+
+    /// Moves what is to be sent to the end of `out`; content of requests only `with_content`.
+    pub(crate) fn take_output(&mut self, with_content: bool, shared: &Shared, now: Nanos, out: &mut Vec<u8>) {
+        if with_content && self.connection.has_content_to_send() {
+            let Self { connection, output, streams, .. } = self;
+            let mut turn = Turn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output };
+            let place = |id: StreamId, range: Range<u64>, out: &mut Vec<u8>| {
+                let Ok(place) = streams.binary_search_by_key(&id, |stream| stream.id) else { return Placement::Lost };
+                let request = &shared.requests[streams[place].request as usize];
+                let content = request.http2.as_ref().map_or(&[][..], |form| &form.content);
+                // It was offered no more than there is, and what is there fits an address space.
+                out.extend_from_slice(&content[range.start as usize..range.end as usize]);
+                Placement::Copied
+            };
+            connection.poll_output(CONTENT_BYTES_MAX, &mut turn, place);
+        }
+        // No content is left in place.
+        out.extend_from_slice(self.output.bytes().unwrap_or_default());
+        self.output.clear();
+    }
+
+    /// Whether a part of some response has come.
+    pub(crate) fn is_within_response(&self) -> bool {
+        self.streams.iter().any(|stream| stream.received_bytes > 0)
+    }
+
+    fn place(&self, id: StreamId) -> Option<usize> {
+        // Servers mostly answer in order.
+        match self.streams.front() {
+            Some(first) if first.id == id => Some(0),
+            _ => self.streams.binary_search_by_key(&id, |stream| stream.id).ok(),
+        }
+    }
+
+    fn on_piece(&mut self, place: usize, consumed_bytes: u64, is_last: bool, requests: &[Request]) -> Event {
+        let stream = &mut self.streams[place];
+        stream.received_bytes += consumed_bytes;
+        let received_bytes = stream.received_bytes;
+        if !is_last {
+            return Event::Piece { place, received_bytes };
+        }
+        // The place was found a moment ago.
+        let Some(mut stream) = self.streams.remove(place) else { return Event::Other };
+        self.has_completed = true;
+        let check = &requests[stream.request as usize].check;
+        let body = stream.judge.finish(check.body.as_ref());
+        let verdict = stream.verdict.or_else(|| check.judge_length(stream.content_bytes)).or(body);
+        Event::Complete { place, status: stream.status, verdict, received_bytes }
+    }
+
+    /// A stream, or the connection, ends before its time.
+    fn on_end(&mut self, event: ClientEvent) -> Event {
+        match event {
+            ClientEvent::Reset { stream, is_by_peer, .. } => {
+                let Some(place) = self.place(stream) else { return Event::Other };
+                self.streams.remove(place);
+                let class = if is_by_peer { FailureClass::EarlyClose } else { FailureClass::Malformed };
+                Event::Failed { place, class }
+            }
+            ClientEvent::GoAway { last_stream, code } => {
+                let from_place = self.streams.partition_point(|stream| stream.id <= last_stream);
+                self.streams.truncate(from_place);
+                Event::GoAway { from_place, is_orderly: self.has_completed && code == ErrorCode::NO_ERROR }
+            }
+            ClientEvent::Closed(_) => Event::Malformed,
+            _ => Event::Other,
+        }
+    }
+}
+
+impl Stream {
+    fn on_head(&mut self, status: Status, fields: &Fields, requests: &[Request]) {
+        // An interim response (RFC 9110, section 15.2): the final one follows.
+        if status.code() >= 200 {
+            self.status = status.code();
+            let check = &requests[self.request as usize].check;
+            self.verdict = check.judge_fields(status.code(), |name, is_right| fields.values(name).any(is_right));
+        }
+    }
+
+    fn on_content(&mut self, content: &[u8], requests: &[Request]) {
+        self.content_bytes += content.len() as u64;
+        self.judge.update(requests[self.request as usize].check.body.as_ref(), content);
+    }
+}
+
+/// A request in the form of HTTP/2.
+#[derive(Debug)]
+pub(crate) struct Http2Request {
+    method: Box<[u8]>,
+    scheme: &'static [u8],
+    authority: Box<[u8]>,
+    path: Box<[u8]>,
+    fields: Fields,
+    content: Box<[u8]>,
+}
+
+impl Http2Request {
+    /// Of a request's parts; Host among `fields` becomes the authority (RFC 9113, section 8.3.1).
+    pub(crate) fn new(method: &str, is_tls: bool, target: &str, fields: &Fields, content: &[u8]) -> Self {
+        let mut others = fields.clone();
+        others.remove("Host");
+        if !content.is_empty() {
+            others.push("Content-Length", content.len().to_string());
+        }
+        Self {
+            method: method.as_bytes().into(),
+            scheme: if is_tls { b"https" } else { b"http" },
+            authority: fields.get("Host").unwrap_or_default().into(),
+            path: target.as_bytes().into(),
+            fields: others,
+            content: content.into(),
+        }
+    }
+
+    fn head(&self) -> OutgoingRequest<'_> {
+        OutgoingRequest {
+            method: &self.method,
+            scheme: Some(self.scheme),
+            authority: Some(&self.authority),
+            path: Some(&self.path),
+            protocol: None,
+        }
+    }
+}
