@@ -43,7 +43,10 @@ impl SiteTls {
     /// # Errors
     /// A file can't be read or used.
     pub fn new(index: usize, config: &Tls, tickets: &Arc<dyn ProducesTickets>) -> Result<Self, CertificateError> {
-        let tickets = (!config.has_no_tickets).then(|| Arc::clone(tickets));
+        // A session that is resumed is not asked for a certificate again. So it could be one of another listener's site for
+        // the same name, which asks for none, or of a certificate that is no good any more.
+        let has_tickets = !config.has_no_tickets && config.client_certificates.is_none();
+        let tickets = has_tickets.then(|| Arc::clone(tickets));
         let current = RwLock::new(Current::load(config, tickets.as_ref())?);
         Ok(Self { index, config: config.clone(), tickets, current })
     }

@@ -57,7 +57,8 @@ pub(super) static TLS: &[OptionDefinition] = &[
         parameters: FLAG,
         default: "tls-tickets on",
         doc: "Whether clients may resume a session without a full handshake, with a ticket that holds for at most twelve \
-              hours. The keys are shared by the workers, and changed every six hours.",
+              hours. The keys are shared by the workers, and changed every six hours. Sites with `client-certificate` \
+              give and take no tickets: who comes again shows the certificate again.",
         example: "tls-tickets off",
         known_as: &["ssl_session_tickets", "SSLSessionTickets"],
         set: Set::Site(|site, values| site.tls.has_no_tickets = !values.on()),
