@@ -270,7 +270,7 @@ impl Wake for PlaceWaker {
 mod tests {
     use std::io::{ErrorKind, Read, Write};
     use std::os::unix::net::UnixStream;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use tokio::runtime::{Builder, LocalOptions};
     use tokio::task::{spawn_local, yield_now};
@@ -282,6 +282,15 @@ mod tests {
     use crate::routing::Router;
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+
+    /// What connections share, where there are no sites: all that is asked for is answered 404.
+    fn context(limits: Limits) -> Rc<Context> {
+        let server_log = ServerLog::stderr(LogLevel::Error);
+        let (log, _) = crate::log::start(&[], crate::log::Options::default(), server_log).unwrap();
+        let router = Rc::new(Router::new(Vec::new(), &[Vec::new()]));
+        let clock = Clock::new(Arc::new(AtomicBool::new(true)));
+        Rc::new(Context::new(router, limits, true, log.recorder(), clock))
+    }
 
     fn connect(connections: &Connections, listener: u16) -> UnixStream {
         let (client, server) = UnixStream::pair().unwrap();
@@ -308,13 +317,8 @@ mod tests {
     fn a_panic_costs_one_connection() {
         let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
         runtime.block_on(async {
-            let server_log = ServerLog::stderr(LogLevel::Error);
-            let (log, _) = crate::log::start(&[], crate::log::Options::default(), server_log).unwrap();
-            // A listener without sites answers 404; that there is no second one is a fault that routing panics at.
-            let router = Rc::new(Router::new(Vec::new(), &[Vec::new()]));
-            let clock = Clock::new(Arc::new(AtomicBool::new(true)));
-            let context = Context::new(router, Limits::default(), true, log.recorder(), clock);
-            let connections = Rc::new(Connections::new(Rc::new(context), None).unwrap());
+            // That there is no second listener is a fault that routing panics at.
+            let connections = Rc::new(Connections::new(context(Limits::default()), None).unwrap());
             spawn_local(Rc::clone(&connections).run());
             let mut others = [connect(&connections, 0), connect(&connections, 0)];
             for round in 0..3 {
@@ -328,6 +332,43 @@ mod tests {
             let mut new = connect(&connections, 0);
             assert!(exchange(&mut new).await.starts_with("HTTP/1.1 404 "));
             assert_eq!(connections.context.table.borrow().len(), 3, "the others' places are free");
+        });
+    }
+
+    #[test]
+    fn others_have_their_turn_however_much_is_pipelined() {
+        struct Noted(AtomicBool);
+        impl Wake for Noted {
+            fn wake(self: Arc<Self>) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+
+        let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
+        runtime.block_on(async {
+            let (mut client, server) = UnixStream::pair().unwrap();
+            client.set_nonblocking(true).unwrap();
+            server.set_nonblocking(true).unwrap();
+            // Contents that nobody reads, so that the answers are few and don't get stuck.
+            let mut requests = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 20000\r\n\r\n".to_vec();
+            requests.resize(requests.len() + 20_000, b'x');
+            let mut sent = 0;
+            while let Ok(length) = client.write(&requests[sent % requests.len()..]) {
+                sent += length;
+            }
+            let whole = sent / requests.len();
+            // Little is read at once.
+            let context = context(Limits { head_bytes_max: 1024, ..Limits::default() });
+            let opened = Opened::at_once(Socket::new(server.into()), Client::Unix, &context);
+            let mut connection = H1Connection::new(opened, 0, context);
+            let noted = Arc::new(Noted(AtomicBool::new(false)));
+            let waker = Waker::from(Arc::clone(&noted));
+            assert!(connection.poll(&mut Task::from_waker(&waker)).is_pending());
+            let mut answers = vec![0; 1 << 20];
+            let length = client.read(&mut answers).unwrap();
+            let answered = String::from_utf8_lossy(&answers[..length]).matches("HTTP/1.1 404 ").count();
+            assert!((1..whole).contains(&answered), "{answered} of {whole} requests answered");
+            assert!(noted.0.load(Ordering::Relaxed), "it goes on when the others had their turn");
         });
     }
 }

@@ -22,6 +22,10 @@ use crate::log::Client;
 use crate::routing::{Account, ResponseFuture};
 use crate::tls::TlsInfo;
 
+/// Reads of a connection before others have their turn: what is pipelined, or sliced into tiny records of TLS, takes longer to
+/// work through than to send.
+const READS_A_TURN_MAX: u32 = 8;
+
 /// The connection.
 pub struct H1Connection {
     socket: Transport,
@@ -122,6 +126,7 @@ impl H1Connection {
         {
             return Poll::Ready(Ok(()));
         }
+        let mut reads = 0;
         loop {
             if self.sending.is_some() {
                 ready!(self.drive_sending(&context, task))?;
@@ -130,6 +135,12 @@ impl H1Connection {
             } else if self.tunneling.is_some() {
                 return self.drive_tunneling(&context, task);
             } else if !self.is_closing {
+                if reads == READS_A_TURN_MAX {
+                    // The others first: a client may send faster than it is answered.
+                    task.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                reads += 1;
                 ready!(self.drive_reading(&context, task))?;
             } else if self.lingers {
                 return self.drive_lingering(&context, task);
@@ -281,8 +292,13 @@ impl H1Connection {
             table.enter(self.slot, Stage::Linger, Some(deadline_ms), task.waker());
         }
         let input = &mut context.scratch.borrow_mut().input;
-        while ready!(self.socket.poll_read(input))? > 0 {}
-        Poll::Ready(Ok(()))
+        for _ in 0..READS_A_TURN_MAX {
+            if ready!(self.socket.poll_read(input))? == 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        task.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 
