@@ -3,7 +3,8 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Both ends of the connection that a proxy has accepted.
+/// Both ends of the connection that a proxy has accepted. Read from a header, an address of IPv4 is one, also where it was
+/// written as one of IPv6 (RFC 4291, section 2.5.5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoints {
     /// Where the client is.
@@ -75,8 +76,7 @@ pub fn write_v2(out: &mut Vec<u8>, endpoints: Option<Endpoints>) {
 /// Both ends in one family: that of IPv4 if both have such an address, also if a socket of IPv6 has it; else an address of
 /// IPv4 is written as one of IPv6 (RFC 4291, section 2.5.5.2).
 fn same_family(endpoints: Endpoints) -> (SocketAddr, SocketAddr) {
-    let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
-    let (source, destination) = (canonical(endpoints.source), canonical(endpoints.destination));
+    let Endpoints { source, destination } = canonical(endpoints);
     if source.is_ipv4() == destination.is_ipv4() {
         return (source, destination);
     }
@@ -85,6 +85,11 @@ fn same_family(endpoints: Endpoints) -> (SocketAddr, SocketAddr) {
         IpAddr::V6(_) => address,
     };
     (mapped(source), mapped(destination))
+}
+
+fn canonical(endpoints: Endpoints) -> Endpoints {
+    let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+    Endpoints { source: canonical(endpoints.source), destination: canonical(endpoints.destination) }
 }
 
 /// Reads a header of either version from the beginning of `bytes`. Returns it with its length; `None` as long as it is
@@ -120,7 +125,7 @@ fn parse_v1(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, MalformedProxy
             };
             let source = address(source, source_port).ok_or(malformed)?;
             let destination = address(destination, destination_port).ok_or(malformed)?;
-            ProxyHeader::Proxied(Endpoints { source, destination })
+            ProxyHeader::Proxied(canonical(Endpoints { source, destination }))
         }
         _ => return Err(malformed),
     };
@@ -171,10 +176,10 @@ where
     let (source_port, rest) = rest.split_first_chunk::<2>()?;
     let (destination_port, _) = rest.split_first_chunk::<2>()?;
     let address = |ip: &[u8; BYTES], port: &[u8; 2]| SocketAddr::new(IpAddr::from(*ip), u16::from_be_bytes(*port));
-    Some(ProxyHeader::Proxied(Endpoints {
+    Some(ProxyHeader::Proxied(canonical(Endpoints {
         source: address(source, source_port),
         destination: address(destination, destination_port),
-    }))
+    })))
 }
 
 #[cfg(test)]
@@ -237,6 +242,7 @@ mod tests {
         check(b"PROXY TCP4 192.0.2.1 192.0.2.2 1 65535\r", Ok(None));
         check(b"PROXY TCP4 192.0.2.1 192.0.2.2 1 65535\r\nGET", proxied("192.0.2.1:1", "192.0.2.2:65535", 40));
         check(b"PROXY TCP6 ::1 2001:db8::2 1 2\r\n", proxied("[::1]:1", "[2001:db8::2]:2", 32));
+        check(b"PROXY TCP6 ::ffff:192.0.2.1 ::1 1 2\r\n", proxied("192.0.2.1:1", "[::1]:2", 37));
         check(b"PROXY UNKNOWN\r\n", Ok(Some((ProxyHeader::Unknown, 15))));
         check(b"PROXY UNKNOWN ffff ::1 9 x\r\n", Ok(Some((ProxyHeader::Unknown, 28))));
         check(b"GET / HTTP/1.1\r\n", Err("no PROXY header"));
@@ -288,8 +294,7 @@ mod tests {
         #[test]
         fn headers_return(source in any_address(), destination in any_address(), after in any::<[u8; 3]>()) {
             let ends = Endpoints { source, destination };
-            let (expect_source, expect_destination) = same_family(ends);
-            let expect = ProxyHeader::Proxied(Endpoints { source: expect_source, destination: expect_destination });
+            let expect = ProxyHeader::Proxied(canonical(ends));
             for write in [write_v1, write_v2] {
                 let mut bytes = Vec::new();
                 write(&mut bytes, Some(ends));
