@@ -108,6 +108,7 @@ fn record(log: LogId, request: Request<'_>) -> Record<'_> {
         client: Client::Ip(SocketAddr::from(([203, 0, 113, 87], 51_234))),
         host: b"www.example.com",
         user: b"",
+        tls: None,
         upstream: None,
         cache_status: "",
         status: Status::OK,

@@ -305,8 +305,9 @@ mod tests {
                 "#Version: 1.0\n#Software: tailcoat ",
                 env!("CARGO_PKG_VERSION"),
                 "\n#Date: 1994-11-06 08:49:37\n#Fields: date time c-ip cs-username cs-method cs-uri-stem cs-uri-query ",
-                "cs-version cs-host sc-status sc-bytes time-taken cs(User-Agent) cs(Referer)\n1994-11-06 08:49:37 ",
-                "192.0.2.7 - GET /0/0 - HTTP/1.1 example.com 200 1024 0.001234 \"a\\xFFb\" -\n",
+                "cs-version cs-host sc-status sc-bytes time-taken cs(User-Agent) cs(Referer) x-tls-version ",
+                "x-tls-cipher-suite x-tls-server-name x-tls-client\n1994-11-06 08:49:37 ",
+                "192.0.2.7 - GET /0/0 - HTTP/1.1 example.com 200 1024 0.001234 \"a\\xFFb\" - - - - -\n",
             ),
         );
     }

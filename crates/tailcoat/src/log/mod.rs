@@ -30,7 +30,7 @@ use std::time::Duration;
 
 pub use convert::{ConvertError, ConvertReport, Damage, DamageKind, convert};
 pub use format::{Template, TemplateError, TemplateErrorKind};
-pub use record::{Client, LogId, Record, Subject, UpstreamRecord};
+pub use record::{Client, LogId, Record, Subject, TlsRecord, UpstreamRecord};
 pub use recorder::Recorder;
 pub use server::{ServerLog, Style, escaped};
 pub use syslog::FACILITIES;

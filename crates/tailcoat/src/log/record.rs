@@ -48,6 +48,8 @@ pub struct Record<'a> {
     pub host: &'a [u8],
     /// The user that access control found; empty for none.
     pub user: &'a [u8],
+    /// How its connection speaks TLS, if it does.
+    pub tls: Option<TlsRecord<'a>>,
     /// The server that the request was forwarded to, if it was.
     pub upstream: Option<UpstreamRecord<'a>>,
     /// What the cache of a server's responses did: a word; empty if there was none.
@@ -61,6 +63,19 @@ pub struct Record<'a> {
     /// From then until the response was handed to the kernel, in microseconds. Whoever does many things in a row reads
     /// the clock once for them: then it is 0 for what had to wait for nothing.
     pub duration_us: u64,
+}
+
+/// What is logged of a connection that speaks TLS. Empty is what there is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TlsRecord<'a> {
+    /// The version: `TLSv1.3`.
+    pub version: &'a str,
+    /// The cipher suite: `TLS13_AES_128_GCM_SHA256`.
+    pub cipher_suite: &'a str,
+    /// The name of a server that the client asked for (SNI).
+    pub server_name: &'a str,
+    /// The subject of the client's certificate (RFC 4514).
+    pub client: &'a str,
 }
 
 /// What is logged of the server that a request was forwarded to. Times are in microseconds from when a connection was
@@ -105,6 +120,8 @@ pub(super) struct Capture {
     pub(super) host: bool,
     pub(super) referer: bool,
     pub(super) user_agent: bool,
+    /// How the connection speaks TLS.
+    pub(super) tls: bool,
     /// The server that the request was forwarded to, and what the cache before it did.
     pub(super) upstream: bool,
     /// Further request fields, which a template names.
@@ -165,6 +182,10 @@ const TAG_UPSTREAM: u8 = 8;
 /// Numbers in decimal digits, separated by spaces, `-` for those that there are not: tries, status, and the times.
 const TAG_UPSTREAM_NUMBERS: u8 = 9;
 const TAG_CACHE_STATUS: u8 = 10;
+const TAG_TLS_VERSION: u8 = 11;
+const TAG_TLS_CIPHER_SUITE: u8 = 12;
+const TAG_TLS_SERVER_NAME: u8 = 13;
+const TAG_TLS_CLIENT: u8 = 14;
 /// The first field that a template names; the next ones follow.
 const TAG_CAPTURED: u8 = 128;
 
@@ -196,6 +217,14 @@ pub(super) fn encode(record: &Record<'_>, capture: &Capture, value_bytes_max: us
     }
     if capture.host {
         push(TAG_HOST, record.host);
+    }
+    if capture.tls
+        && let Some(tls) = &record.tls
+    {
+        push(TAG_TLS_VERSION, tls.version.as_bytes());
+        push(TAG_TLS_CIPHER_SUITE, tls.cipher_suite.as_bytes());
+        push(TAG_TLS_SERVER_NAME, tls.server_name.as_bytes());
+        push(TAG_TLS_CLIENT, first_line(tls.client.as_bytes(), value_bytes_max));
     }
     if capture.upstream {
         push(TAG_CACHE_STATUS, record.cache_status.as_bytes());
@@ -334,6 +363,10 @@ pub(super) struct StoredRecord<'a> {
     pub(super) user: Value<'a>,
     /// The first line of what is not a request.
     pub(super) malformed: Value<'a>,
+    pub(super) tls_version: Value<'a>,
+    pub(super) tls_cipher_suite: Value<'a>,
+    pub(super) tls_server_name: Value<'a>,
+    pub(super) tls_client: Value<'a>,
     /// The server that the request was forwarded to.
     pub(super) upstream: Value<'a>,
     pub(super) upstream_numbers: UpstreamNumbers,
@@ -369,6 +402,10 @@ impl<'a> StoredRecord<'a> {
             user_agent: Value::default(),
             user: Value::default(),
             malformed: Value::default(),
+            tls_version: Value::default(),
+            tls_cipher_suite: Value::default(),
+            tls_server_name: Value::default(),
+            tls_client: Value::default(),
             upstream: Value::default(),
             upstream_numbers: UpstreamNumbers::default(),
             cache_status: Value::default(),
@@ -392,6 +429,10 @@ impl<'a> StoredRecord<'a> {
                 TAG_UPSTREAM => record.upstream = value,
                 TAG_UPSTREAM_NUMBERS => record.upstream_numbers = UpstreamNumbers::parse(value.bytes),
                 TAG_CACHE_STATUS => record.cache_status = value,
+                TAG_TLS_VERSION => record.tls_version = value,
+                TAG_TLS_CIPHER_SUITE => record.tls_cipher_suite = value,
+                TAG_TLS_SERVER_NAME => record.tls_server_name = value,
+                TAG_TLS_CLIENT => record.tls_client = value,
                 _ => {}
             }
         }

@@ -57,6 +57,7 @@ pub(super) fn record_of(log: LogId, subject: Subject<'_>) -> Record<'_> {
         subject,
         client: Client::Ip(SocketAddr::from(([192, 0, 2, 7], 50_000))),
         host: b"example.com",
+        tls: None,
         upstream: None,
         cache_status: "",
         user: b"",

@@ -5,11 +5,14 @@
 mod keeper;
 mod site;
 mod sites;
+mod subject;
 
 pub use keeper::keep;
 pub use rustls::ServerConnection;
 pub use site::SiteTls;
 pub use sites::{AllTls, ListenerTls};
+
+use crate::log::TlsRecord;
 
 /// What is known of a connection that speaks TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +42,18 @@ impl TlsInfo {
             version,
             cipher_suite: suite.unwrap_or_default(),
             server_name: connection.server_name().map(Into::into),
-            client_subject: client.and_then(|certificate| site::subject_of(certificate)).map(Into::into),
+            client_subject: client.and_then(|certificate| subject::subject_of(certificate)).map(Into::into),
             site,
+        }
+    }
+
+    /// For the log.
+    pub fn record(&self) -> TlsRecord<'_> {
+        TlsRecord {
+            version: self.version,
+            cipher_suite: self.cipher_suite,
+            server_name: self.server_name.as_deref().unwrap_or_default(),
+            client: self.client_subject.as_deref().unwrap_or_default(),
         }
     }
 }

@@ -1,14 +1,12 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
-use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     ClientHello, NoClientAuth, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureAlgorithm};
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::config::{Certificate, CertificateError, Tls, TlsVersion};
 
@@ -142,10 +140,4 @@ impl ResolvesServerCert for Certificates {
         let named = usable().find(|certificate| name.is_some_and(|name| certificate.is_for(name)));
         named.or_else(|| usable().next()).map(|certificate| Arc::clone(&certificate.key))
     }
-}
-
-/// The subject of a certificate, as RFC 4514 writes it.
-pub(super) fn subject_of(certificate: &CertificateDer<'_>) -> Option<String> {
-    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    Some(certificate.subject().to_string())
 }

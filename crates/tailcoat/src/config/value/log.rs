@@ -33,6 +33,10 @@ pub const LOG_FIELDS: &[(&str, &str)] = &[
     ("duration_s", "The same in seconds: 0.001234"),
     ("referer", "Referer"),
     ("user_agent", "User-Agent"),
+    ("tls_version", "Version of TLS: TLSv1.3, TLSv1.2"),
+    ("tls_cipher_suite", "Cipher suite: TLS13_AES_128_GCM_SHA256"),
+    ("tls_server_name", "The name of a server that the client asked for (SNI)"),
+    ("tls_client", "Subject of the client's certificate (RFC 4514): CN=anna,O=Example"),
     (
         "upstream",
         "The server that the request was forwarded to: the last that was tried, or the upstream's name if none was there",

@@ -295,6 +295,7 @@ impl H1Connection {
             client: visit.map_or(self.client, Visit::client),
             host,
             user: visit.map_or(b"", Visit::user),
+            tls: self.tls.as_ref().map(|tls| tls.record()),
             upstream: forwarding.as_ref().and_then(|forwarding| forwarding.record()),
             cache_status: match forwarding.as_ref().map_or("", |forwarding| forwarding.cache_status()) {
                 "" if told.is_hit => "hit",

@@ -28,6 +28,10 @@ pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mu
     push_number(out, b",\"status\":", u64::from(record.status));
     push_number(out, b",\"bytes\":", record.content_bytes);
     push_number(out, b",\"duration_us\":", record.duration_us);
+    push_string(out, b",\"tls_version\":\"", record.tls_version);
+    push_string(out, b",\"tls_cipher_suite\":\"", record.tls_cipher_suite);
+    push_string(out, b",\"tls_server_name\":\"", record.tls_server_name);
+    push_string(out, b",\"tls_client\":\"", record.tls_client);
     push_string(out, b",\"upstream\":\"", record.upstream);
     let numbers = &record.upstream_numbers;
     for (key, number) in [

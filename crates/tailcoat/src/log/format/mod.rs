@@ -60,9 +60,9 @@ impl Formatter {
             Kind::Common => Capture::default(),
             Kind::Combined => Capture { referer: true, user_agent: true, ..Capture::default() },
             Kind::Template(template) => template.capture().clone(),
-            Kind::W3c => Capture { host: true, referer: true, user_agent: true, ..Capture::default() },
+            Kind::W3c => Capture { host: true, referer: true, user_agent: true, tls: true, ..Capture::default() },
             Kind::Json | Kind::Binary(_) => {
-                Capture { host: true, referer: true, user_agent: true, upstream: true, ..Capture::default() }
+                Capture { host: true, referer: true, user_agent: true, tls: true, upstream: true, fields: Vec::new() }
             }
         }
     }

@@ -90,6 +90,14 @@ fields! {
     Referer = "referer";
     /// User-Agent
     UserAgent = "user_agent";
+    /// Version of TLS: TLSv1.3, TLSv1.2
+    TlsVersion = "tls_version";
+    /// Cipher suite: TLS13_AES_128_GCM_SHA256
+    TlsCipherSuite = "tls_cipher_suite";
+    /// The name of a server that the client asked for (SNI)
+    TlsServerName = "tls_server_name";
+    /// Subject of the client's certificate (RFC 4514): CN=anna,O=Example
+    TlsClient = "tls_client";
     /// The server that the request was forwarded to: the last that was tried, or the upstream's name if none was there
     Upstream = "upstream";
     /// Status of that server's answer
@@ -239,6 +247,10 @@ impl Field {
             Self::DurationS => push_seconds(out, record.duration_us),
             Self::Referer => push_value(out, record.referer),
             Self::UserAgent => push_value(out, record.user_agent),
+            Self::TlsVersion => push_value(out, record.tls_version),
+            Self::TlsCipherSuite => push_value(out, record.tls_cipher_suite),
+            Self::TlsServerName => push_value(out, record.tls_server_name),
+            Self::TlsClient => push_value(out, record.tls_client),
             Self::Upstream => push_value(out, record.upstream),
             Self::UpstreamStatus => push_known(out, numbers.status, push_decimal),
             Self::UpstreamTries => push_known(out, numbers.tries, push_decimal),
@@ -338,6 +350,7 @@ impl Parser<'_> {
         self.capture.host |= field == Field::Host;
         self.capture.referer |= field == Field::Referer;
         self.capture.user_agent |= field == Field::UserAgent;
+        self.capture.tls |= name.starts_with("tls_");
         self.capture.upstream |= name == "cache_status" || name.starts_with("upstream");
         self.at += length + 1;
         Ok(field)

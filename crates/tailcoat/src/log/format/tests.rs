@@ -57,7 +57,7 @@ fn plain_lines() {
     );
     check(
         AccessLogFormat::W3c,
-        r#"1994-11-06 08:49:37 192.0.2.7 - GET /a b=c HTTP/1.1 example.com 200 1024 0.001234 "curl/8.5.0 (x; y)" "http://example.org/""#,
+        r#"1994-11-06 08:49:37 192.0.2.7 - GET /a b=c HTTP/1.1 example.com 200 1024 0.001234 "curl/8.5.0 (x; y)" "http://example.org/" - - - -"#,
     );
     check(
         template("{client}:{client_port} {host} {path} {query} {duration_us} {duration_ms} {duration_s} {time_unix}"),
@@ -111,7 +111,7 @@ fn hostile_bytes_forge_nothing() {
         concat!(
             r#"1994-11-06 08:49:37 192.0.2.7 me]%20%22x GET /%22%20200%201%0A6.6.6.6%20-%20- - HTTP/1.1 "#,
             r#"a%20b%22%0A 200 1024 0.001234 "\x1B[2J\x9B2J\xE2\x80\xAEevil\x7F\x00\xFF\x09" "#,
-            r#"""" ""forged""\x0D\x0Aline\x5C""#,
+            r#"""" ""forged""\x0D\x0Aline\x5C" - - - -"#,
         ),
     );
     // In quotes only what could end them is escaped; elsewhere also the text's own separators.
@@ -167,7 +167,7 @@ fn what_is_not_a_request() {
     check(
         AccessLogFormat::W3c,
         b"A B",
-        "1994-11-06 08:49:37 192.0.2.7 - - A%20B - - example.com 400 1024 0.001234 - -",
+        "1994-11-06 08:49:37 192.0.2.7 - - A%20B - - example.com 400 1024 0.001234 - - - - - -",
     );
     check(template("{request} \"{request}\" {method} {target} {version}"), b"A B", r#"A\x20B "A B" - - -"#);
     check(template("{request}"), b"", "-");
@@ -233,7 +233,8 @@ fn templates_with_faults() {
         17,
         "no log field is called `request.header.`; there are client, client_port, user, \
         time, time_rfc3339, time_unix, request, method, target, path, query, version, host, status, bytes, duration_us, \
-        duration_ms, duration_s, referer, user_agent, upstream, upstream_status, upstream_tries, \
+        duration_ms, duration_s, referer, user_agent, tls_version, tls_cipher_suite, tls_server_name, tls_client, upstream, \
+         upstream_status, upstream_tries, \
          upstream_connect_us, upstream_first_byte_us, upstream_duration_us, upstream_connect_s, \
          upstream_first_byte_s, upstream_duration_s, cache_status, and request.header.NAME",
     );

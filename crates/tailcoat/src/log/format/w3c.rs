@@ -18,7 +18,9 @@ pub(super) fn push_directives(out: &mut Vec<u8>, unix_seconds: u64, dates: &mut 
     out.extend_from_slice(
         b"\n#Fields: date time c-ip cs-username cs-method cs-uri-stem cs-uri-query cs-version cs-host ",
     );
-    out.extend_from_slice(b"sc-status sc-bytes time-taken cs(User-Agent) cs(Referer)\n");
+    out.extend_from_slice(b"sc-status sc-bytes time-taken cs(User-Agent) cs(Referer) ");
+    // The draft has no names for these; those that begin with `x-` are for applications to make.
+    out.extend_from_slice(b"x-tls-version x-tls-cipher-suite x-tls-server-name x-tls-client\n");
 }
 
 /// Appends a remark on dropped records.
@@ -54,6 +56,10 @@ pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mu
     push_digits::<6>(out, record.duration_us);
     push_string(out, record.user_agent);
     push_string(out, record.referer);
+    push_name(out, record.tls_version);
+    push_name(out, record.tls_cipher_suite);
+    push_name(out, record.tls_server_name);
+    push_string(out, record.tls_client);
     out.push(b'\n');
 }
 
