@@ -73,6 +73,14 @@ impl Transport {
         }
     }
 
+    /// Says that nothing more comes, before the connection is closed, where its end does not say so itself (RFC 8446,
+    /// section 6.1). Whether the client still hears it is no matter.
+    pub fn end(&mut self) {
+        if let Self::Tls(tls) = self {
+            let _ = tls.shutdown_write();
+        }
+    }
+
     /// Makes closing reset the connection, so that the client doesn't take what it got for the whole.
     pub fn abort_on_close(&self) {
         self.socket().abort_on_close();

@@ -124,6 +124,7 @@ impl H1Connection {
         if let Some(verdict) = verdict
             && self.on_verdict(verdict, &context, task)?.is_ready()
         {
+            self.socket.end();
             return Poll::Ready(Ok(()));
         }
         let mut reads = 0;
@@ -145,6 +146,7 @@ impl H1Connection {
             } else if self.lingers {
                 return self.drive_lingering(&context, task);
             } else {
+                self.socket.end();
                 return Poll::Ready(Ok(()));
             }
         }
