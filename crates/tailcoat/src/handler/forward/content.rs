@@ -106,6 +106,14 @@ impl UpstreamContent {
         }
     }
 
+    /// Nobody waits for the rest. That is not the server's fault, which is told so by the end of the connection.
+    fn give_up(&mut self) -> Poll<io::Result<Filled>> {
+        if let Some(upstreaming) = self.upstreaming.take() {
+            upstreaming.link.forwarding().borrow_mut().on_end(Now::read().unix_us);
+        }
+        Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
+    }
+
     fn fail(&mut self, failure: Failure, kind: io::ErrorKind) -> Poll<io::Result<Filled>> {
         if let Some(upstreaming) = self.upstreaming.take() {
             let (name, now) = (upstreaming.lease.server_name(), Now::read());
@@ -163,7 +171,7 @@ impl ContentSource for UpstreamContent {
                 self.finish(true, None);
                 return Poll::Ready(Ok(Filled::End(trailers)));
             }
-            let Some(Upstreaming { lease, upload, link, .. }) = &mut self.upstreaming else {
+            let Some(Upstreaming { lease, upload, link, inner, .. }) = &mut self.upstreaming else {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             };
             if link.take_late() {
@@ -177,6 +185,9 @@ impl ContentSource for UpstreamContent {
             };
             let read = lease.poll_read(task, &mut buffer[..room]);
             if read.is_pending() {
+                if link.has_client_ended() && inner.plan.config.abort_with_client {
+                    return self.give_up();
+                }
                 self.await_more();
                 return Poll::Pending;
             }
