@@ -262,6 +262,90 @@ fn servers_behind_are_told_of_tls() {
     assert!(head.contains(";proto=https"), "{head}");
 }
 
+/// Also of an answer that comes in pieces, clients can tell the end from an attacker's (RFC 8446, section 6.1).
+#[test]
+fn the_end_is_told() {
+    let authority = Authority::new();
+    let keys = certificates(&authority, &["a.example"]);
+    let upstream = Upstream::start(vec![vec![
+        Step::Read("\r\n\r\n"),
+        Step::Write("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\no"),
+        Step::Pause(20),
+        Step::Write("k"),
+    ]]);
+    let forward = format!("forward \"http://{}\"\n", upstream.address);
+    let config = site(keys.path(), "a.example", &forward).replace("respond \"/\" 200 \"a.example\"", "");
+    let server = Server::run(&(config + ONE_WORKER + "limits { idle-timeout \"300ms\" }\n"));
+    let client = Arc::new(authority.client(None));
+    // The end of the connection is that of the content; and a request that never comes.
+    for (request, end) in
+        [("GET / HTTP/1.0\r\nHost: a.example\r\n\r\n", "\r\n\r\nok"), (LAST_GET, "0\r\n\r\n"), ("", "")]
+    {
+        let mut stream = connect(&server, &client, "a.example").expect("the handshake succeeds");
+        assert!(ask(&mut stream, request).expect("it says that it ends").ends_with(end));
+    }
+}
+
+#[test]
+fn logs_and_servers_behind_are_told_how() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let keys = certificates(&authority, &["a.example"]);
+    let known = keys.path().join("clients.pem");
+    std::fs::write(&known, clients.pem()).expect("it can be written");
+    let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+    let upstream = Upstream::start(vec![vec![Step::Read("\r\n\r\n"), Step::Write(ok)]]);
+    let log = |name: &str| keys.path().join(name).display().to_string();
+    let rules = format!(
+        "forward \"http://{}\"\nclient-certificate \"optional\" authorities=\"{}\"\naccess-log \"{}\" format=binary\n\
+         request-header \"X-Client\" \"{{tls_client}}\"\n\
+         request-header \"X-Tls\" \"{{tls_version}} {{tls_cipher_suite}} {{tls_server_name}} {{scheme}}\"\n",
+        upstream.address,
+        known.display(),
+        log("binary")
+    );
+    let config = site(keys.path(), "a.example", &rules).replace("respond \"/\" 200 \"a.example\"", "");
+    let mut server = Server::run(&(config + ONE_WORKER));
+    let anna = clients.sign(&["anna, O=Admins"]);
+    let request = LAST_GET.replace("Connection", "X-Client: CN=root\r\nX_Client: CN=root\r\nConnection");
+    // The second time with the ticket of the first: the certificate is as good as it was.
+    let friend = Arc::new(authority.client_of(&[&rustls::version::TLS13], Some(&anna)));
+    let stranger = Arc::new(authority.client_of(&[&rustls::version::TLS12], None));
+    for (client, version, suite, names) in [
+        (&friend, "TLSv1.3", "TLS13_AES_256_GCM_SHA384", &["CN=anna\\, O\\=Admins"][..]),
+        (&friend, "TLSv1.3", "TLS13_AES_256_GCM_SHA384", &["CN=anna\\, O\\=Admins"]),
+        (&stranger, "TLSv1.2", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", &[]),
+    ] {
+        let mut stream = connect(&server, client, "a.example").expect("the handshake succeeds");
+        assert!(ask(&mut stream, &request).expect("an answer comes").ends_with("ok"));
+        let head = upstream.connection();
+        let told = |name: &str| head.lines().filter_map(|line| line.strip_prefix(name)).collect::<Vec<_>>();
+        assert_eq!(told("X-Tls: "), [format!("{version} {suite} a.example https")], "{head}");
+        assert_eq!(told("X-Client: "), names, "{head}");
+        assert_eq!(told("X_Client: "), [""; 0], "{head}");
+    }
+    server.signal("TERM");
+    assert!(server.wait());
+    let lines = |format: &str| {
+        let output = tailcoat().args(["log", "convert", "--format", format]).arg(log("binary")).output();
+        let text = String::from_utf8(output.expect("the built binary starts").stdout).expect("logs are text");
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let json = lines("json");
+    let expect = ",\"tls_version\":\"TLSv1.3\",\"tls_cipher_suite\":\"TLS13_AES_256_GCM_SHA384\",\
+                  \"tls_server_name\":\"a.example\",\"tls_client\":\"CN=anna\\\\, O\\\\=Admins\",\"upstream\":";
+    assert!(json[0].contains(expect) && json[1].contains(expect), "{json:?}");
+    assert!(json[2].contains("\"tls_version\":\"TLSv1.2\"") && !json[2].contains("tls_client"), "{json:?}");
+    let w3c = lines("w3c");
+    assert!(w3c[3].ends_with(" x-tls-version x-tls-cipher-suite x-tls-server-name x-tls-client"), "{w3c:?}");
+    let of_friend = " TLSv1.3 TLS13_AES_256_GCM_SHA384 a.example \"CN=anna\\x5C, O\\x5C=Admins\"";
+    assert!(w3c[4].ends_with(of_friend), "{w3c:?}");
+    let of_stranger = " TLSv1.2 TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 a.example -";
+    assert!(w3c[6].ends_with(of_stranger), "{w3c:?}");
+    let template = lines("{tls_version}|{tls_server_name}|\"{tls_client}\"");
+    assert_eq!(template[0], "TLSv1.3|a.example|\"CN=anna\\x5C, O\\x5C=Admins\"");
+    assert_eq!(template[2], "TLSv1.2|a.example|\"-\"");
+}
+
 #[test]
 fn versions_and_suites_are_those_that_are_allowed() {
     let authority = Authority::new();

@@ -73,6 +73,7 @@ impl RulesDraft {
     /// Notes what only shows when all rules of the site, and those of all sites, are known.
     pub(super) fn check(&self, of_all: Option<&Self>, diagnostics: &mut Diagnostics) {
         self.check_allow(of_all, diagnostics);
+        self.check_alternatives(of_all, diagnostics);
         let (mut plain, mut missing) = (TakenPaths::default(), TakenPaths::default());
         for (index, rewrite) in self.rules.rewrites.iter().enumerate() {
             let taken = if rewrite.conditions.is_missing { &mut missing } else { &mut plain };
@@ -119,6 +120,21 @@ impl RulesDraft {
         let finding = Finding::new(span.clone(), "this `allow` keeps nobody out", "no `deny` follows")
             .help("add `deny all` behind it".to_owned());
         Reader { source: source.clone(), diagnostics }.warning(finding);
+    }
+
+    /// Passwords that an address is as good as, where none is let in.
+    fn check_alternatives(&self, of_all: Option<&Self>, diagnostics: &mut Diagnostics) {
+        let lets_in = |draft: &Self| draft.rules.clients.iter().any(|rule| rule.is_allowed);
+        if lets_in(self) || of_all.is_some_and(lets_in) {
+            return;
+        }
+        for (rule, (source, span)) in self.rules.passwords.iter().zip(&self.passwords) {
+            if rule.is_alternative {
+                let finding = Finding::new(span.clone(), "this lets nobody in by address", "there is no `allow`")
+                    .help("write who needs no password: `allow \"192.0.2.0/24\"`, and `deny all`".to_owned());
+                Reader { source: source.clone(), diagnostics }.warning(finding);
+            }
+        }
     }
 
     fn check_rewrite(&self, setting: &Setting<'_>, reader: &mut Reader<'_>) {

@@ -196,6 +196,8 @@ pub struct PasswordRule {
     pub realm: String,
     /// Whether handlers get the credentials.
     pub passes_credentials: bool,
+    /// Whether clients that are let in by their address need none, and others may come with one.
+    pub is_alternative: bool,
 }
 
 /// A change of fields.
@@ -236,6 +238,8 @@ pub enum TemplatePiece {
     Literal(String),
     /// `{host}`
     Host,
+    /// `{scheme}`: `https` if the client came with TLS, else `http`.
+    Scheme,
     /// `{path}`, percent-encoded.
     Path,
     /// `{rest}`: what the `*` of the path pattern stands for.
@@ -250,12 +254,27 @@ pub enum TemplatePiece {
     Group(String),
     /// `{client}`: the client's address; nothing over a unix socket.
     Client,
+    /// `{tls_version}` and the like: nothing without TLS.
+    Tls(TlsPiece),
     /// `{user}`: the user whose password was right.
     User,
     /// `{request_id}`: 32 hexadecimal digits, the same for all fields of a request and its response.
     RequestId,
     /// `{request.header.NAME}`: a field of the request, as the client sent it.
     Field(String),
+}
+
+/// What is known of a connection that speaks TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsPiece {
+    /// The version.
+    Version,
+    /// The cipher suite.
+    CipherSuite,
+    /// The name of a server that the client asked for.
+    ServerName,
+    /// The subject of the client's certificate.
+    Client,
 }
 
 /// A regular expression over bytes. Searching takes time in proportion to the text, whatever the expression. A dot is any

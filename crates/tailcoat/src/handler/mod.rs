@@ -92,6 +92,11 @@ impl Routed<'_> {
     pub fn is_secure(&self) -> bool {
         self.tls.is_some() || forward::told_scheme(self).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https"))
     }
+
+    /// The scheme of the URL that the client asked for.
+    pub fn scheme(&self) -> &'static str {
+        if self.is_secure() { "https" } else { "http" }
+    }
 }
 
 /// What is known of a request that came from a proxy that is trusted.

@@ -59,6 +59,43 @@ pub fn normalise<'a>(raw: &'a [u8], buffer: &'a mut Vec<u8>) -> Result<&'a [u8],
     Ok(buffer)
 }
 
+/// A path in normal form as other servers may read it: those that drop parameters of segments (RFC 3986, section 3.3), as
+/// Java's do, and those that take a backslash for a slash. `None` if to them it is the same.
+pub fn read_otherwise(path: &[u8]) -> Option<Vec<u8>> {
+    memchr::memchr2(b';', b'\\', path)?;
+    let mut read = vec![b'/'];
+    let mut is_directory = true;
+    for segment in bare_segments(path) {
+        is_directory = matches!(segment, b"" | b"." | b"..");
+        match segment {
+            b"" | b"." => {}
+            b".." => {
+                let parent = read[..read.len() - 1].iter().rposition(|&byte| byte == b'/');
+                read.truncate(parent.map_or(1, |at| at + 1));
+            }
+            name => {
+                read.extend_from_slice(name);
+                read.push(b'/');
+            }
+        }
+    }
+    if !is_directory {
+        read.pop();
+    }
+    Some(read)
+}
+
+/// Whether a path in normal form leads elsewhere for a server that reads it so: it has `/..;a/` or `\..\`.
+pub fn has_hidden_dot_segments(path: &[u8]) -> bool {
+    memchr::memchr2(b';', b'\\', path).is_some() && bare_segments(path).any(|segment| matches!(segment, b"." | b".."))
+}
+
+/// The segments of a path, as [`read_otherwise`] has them.
+fn bare_segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let segments = path.strip_prefix(b"/").unwrap_or(path).split(|&byte| matches!(byte, b'/' | b'\\'));
+    segments.map(|segment| &segment[..memchr::memchr(b';', segment).unwrap_or(segment.len())])
+}
+
 /// Appends the path percent-encoded (RFC 3986, section 2.1) to `out`, fit as it is for a Location field or a link in a
 /// page. A relative path whose first segment has a colon needs `./` before it (RFC 3986, section 4.2): the caller sees
 /// to it.
@@ -129,7 +166,31 @@ fn end_segment(buffer: &mut Vec<u8>, segment_start: usize, by_slash: bool) -> Re
 mod tests {
     use proptest::prelude::*;
 
-    use super::{InvalidPath, encode, normalise};
+    use super::{InvalidPath, encode, has_hidden_dot_segments, normalise, read_otherwise};
+
+    #[test]
+    fn as_other_servers_read_it() {
+        let check = |path: &str, expect: Option<&str>, has_hidden: bool| {
+            let read = read_otherwise(path.as_bytes()).map(|read| String::from_utf8(read).unwrap());
+            assert_eq!(read.as_deref(), expect, "{path}");
+            assert_eq!(has_hidden_dot_segments(path.as_bytes()), has_hidden, "{path}");
+        };
+        check("/a/b", None, false);
+        check("/a/...", None, false);
+        check("/a;b", Some("/a"), false);
+        check("/a;b/c;d=e", Some("/a/c"), false);
+        check("/a;b/", Some("/a/"), false);
+        check("/;a/b", Some("/b"), false);
+        check("/a/..;/b", Some("/b"), true);
+        check("/a/..;x=y/..;/b", Some("/b"), true);
+        check("/a/b/.;/c", Some("/a/b/c"), true);
+        check("/a/..;", Some("/"), true);
+        check("/a\\b", Some("/a/b"), false);
+        check("/a\\..\\b", Some("/b"), true);
+        check("/a/..\\b", Some("/b"), true);
+        check("/a/...;", Some("/a/..."), false);
+        check("*", None, false);
+    }
 
     #[test]
     fn normalised() {

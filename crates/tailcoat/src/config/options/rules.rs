@@ -121,7 +121,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             CONDITIONS[3],
         ],
         repeatable: true,
-        doc: "Sends clients elsewhere. In the target, `{host}` and `{path}` are those of the request, `{query}` is its \
+        doc: "Sends clients elsewhere. In the target, `{host}`, `{path}` and `{scheme}` are those of the request, `{query}` is its \
               query with the `?` and `{&query}` with `&` instead, `{query.NAME}` is one argument of it, `{rest}` is what the \
               `*` of the pattern stands for, and `{1}` or `{name}` what a group of a regular expression matched. The \
               status is by default 302. Conditions are those of `rewrite`.",
@@ -161,13 +161,16 @@ pub(super) static RULES: &[OptionDefinition] = &[
             one("file", Kind::PasswordFile),
             property("realm", Kind::Text),
             property("pass-credentials", Kind::Flag),
+            property("satisfy", Kind::Choice(SATISFY)),
         ],
         repeatable: true,
         doc: "Paths that need a user name and password (RFC 7617). The file has a line `USER:HASH` for each user, as \
               `htpasswd -B` and `tailcoat hash-password --user` write it; hashes are bcrypt, SHA-256 and SHA-512 crypt, and \
               Argon2. It is read again when it has changed. Of several that fit a path the first counts; with `off` for \
               a file, its paths need no password. Browsers show the `realm`. Handlers do not get to see the password \
-              (`Authorization`) unless `pass-credentials=on`. Without TLS, anybody on the way can read it.",
+              (`Authorization`) unless `pass-credentials=on`. With `satisfy=\"any\"`, address or password is enough: who \
+              is let in by an `allow` for the path needs no password, and whom a `deny` would keep out may come with one. \
+              Without TLS, anybody on the way can read it.",
         example: r#"basic-auth "/admin/*" "/etc/tailcoat/admin.htpasswd" realm="Administration""#,
         known_as: &[
             "auth_basic",
@@ -177,6 +180,9 @@ pub(super) static RULES: &[OptionDefinition] = &[
             "basicauth",
             "basic_auth",
             "auth.require",
+            "satisfy",
+            "Satisfy",
+            "RequireAny",
         ],
         set: Set::Rules(|rules, values| {
             rules.passwords.push(PasswordRule {
@@ -184,6 +190,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
                 file: values.password_file("file").flatten(),
                 realm: values.text("realm").unwrap_or_else(|| "Restricted".into()),
                 passes_credentials: values.flag("pass-credentials").unwrap_or(false),
+                is_alternative: values.text("satisfy").as_deref() == Some("any"),
             });
         }),
         ..OPTION
@@ -199,10 +206,12 @@ pub(super) static RULES: &[OptionDefinition] = &[
         repeatable: true,
         doc: "A field of requests, for handlers and the servers behind `forward`. It takes the place of what the client \
               sent (`action` is `set`), is one line more (`add`), or is there if the client sent none (`default`); an \
-              empty value takes the field away. In the value, `{client}` is the client's address, `{host}`, `{path}` and `{query}` are those \
-              of the request, `{user}` is the user of `basic-auth`, `{request_id}` are 32 random digits, the same wherever \
-              it stands for one request, and `{request.header.NAME}` is a field that the client sent; braces are written \
-              twice: `{{`.",
+              empty value takes the field away. In the value, `{client}` is the client's address, `{host}`, `{path}`, `{query}` and `{scheme}` \
+              are those of the request, `{user}` is the user of `basic-auth`, `{request_id}` are 32 random digits, the same wherever \
+              it stands for one request, and `{request.header.NAME}` is a field that the client sent; `{tls_version}`, \
+              `{tls_cipher_suite}`, `{tls_server_name}` and `{tls_client}`, the subject of the client's certificate, are as \
+              in access logs, and empty without TLS; braces are written twice: `{{`. What takes the place of a field \
+              takes that of the same name with underscores, too, which many applications take for the same.",
         example: r#"request-header "X-Request-Id" "{request_id}" action="default""#,
         known_as: &["proxy_set_header", "RequestHeader", "request_header", "header_up", "fastcgi_param"],
         set: Set::Rules(|rules, values| rules.request_fields.push(field_edit(values))),
@@ -235,6 +244,8 @@ const CONDITIONS: [Parameter; 4] = [
     property("field", Kind::FieldTest),
     property("missing", Kind::Flag),
 ];
+
+const SATISFY: &[&str] = &["all", "any"];
 
 const ACTIONS: &[&str] = &["set", "add", "default"];
 

@@ -56,6 +56,10 @@ impl Place {
         match (self, piece) {
             (_, TemplatePiece::Literal(text)) => go_on(&[self.after_literal(text)]),
             (Self::Behind, _) => go_on(&[Self::Behind]),
+            // One of two words.
+            (Self::Start, TemplatePiece::Scheme) => go_on(&[Self::Start]),
+            (Self::Slash, TemplatePiece::Scheme) => go_on(&[Self::Behind]),
+            (Self::HostStart | Self::Host, TemplatePiece::Scheme) => go_on(&[Self::Host]),
             // A host is what the client has come to already.
             (Self::Slash | Self::Start, TemplatePiece::Host) => go_on(&[Self::Behind]),
             (Self::HostStart | Self::Host, TemplatePiece::Host) => go_on(&[Self::Host]),
@@ -141,6 +145,9 @@ mod tests {
             "https://{host}{path}",
             "https://{host}/{rest}",
             "https://{host}:8443{path}{query}",
+            "{scheme}://{host}{path}",
+            "{scheme}://example.com/{rest}",
+            "/{scheme}/{rest}",
             "https://example.com{path}",
             "https://example.com{query}",
             "https://example.com/?next={query.next}",
@@ -157,6 +164,8 @@ mod tests {
             "//{query.next}",
             "///{rest}",
             "https://{path}",
+            "{scheme}://{rest}",
+            "{scheme}://{host}{rest}",
             "https://{rest}",
             "https://{1}.example.com/",
             "https://{host}.{query.a}/",

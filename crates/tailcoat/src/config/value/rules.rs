@@ -7,7 +7,7 @@ use super::parse::{Wrong, not_empty, split_placeholders};
 use super::web::{is_token, parse_field_value};
 use crate::config::model::PathPattern;
 use crate::config::rules::*;
-use crate::config::suggest::did_you_mean;
+use crate::config::suggest::{did_you_mean, nearest};
 
 pub(super) fn parse_client(text: &str) -> Result<ClientPattern, Wrong> {
     match text {
@@ -178,7 +178,7 @@ pub(super) fn parse_target(text: &str, starts: &[&str]) -> Result<Template, Wron
 }
 
 /// What a redirect's target may begin with.
-pub(super) const REDIRECT_STARTS: &[&str] = &["/", "{path}", "http://", "https://"];
+pub(super) const REDIRECT_STARTS: &[&str] = &["/", "{path}", "http://", "https://", "{scheme}://"];
 
 /// What a rewrite's target may begin with.
 pub(super) const REWRITE_STARTS: &[&str] = &["/", "{path}"];
@@ -186,6 +186,7 @@ pub(super) const REWRITE_STARTS: &[&str] = &["/", "{path}"];
 fn parse_target_placeholder(name: &str) -> Result<TemplatePiece, Wrong> {
     Ok(match name {
         "host" => TemplatePiece::Host,
+        "scheme" => TemplatePiece::Scheme,
         "path" => TemplatePiece::Path,
         "rest" => TemplatePiece::Rest,
         "query" => TemplatePiece::Query,
@@ -207,7 +208,7 @@ fn parse_target_placeholder(name: &str) -> Result<TemplatePiece, Wrong> {
 }
 
 /// Placeholders of a target, besides those for groups of a regular expression.
-const TARGET_PLACEHOLDERS: &[&str] = &["host", "path", "rest", "query", "&query", "query.NAME"];
+const TARGET_PLACEHOLDERS: &[&str] = &["host", "scheme", "path", "rest", "query", "&query", "query.NAME"];
 
 /// What is wrong with the placeholders of a target for this path.
 pub(in crate::config) fn check_target(path: &PathPattern, target: &Template) -> Option<Wrong> {
@@ -272,8 +273,13 @@ pub(super) fn parse_field_template(text: &str) -> Result<Template, Wrong> {
 fn parse_field_placeholder(name: &str) -> Result<TemplatePiece, Wrong> {
     Ok(match name {
         "host" => TemplatePiece::Host,
+        "scheme" => TemplatePiece::Scheme,
         "path" => TemplatePiece::Path,
         "query" => TemplatePiece::Query,
+        "tls_version" => TemplatePiece::Tls(TlsPiece::Version),
+        "tls_cipher_suite" => TemplatePiece::Tls(TlsPiece::CipherSuite),
+        "tls_server_name" => TemplatePiece::Tls(TlsPiece::ServerName),
+        "tls_client" => TemplatePiece::Tls(TlsPiece::Client),
         "client" => TemplatePiece::Client,
         "user" => TemplatePiece::User,
         "request_id" => TemplatePiece::RequestId,
@@ -281,16 +287,30 @@ fn parse_field_placeholder(name: &str) -> Result<TemplatePiece, Wrong> {
             Some(field) if is_token(field) => TemplatePiece::Field(field.to_owned()),
             _ => {
                 let names: Vec<_> = FIELD_PLACEHOLDERS.iter().map(|name| format!("`{{{name}}}`")).collect();
-                return Err(Wrong::help(
-                    format!("`{{{name}}}` is not known here"),
-                    format!("known are {}; for a brace write two: `{{{{`", names.join(", ")),
-                ));
+                let help = match nearest(name, FIELD_PLACEHOLDERS) {
+                    Some(_) => did_you_mean(name, FIELD_PLACEHOLDERS),
+                    None => format!("known are {}; for a brace write two: `{{{{`", names.join(", ")),
+                };
+                return Err(Wrong::help(format!("`{{{name}}}` is not known here"), help));
             }
         },
     })
 }
 
-const FIELD_PLACEHOLDERS: &[&str] = &["host", "path", "query", "client", "user", "request_id", "request.header.NAME"];
+const FIELD_PLACEHOLDERS: &[&str] = &[
+    "host",
+    "scheme",
+    "path",
+    "query",
+    "client",
+    "user",
+    "request_id",
+    "tls_version",
+    "tls_cipher_suite",
+    "tls_server_name",
+    "tls_client",
+    "request.header.NAME",
+];
 
 /// Reads the name of a request's field that may be changed.
 pub(super) fn parse_request_field_name(text: &str) -> Result<String, Wrong> {

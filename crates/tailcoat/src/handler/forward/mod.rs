@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use wire::h1::{HeadLimits, ResponseHead};
-use wire::http::{Fields, KnownField, Method, Status};
+use wire::http::{Fields, KnownField, Method, Status, path};
 
 pub use self::client_fields::told_scheme;
 use self::exchange::Exchange;
@@ -86,6 +86,10 @@ impl Forward {
             // It shows what a browser hides from scripts, and hardly any server has it on.
             Method::Trace => return not_allowed(Status::METHOD_NOT_ALLOWED),
             Method::Options if request::is_last_hop(routed) => return not_allowed(Status::NO_CONTENT),
+            // Servers that drop parameters would look elsewhere than where we have let the client in.
+            _ if path::has_hidden_dot_segments(routed.path) => {
+                return Outcome::Ready(Response::Built(BuiltResponse::new(Status::BAD_REQUEST)));
+            }
             _ => {}
         }
         if let Some(link) = routed.link.get() {

@@ -1,9 +1,10 @@
 //! Fields set, added and taken away, on requests and on responses.
 
+use wire::http::forwarding::is_named_by_connection;
 use wire::http::{Fields, KnownField, Request, RequestHead, Span, path};
 
 use super::{Target, Visit};
-use crate::config::{FieldAction, FieldEdit, Template, TemplatePiece};
+use crate::config::{FieldAction, FieldEdit, Template, TemplatePiece, TlsPiece};
 use crate::handler::{FieldChange, Routed};
 use crate::log::Client;
 
@@ -27,6 +28,19 @@ fn write_value(template: &Template, routed: &Routed<'_>, visit: &Visit, out: &mu
         match piece {
             TemplatePiece::Literal(text) => out.extend_from_slice(text.as_bytes()),
             TemplatePiece::Host => out.extend_from_slice(routed.host),
+            TemplatePiece::Scheme => out.extend_from_slice(routed.scheme().as_bytes()),
+            TemplatePiece::Tls(piece) => {
+                if let Some(tls) = routed.tls {
+                    let record = tls.record();
+                    let text = match piece {
+                        TlsPiece::Version => record.version,
+                        TlsPiece::CipherSuite => record.cipher_suite,
+                        TlsPiece::ServerName => record.server_name,
+                        TlsPiece::Client => record.client,
+                    };
+                    out.extend_from_slice(text.as_bytes());
+                }
+            }
             TemplatePiece::Path => path::encode(routed.path, out),
             TemplatePiece::Query => {
                 if let Some(query) = routed.query {
@@ -76,11 +90,22 @@ pub fn change_request(
     target: Option<&Target>,
     changes: &[FieldChange],
 ) -> (RequestHead, Vec<u8>) {
-    let mut lines: Vec<(&[u8], &[u8])> =
-        request.head.fields.iter().map(|field| (field.name.of(request.bytes), field.value.of(request.bytes))).collect();
+    let connection = connection_without(request, changes);
+    let mut lines = Vec::with_capacity(request.head.fields.len() + changes.len());
+    for field in &request.head.fields {
+        let (name, value) = (field.name.of(request.bytes), field.value.of(request.bytes));
+        match &connection {
+            Some(_) if field.known == KnownField::Connection => {}
+            Some(_) if is_nominated(request, name) && changes.iter().any(|change| is_same(name, &change.name)) => {}
+            _ => lines.push((name, value)),
+        }
+    }
+    if let Some(connection) = connection.as_deref().filter(|options| !options.is_empty()) {
+        lines.push((b"Connection", connection));
+    }
     for FieldChange { action, name, value } in changes {
+        let is_there = |(other, _): &(&[u8], &[u8])| is_same(other, name);
         let name = name.as_bytes();
-        let is_there = |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name);
         match action {
             FieldAction::Set => lines.retain(|line| !is_there(line)),
             FieldAction::Default if lines.iter().any(is_there) => continue,
@@ -110,6 +135,28 @@ pub fn change_request(
         head.push_field(name_span, value_span, KnownField::from_name(name));
     }
     (head, bytes)
+}
+
+/// Whether a field is the one that is changed. Written with underscores it is the same: CGI, and what came of it, does not
+/// tell those apart, so that a client could send beside our field another that counts.
+fn is_same(name: &[u8], changed: &str) -> bool {
+    let normal = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    name.len() == changed.len() && name.iter().zip(changed.bytes()).all(|(&one, other)| normal(one) == normal(other))
+}
+
+fn is_nominated(request: &Request<'_>, name: &[u8]) -> bool {
+    is_named_by_connection(name, request.field_lines(KnownField::Connection))
+}
+
+/// The options of Connection without the fields that are changed, if it names some: what it names goes no further (RFC
+/// 9110, section 7.6.1), and clients must not take away what we tell the servers behind us.
+fn connection_without(request: &Request<'_>, changes: &[FieldChange]) -> Option<Vec<u8>> {
+    if !changes.iter().any(|change| is_nominated(request, change.name.as_bytes())) {
+        return None;
+    }
+    let options = request.field_lines(KnownField::Connection).flat_map(|line| line.split(|&byte| byte == b','));
+    let is_kept = |option: &&[u8]| !changes.iter().any(|change| is_same(option, &change.name));
+    Some(options.map(<[u8]>::trim_ascii).filter(is_kept).collect::<Vec<_>>().join(&b", "[..]))
 }
 
 #[cfg(test)]
@@ -144,6 +191,7 @@ mod tests {
         check("", "Host: H; X-A: 1; x-a: 2; Authorization: Basic x");
         check(r#"request-header "X-A" """#, "Host: H; Authorization: Basic x");
         check(r#"request-header "X-A" "3""#, "Host: H; Authorization: Basic x; X-A: 3");
+        check(r#"request-header "x_a" "3""#, "Host: H; Authorization: Basic x; x_a: 3");
         check(r#"request-header "X-A" "3" action="add""#, "Host: H; X-A: 1; x-a: 2; Authorization: Basic x; X-A: 3");
         check(r#"request-header "X-A" "3" action="default""#, "Host: H; X-A: 1; x-a: 2; Authorization: Basic x");
         check(r#"request-header "/other/*" "X-A" "3""#, "Host: H; X-A: 1; x-a: 2; Authorization: Basic x");

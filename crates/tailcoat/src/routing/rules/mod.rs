@@ -32,7 +32,7 @@ mod visit;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use wire::http::{KnownField, Request, RequestHead, Status};
+use wire::http::{KnownField, Request, RequestHead, Status, path};
 
 pub use self::address_set::AddressSet;
 pub use self::count_table::{CountTable, Permit};
@@ -65,6 +65,8 @@ pub struct Passage {
     pub visit: Rc<Visit>,
     /// The targets that it was rewritten to, the last of which handlers are asked for.
     targets: Vec<Target>,
+    /// Its path and those of the targets, where other servers may read them otherwise.
+    other_paths: Vec<Vec<u8>>,
     /// Whose passwords it has been asked for: indices of rules.
     asked: Vec<usize>,
     /// No handler had it, and it was rewritten for that.
@@ -116,6 +118,7 @@ impl Rules {
         let mut passage = Passage {
             visit: Rc::new(Visit::new(routed.client, &self.ids)),
             targets: Vec::new(),
+            other_paths: Vec::new(),
             asked: Vec::new(),
             is_last: false,
             head: None,
@@ -127,14 +130,14 @@ impl Rules {
     fn enter_rewritten(&self, passage: &mut Passage, routed: &Routed<'_>) -> Entry {
         let redirected = self.shared.https().redirect(routed).map(Rewritten::Answer);
         let rewritten = redirected.or_else(|| self.rewrites.find(routed).map(|rule| apply(rule, routed)));
-        if let Err(refusal) = self.guard(routed, routed.path, &[], &passage.visit) {
+        if let Err(refusal) = self.guard(routed, routed.path, &[], passage) {
             return Entry::Answer(refusal);
         }
         match rewritten {
             None => {}
             Some(Rewritten::Answer(response)) => return Entry::Answer(response),
             Some(Rewritten::Target(target)) => {
-                if let Err(refusal) = self.guard(routed, &target.path, &[routed.path], &passage.visit) {
+                if let Err(refusal) = self.guard(routed, &target.path, &[routed.path], passage) {
                     return Entry::Answer(refusal);
                 }
                 passage.targets.push(target);
@@ -170,7 +173,9 @@ impl Rules {
                 Rewritten::Target(target) => target,
             }
         };
-        if let Err(refusal) = self.guard(routed, &target.path, &passage.paths(routed), &passage.visit) {
+        let before: Vec<_> = passage.paths(routed).into_iter().map(<[u8]>::to_vec).collect();
+        let before: Vec<_> = before.iter().map(Vec::as_slice).collect();
+        if let Err(refusal) = self.guard(routed, &target.path, &before, passage) {
             return Some(Entry::Answer(refusal));
         }
         passage.targets.push(target);
@@ -201,19 +206,43 @@ impl Rules {
         }
     }
 
-    /// Whether a path is open to a client, and not asked for too often: 1 and 2. `before` are paths for which that was
-    /// asked already, and whose limits are not taken again.
+    /// Whether a path, also as other servers may read it, is open to a client, and not asked for too often: 1 and 2.
+    /// `before` are paths for which that was asked already, and whose limits are not taken again.
     fn guard(
+        &self,
+        routed: &Routed<'_>,
+        path: &[u8],
+        before: &[&[u8]],
+        passage: &mut Passage,
+    ) -> Result<(), Box<BuiltResponse>> {
+        self.guard_one(routed, path, before, &passage.visit)?;
+        if let Some(other) = path::read_otherwise(path) {
+            let before = [before, &[path]].concat();
+            self.guard_one(routed, &other, &before, &passage.visit)?;
+            passage.other_paths.push(other);
+        }
+        Ok(())
+    }
+
+    fn guard_one(
         &self,
         routed: &Routed<'_>,
         path: &[u8],
         before: &[&[u8]],
         visit: &Visit,
     ) -> Result<(), Box<BuiltResponse>> {
-        if !self.shared.lets_in(visit.client(), path) {
+        // Where a password will do as well, it is asked for later.
+        let may_sign_in = || self.password_for(path).is_some_and(|rule| self.passwords[rule].is_alternative);
+        if self.shared.lets_in(visit.client(), path) == Some(false) && !may_sign_in() {
             return Err(BuiltResponse::new(Status::FORBIDDEN));
         }
         self.shared.take_limits(routed, path, before, visit)
+    }
+
+    /// The rule for the password of a path, if it has one.
+    fn password_for(&self, path: &[u8]) -> Option<usize> {
+        let first = self.passwords.iter().position(|rule| rule.path.guards(path));
+        first.filter(|rule| self.passwords[*rule].file.is_some())
     }
 
     /// The next rule whose password is needed for one of the request's paths.
@@ -221,9 +250,13 @@ impl Rules {
         if self.passwords.is_empty() {
             return None;
         }
-        let first = |path: &&[u8]| self.passwords.iter().position(|rule| rule.path.guards(path));
-        let mut needed = passage.paths(routed).into_iter().filter_map(|path| first(&path));
-        needed.find(|rule| self.passwords[*rule].file.is_some() && !passage.asked.contains(rule))
+        let client = passage.visit.client();
+        let mut needed = passage.paths(routed).into_iter().filter_map(|path| {
+            let rule = self.password_for(path)?;
+            let is_let_in = self.passwords[rule].is_alternative && self.shared.lets_in(client, path) == Some(true);
+            (!is_let_in).then_some(rule)
+        });
+        needed.find(|rule| !passage.asked.contains(rule))
     }
 
     fn ask_password(&self, rule: usize, passage: &mut Passage, routed: &Routed<'_>) -> Entry {
@@ -272,7 +305,8 @@ impl Rules {
 
     /// Makes the head that handlers see, and servers that requests are forwarded to: 5.
     fn admit(&self, passage: &mut Passage, routed: &Routed<'_>) {
-        let hides_credentials = passage.asked.iter().any(|rule| !self.passwords[*rule].passes_credentials);
+        let mut asked = passage.paths(routed).into_iter().filter_map(|path| self.password_for(path));
+        let hides_credentials = asked.any(|rule| !self.passwords[rule].passes_credentials);
         if self.request_fields.is_empty() && !hides_credentials && passage.targets.is_empty() {
             return;
         }
@@ -308,10 +342,11 @@ impl Passage {
         seen
     }
 
-    /// The path that was asked for, and those that it was rewritten to.
+    /// The path that was asked for, and those that it was rewritten to; also as other servers may read them.
     fn paths<'a>(&'a self, routed: &Routed<'a>) -> Vec<&'a [u8]> {
         let targets = self.targets.iter().map(|target| target.path.as_slice());
-        std::iter::once(routed.path).chain(targets).collect()
+        let others = self.other_paths.iter().map(Vec::as_slice);
+        std::iter::once(routed.path).chain(targets).chain(others).collect()
     }
 }
 

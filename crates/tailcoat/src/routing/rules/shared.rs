@@ -158,10 +158,10 @@ impl SharedRules {
         &self.checks
     }
 
-    /// Whether a client may come to a path: the first rule that fits says so.
-    pub(super) fn lets_in(&self, client: Client, path: &[u8]) -> bool {
+    /// Whether a client may come to a path: what the first rule that fits says; `None` if there is none.
+    pub(super) fn lets_in(&self, client: Client, path: &[u8]) -> Option<bool> {
         let first = self.clients.iter().find(|(rule, set)| set.has(client) && rule.path.guards(path));
-        first.is_none_or(|(rule, _)| rule.is_allowed)
+        first.map(|(rule, _)| rule.is_allowed)
     }
 
     /// Counts a request for a path in all limits that are for it, but not those that are for one `before`.

@@ -52,6 +52,7 @@ pub fn write_target(template: &Template, matched: &Match<'_>, routed: &Routed<'_
                 out.extend_from_slice(text.as_bytes());
             }
             TemplatePiece::Host => out.extend_from_slice(routed.host),
+            TemplatePiece::Scheme => out.extend_from_slice(routed.scheme().as_bytes()),
             TemplatePiece::Path => encode(routed.path, is_in_query, out),
             TemplatePiece::Rest => encode(matched.rest, is_in_query, out),
             TemplatePiece::Group(name) => encode(matched.group(name), is_in_query, out),
@@ -70,7 +71,11 @@ pub fn write_target(template: &Template, matched: &Match<'_>, routed: &Routed<'_
             }
             TemplatePiece::Argument(name) => write_encoded(argument(routed.query, name), out),
             // No target has them.
-            TemplatePiece::Client | TemplatePiece::User | TemplatePiece::RequestId | TemplatePiece::Field(_) => {}
+            TemplatePiece::Client
+            | TemplatePiece::User
+            | TemplatePiece::RequestId
+            | TemplatePiece::Tls(_)
+            | TemplatePiece::Field(_) => {}
         }
     }
     // Two slashes at the start would be a host of the client's choice (RFC 3986, section 4.2).

@@ -1,0 +1,200 @@
+//! Rules in front of another server: what it is asked, and that it is not asked at all.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use tempfile::TempDir;
+
+use crate::support::upstream::Step::{Pause, Read as Await, Write as Say};
+use crate::support::upstream::Upstream;
+use crate::support::{Server, ask, read_until};
+
+const HEAD: &str = "\r\n\r\n";
+const ANSWER: &str = "HTTP/1.1 200 OK\r\nX-Powered-By: PHP\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+
+/// A server behind, and the one before it with these rules. `DIR` in them is a directory in which `passwords` has
+/// anna's, `secret`.
+fn server(outside: &str, rules: &str) -> (Upstream, Server, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    // By `htpasswd -nbB -C 4`.
+    let users = "anna:$2y$04$DiDPKk.3jQ0BKempAh9hluEEI1sUe4ymTdbxXFaDSLiiXtOrgRIaW\n";
+    std::fs::write(directory.path().join("passwords"), users).unwrap();
+    let upstream = Upstream::start(vec![vec![Await(HEAD), Say(ANSWER)]]);
+    let server = Server::run(&format!(
+        "{outside}\nsite {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\"\n{}\n}}\n",
+        upstream.address,
+        rules.replace("DIR", directory.path().to_str().unwrap())
+    ));
+    (upstream, server, directory)
+}
+
+fn get(target: &str, fields: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: h.example\r\n{fields}Connection: close\r\n\r\n")
+}
+
+/// Sends a request; its answer, and what the server behind was asked, if it was.
+fn forward(upstream: &Upstream, server: &Server, request: &str) -> (String, Option<String>) {
+    let answer = ask(server, request);
+    let asked = answer.ends_with("ok").then(|| upstream.connection());
+    (answer, asked.or_else(|| upstream.try_connection()))
+}
+
+/// Values of a field, in order.
+fn values<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
+    let fields = head.lines().filter_map(|line| line.split_once(": "));
+    fields.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect()
+}
+
+#[test]
+fn rewrites_and_redirects() {
+    let (upstream, server, _) = server(
+        "server { workers 1; trusted-proxies \"127.0.0.1\" }",
+        "rewrite \"/blog/*\" \"/index.php?page={rest}{&query}\"\n redirect \"/old/*\" \"/new/{rest}{query}\" status=308\n\
+         redirect \"/to-name\" \"{scheme}://www.example/\"\n redirect \"*\" \"{scheme}://{host}/post{path}\" method=\"POST\"",
+    );
+    let check = |request: &str, expect: &str| {
+        let (answer, asked) = forward(&upstream, &server, request);
+        let found = match &asked {
+            Some(head) => head.lines().next().unwrap_or_default().to_owned(),
+            None => format!("{} {}", &answer[9..12], values(&answer, "Location").join(", ")),
+        };
+        assert_eq!(found, expect, "{request}");
+    };
+    check(&get("/blog/a%20b?c=d", ""), "GET /index.php?page=a%20b&c=d HTTP/1.1");
+    check(&get("/other?x", ""), "GET /other?x HTTP/1.1");
+    check(&get("/old/a?b", ""), "308 /new/a?b");
+    check(&get("/to-name", ""), "302 http://www.example/");
+    check(&get("/to-name", "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\n"), "302 https://www.example/");
+    check(&get("/a", "").replace("GET", "POST"), "302 http://h.example/post/a");
+}
+
+#[test]
+fn fields_both_ways() {
+    let (upstream, server, _) = server(
+        "",
+        "request-header \"X-Remote\" \"{client}\"\n request-header \"X-Client-Certificate\" \"{tls_client}\"\n\
+         request-header \"X-Scheme\" \"{scheme}\"\n request-header \"X-Debug\" \"\"\n\
+         request-header \"/api/*\" \"X-Kind\" \"api\" action=\"add\"\n\
+         response-header \"X-Powered-By\" \"\"\n response-header \"X-Frame-Options\" \"DENY\" action=\"default\"",
+    );
+    let forged = "X-Remote: 6.6.6.6\r\nX_Remote: 7.7.7.7\r\nx-client-CERTIFICATE: CN=admin\r\n\
+                  X-Client_Certificate: CN=admin\r\nX-Debug: 1\r\nX-Kind: mine\r\n";
+    let (answer, asked) = forward(&upstream, &server, &get("/api/a", forged));
+    let asked = asked.unwrap();
+    for (name, expect) in [
+        ("X-Remote", &["127.0.0.1"][..]),
+        ("X_Remote", &[]),
+        ("X-Client-Certificate", &[]),
+        ("X-Client_Certificate", &[]),
+        ("X-Scheme", &["http"]),
+        ("X-Debug", &[]),
+        ("X-Kind", &["mine", "api"]),
+    ] {
+        assert_eq!(values(&asked, name), expect, "{asked}");
+    }
+    assert_eq!((values(&answer, "X-Powered-By"), values(&answer, "X-Frame-Options")), (vec![], vec!["DENY"]));
+    // What a client says of its connection takes none of ours away (hop-by-hop header abuse).
+    for connection in ["X-Remote, close", "close, x-remote,X-Scheme", "close\r\nConnection: x_remote, X-REMOTE"] {
+        let request =
+            get("/", "X-Remote: 6.6.6.6\r\n").replace("Connection: close", &format!("Connection: {connection}"));
+        let (_, asked) = forward(&upstream, &server, &request);
+        let asked = asked.unwrap();
+        assert_eq!(values(&asked, "X-Remote"), ["127.0.0.1"], "{asked}");
+        assert_eq!(values(&asked, "X-Scheme"), ["http"], "{asked}");
+    }
+}
+
+#[test]
+fn passwords_and_addresses() {
+    let anna = "Authorization: Basic YW5uYTpzZWNyZXQ=\r\n";
+    let (upstream, server, _directory) = server(
+        "server { workers 1; trusted-proxies \"127.0.0.1\" }",
+        "basic-auth \"/private/*\" \"DIR/passwords\"\n\
+         basic-auth \"/passed/*\" \"DIR/passwords\" pass-credentials=on\n\
+         basic-auth \"/either/*\" \"DIR/passwords\" satisfy=\"any\"\n\
+         request-header \"X-User\" \"{user}\"\n\
+         allow \"192.0.2.0/24\" path=\"/office/*\"\n deny all path=\"/office/*\"\n\
+         allow \"192.0.2.0/24\" path=\"/either/*\"\n deny all path=\"/either/closed/*\"",
+    );
+    let office = "X-Forwarded-For: 192.0.2.1\r\n";
+    // Status; what the server behind learns of user and password.
+    let check = |target: &str, fields: &str, expect: (&str, Option<(&[&str], bool)>)| {
+        let (answer, asked) = forward(&upstream, &server, &get(target, fields));
+        let told = asked.as_deref().map(|head| (values(head, "X-User"), !values(head, "Authorization").is_empty()));
+        assert_eq!(&answer[9..12], expect.0, "{target} {fields}");
+        assert_eq!(told, expect.1.map(|(user, password)| (user.to_vec(), password)), "{target} {fields}");
+    };
+    check("/open", "X-User: admin\r\n", ("200", Some((&[], false))));
+    check("/open", anna, ("200", Some((&[], true))));
+    check("/private/a", "", ("401", None));
+    check("/private/a", "Authorization: Basic YW5uYTpvdGhlcg==\r\n", ("401", None));
+    check("/private/a", anna, ("200", Some((&["anna"], false))));
+    check("/passed/a", anna, ("200", Some((&["anna"], true))));
+    check("/office/a", "", ("403", None));
+    check("/office/a", office, ("200", Some((&[], false))));
+    // Whoever is let in by address needs no password; and whoever has none is asked for it.
+    check("/either/a", office, ("200", Some((&[], false))));
+    check("/either/a", &format!("{office}{anna}"), ("200", Some((&[], false))));
+    check("/either/a", "", ("401", None));
+    check("/either/a", anna, ("200", Some((&["anna"], false))));
+    check("/either/closed/a", "", ("401", None));
+    check("/either/closed/a", anna, ("200", Some((&["anna"], false))));
+    // A server that drops parameters, or takes a backslash for a slash, reads no other path than the rules did.
+    for path in ["/private;a/b", "/private%3Ba/b", "/;x/private/b", "/private%5Cb", "/a;b/../private;/b"] {
+        check(path, "", ("401", None));
+        check(path, anna, ("200", Some((&["anna"], false))));
+    }
+    check("/office;a=b/c;d", "", ("403", None));
+    check("/open;a/b", "", ("200", Some((&[], false))));
+    for path in ["/open/..;/office/a", "/open/..;/x", "/open/..%3b/x", "/open/%2e%2e;a=b/x", "/open/..%5Cx", "/a/.;/x"]
+    {
+        check(path, office, ("400", None));
+    }
+}
+
+#[test]
+fn limits() {
+    let (upstream, server, _) = server(
+        "server { workers 1; trusted-proxies \"127.0.0.1\" }",
+        "rate-limit \"/login\" \"2/h\"\n rate-limit \"/api/*\" \"1/m\" key=\"field:X-Api-Key\"",
+    );
+    let check = |target: &str, fields: &str, expect: &str, waits: std::ops::RangeInclusive<u64>| {
+        let (answer, asked) = forward(&upstream, &server, &get(target, fields));
+        assert_eq!(&answer[9..12], expect, "{target} {fields}");
+        assert_eq!(asked.is_some(), expect == "200", "who comes too often does not reach the server behind");
+        let wait = values(&answer, "Retry-After").first().map_or(0, |wait| wait.parse().unwrap());
+        assert!(waits.contains(&wait), "{answer}");
+    };
+    check("/login", "", "200", 0..=0);
+    check("/login;jsessionid=1", "", "200", 0..=0);
+    check("/login", "", "429", 1790..=1800);
+    check("/login", "X-Forwarded-For: 192.0.2.1\r\n", "200", 0..=0);
+    check("/api/a", "X-Api-Key: a\r\n", "200", 0..=0);
+    check("/api/b", "X-Api-Key: a\r\n", "429", 50..=60);
+    check("/api/a", "X-Api-Key: b\r\n", "200", 0..=0);
+}
+
+#[test]
+fn requests_in_progress() {
+    let upstream = Upstream::start(vec![
+        vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no"), Await("never")],
+        vec![Await(HEAD), Pause(1), Say(ANSWER)],
+    ]);
+    let server = Server::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n request-limit \"/slow\" 1\n forward \"http://{}\"\n}}\nserver {{ workers 1 }}\n",
+        upstream.address
+    ));
+    let begin = |stream: &mut TcpStream| stream.write_all(get("/slow", "").as_bytes()).unwrap();
+    let mut first = server.connect();
+    begin(&mut first);
+    read_until(&mut first, "\r\n\r\no");
+    let refused = ask(&server, &get("/slow", ""));
+    assert!(refused.starts_with("HTTP/1.1 429 ") && values(&refused, "Retry-After") == ["1"], "{refused}");
+    // It counts until its answer has ended, or its client has.
+    drop(first);
+    let deadline = std::time::Instant::now() + crate::support::PATIENCE;
+    while !ask(&server, &get("/slow", "")).starts_with("HTTP/1.1 200 ") {
+        assert!(std::time::Instant::now() < deadline, "its place is free again");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
