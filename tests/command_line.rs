@@ -141,13 +141,11 @@ fn editors_get_json() {
 }
 
 #[test]
-fn examples_are_valid_and_formatted() {
+fn examples_are_formatted() {
     let directory = repository().join("examples/configs");
     let mut count = 0;
     for entry in fs::read_dir(&directory).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        let (code, stdout, stderr) = run(&directory, &["check", "-c", &name]);
-        assert_eq!((code, stdout.as_str(), stderr), (0, "", format!("tailcoat: {name} is valid\n")));
         assert_eq!(run(&directory, &["fmt", "--check", &name]), (0, String::new(), String::new()), "{name}");
         count += 1;
     }

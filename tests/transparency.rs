@@ -27,7 +27,7 @@ const APACHE: Recipe<'_> = Recipe {
     environment: &[],
 };
 
-const NGINX: Recipe<'_> = Recipe {
+pub(crate) const NGINX: Recipe<'_> = Recipe {
     needs: &["nginx"],
     files: &[
         (
@@ -43,7 +43,7 @@ const NGINX: Recipe<'_> = Recipe {
     environment: &[],
 };
 
-const UVICORN: Recipe<'_> = Recipe {
+pub(crate) const UVICORN: Recipe<'_> = Recipe {
     needs: &["/usr/bin/python3", "/usr/lib/python3/dist-packages/uvicorn"],
     files: &[("application.py", include_str!("applications/application.py"))],
     command: &[
@@ -61,7 +61,7 @@ const UVICORN: Recipe<'_> = Recipe {
     environment: &[],
 };
 
-const NODE: Recipe<'_> = Recipe {
+pub(crate) const NODE: Recipe<'_> = Recipe {
     needs: &["node"],
     files: &[("application.js", include_str!("applications/application.js"))],
     command: &["node", "@DIR@/application.js", "@PORT@"],

@@ -1,0 +1,330 @@
+//! The configurations in examples/configs: each is valid, and does what it says in front of a real server, if one is
+//! installed.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use crate::support::real_server::{RealServer, Recipe};
+use crate::support::tls::{self, Authority};
+use crate::support::upstream::{Step, Upstream};
+use crate::support::{Server, ask, tailcoat};
+use crate::transparency::{NGINX, NODE, UVICORN};
+
+/// An example with all that it names in a directory of its own, certificates included.
+struct Example {
+    directory: TempDir,
+    authority: Authority,
+    text: String,
+}
+
+impl Example {
+    fn new(name: &str) -> Self {
+        let examples = repository().join("examples");
+        let text = fs::read_to_string(examples.join("configs").join(name)).unwrap();
+        Self::of(text.replace("../", &format!("{}/", examples.display())))
+    }
+
+    fn of(mut text: String) -> Self {
+        let (directory, authority) = (tempfile::tempdir().unwrap(), Authority::new());
+        for place in ["/etc/ssl/", "/var/www/", "/var/log/", "/srv/", "/run/"] {
+            let path = format!("{}{place}", directory.path().display());
+            text = text.replace(&format!("\"{place}"), &format!("\"{path}"));
+            for prefix in ["unix:", "file:"] {
+                text = text.replace(&format!("{prefix}{place}"), &format!("{prefix}{path}"));
+            }
+        }
+        let example = Self { directory, authority, text };
+        example.make_files();
+        example
+    }
+
+    /// Makes what is named in quotes and begins with the directory: certificates, pages, and directories.
+    fn make_files(&self) {
+        let start = self.directory.path().to_str().unwrap();
+        let quoted = self.text.split('"').map(|text| text.trim_start_matches("file:").trim_start_matches("unix:"));
+        for path in quoted.filter(|text| text.starts_with(start)).map(Path::new) {
+            let parent = path.parent().unwrap();
+            fs::create_dir_all(parent).unwrap();
+            match path.extension().and_then(|extension| extension.to_str()) {
+                Some("pem") => {
+                    let name = path.file_stem().unwrap().to_str().unwrap();
+                    self.authority.sign(&[name, &format!("www.{name}")]).write(parent, name);
+                }
+                Some("html") => fs::write(path, "page").unwrap(),
+                Some("key" | "log" | "sock") => {}
+                _ => fs::create_dir_all(path).unwrap(),
+            }
+        }
+    }
+
+    /// Where something of the example is, by the path that the example has for it.
+    fn path(&self, path: &str) -> PathBuf {
+        self.directory.path().join(path.trim_start_matches('/'))
+    }
+
+    /// Writes a file where the example has it.
+    fn write(&self, path: &str, content: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn check(&self) -> (bool, String) {
+        let file = self.path("tailcoat.kdl");
+        // What some include.
+        self.write("sites/one.kdl", "site \"included.example\" {\n    respond \"*\" 200\n}\n");
+        fs::write(&file, &self.text).unwrap();
+        let output = tailcoat().arg("check").arg("-c").arg(&file).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    }
+
+    /// Runs it on a free port, with other servers behind.
+    fn run(&self, servers: &[(&str, SocketAddr)]) -> Server {
+        let mut text = self.text.clone();
+        for (name, address) in servers {
+            assert!(text.contains(name), "the example forwards to {name}");
+            text = text.replace(name, &format!("http://{address}"));
+        }
+        let lines = text.lines().map(|line| match line.trim_start() {
+            listen if listen.starts_with("listen ") => "listen \"127.0.0.1:0\"".to_owned(),
+            certificate if certificate.starts_with("certificate ") => {
+                format!("listen \"127.0.0.1:0\" tls=on\n{certificate}")
+            }
+            _ => line.to_owned(),
+        });
+        Server::run(&lines.collect::<Vec<_>>().join("\n"))
+    }
+
+    /// The answer to a request over TLS.
+    fn ask(&self, server: &Server, host: &str, target: &str, fields: &str) -> String {
+        let client = Arc::new(self.authority.client(None));
+        let mut stream = tls::connect(server, &client, host).unwrap();
+        tls::ask(&mut stream, &get(host, target, fields)).unwrap_or_else(|error| panic!("{target}: {error}"))
+    }
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn get(host: &str, target: &str, fields: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{fields}Connection: close\r\n\r\n")
+}
+
+/// Checks status, a line of the head, and how the content ends.
+fn check(answer: &str, status: &str, line: &str, end: &str) {
+    let head_line = if line.is_empty() { String::new() } else { format!("\r\n{line}\r\n") };
+    // Of content in chunks, the last.
+    let content = answer.strip_suffix("\r\n0\r\n\r\n").unwrap_or(answer);
+    assert_eq!(answer.get(9..12), Some(status), "{answer}");
+    assert!(answer.contains(&head_line) && content.ends_with(end), "{line:?} {end:?}: {answer}");
+}
+
+#[test]
+fn all_are_valid() {
+    let mut count = 0;
+    for entry in fs::read_dir(repository().join("examples/configs")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let (is_valid, said) = Example::new(&name).check();
+        assert!(is_valid && said.trim_end().ends_with("tailcoat.kdl is valid"), "{name}: {said}");
+        count += 1;
+    }
+    assert!(count >= 14, "the examples are there");
+}
+
+/// The configuration in a text of `docs`.
+fn block(text: &str) -> String {
+    let (_, rest) = text.split_once("\n```kdl\n").unwrap();
+    rest.split_once("```").unwrap().0.to_owned()
+}
+
+#[test]
+fn what_the_pages_show_is_valid() {
+    for page in [include_str!("../docs/getting-started.md"), FROM_NGINX] {
+        let (is_valid, said) = Example::of(block(page)).check();
+        assert!(is_valid, "{said}");
+    }
+}
+
+const FROM_NGINX: &str = include_str!("../docs/from-nginx.md");
+
+/// A configuration with an option where the table says that it stands.
+fn around(option: &str, place: &str) -> String {
+    let root = if option.starts_with("root ") { "" } else { "root \"/srv/www\"" };
+    let certificate = "certificate \"/etc/ssl/example.com.pem\" key=\"/etc/ssl/example.com.key\"";
+    match place {
+        "file" => format!("{option}\nsite \"b.example\" {{\n{root}\n}}"),
+        "site" if option.ends_with("proxy-protocol=on") => {
+            format!("server {{\ntrusted-proxies \"10.0.0.1\"\n}}\nsite {{\n{root}\n{option}\n}}")
+        }
+        "site" => format!("site \"example.com\" {{\n{root}\n{option}\n}}"),
+        "tls" => format!("site \"example.com\" {{\n{root}\n{certificate}\n{option}\n}}"),
+        "forward" => format!("site {{\nforward \"http://127.0.0.1:1\" {{\n{option}\n}}\n}}"),
+        "upstream" => {
+            let server = "server \"http://127.0.0.1:1\"";
+            format!("upstream \"a\" {{\n{server}\n{option}\n}}\nsite {{\nforward \"a\"\n}}")
+        }
+        block => format!("{block} {{\n{option}\n}}\nsite {{\n{root}\n}}"),
+    }
+}
+
+#[test]
+fn what_is_said_to_those_who_know_nginx_is_right() {
+    let rows = FROM_NGINX.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    let mut count = 0;
+    for row in rows {
+        let [_, ours, place] = row.split(" | ").collect::<Vec<_>>()[..] else { continue };
+        for option in ours.split('`').skip(1).step_by(2).filter(|option| !option.starts_with("tailcoat ")) {
+            let (is_valid, said) = Example::of(around(option, place)).check();
+            assert!(is_valid, "{option} in {place}: {said}");
+            count += 1;
+        }
+    }
+    assert!(count > 80, "the table is there: {count}");
+}
+
+#[test]
+fn in_front_of_a_server() {
+    let example = Example::new("in-front-of-a-server.kdl");
+    example.write("/var/www/html/here.txt", "here");
+    let Some(nginx) = RealServer::start(&NGINX) else { return };
+    let server = example.run(&[("http://127.0.0.1:8080", nginx.address)]);
+    let ask = |target: &str| ask(&server, &get("example.com", target, ""));
+    check(&ask("/here.txt"), "200", "Server: tailcoat", "here");
+    check(&ask("/text.txt"), "200", "X-Uri: /text.txt", "uvwxyz\n");
+    drop(nginx);
+    check(&ask("/text.txt"), "502", "", "page");
+    check(&ask("/here.txt"), "200", "", "here");
+}
+
+/// Apache with PHP, and an application that is built like WordPress: what is no file goes to index.php.
+const WORDPRESS: Recipe<'_> = Recipe {
+    needs: &["apache2", "/usr/lib/apache2/modules/libphp8.2.so"],
+    files: &[
+        (
+            "apache.conf",
+            "ServerRoot /usr/lib/apache2\nPidFile @DIR@/pid\nDefaultRuntimeDir @DIR@\nServerName localhost\n\
+             Listen 127.0.0.1:@PORT@\nErrorLog @DIR@/log\nMutex pthread\n\
+             LoadModule mpm_prefork_module modules/mod_mpm_prefork.so\n\
+             LoadModule authz_core_module modules/mod_authz_core.so\nLoadModule php_module modules/libphp8.2.so\n\
+             LoadModule mime_module modules/mod_mime.so\nLoadModule dir_module modules/mod_dir.so\n\
+             TypesConfig /etc/mime.types\nDocumentRoot @DIR@/root\n<Directory @DIR@/root>\nRequire all granted\n\
+             DirectoryIndex index.php\nFallbackResource /index.php\n</Directory>\n\
+             <FilesMatch \"\\.php$\">\nSetHandler application/x-httpd-php\n</FilesMatch>\n",
+        ),
+        (
+            "root/index.php",
+            "<?php header('X-Proto: ' . $_SERVER['HTTP_X_FORWARDED_PROTO']); echo uniqid(), $_SERVER['REQUEST_URI'];",
+        ),
+        ("root/wp-login.php", "<?php header('Cache-Control: no-store'); echo 'log in';"),
+        ("root/xmlrpc.php", "<?php echo 'called';"),
+        ("root/wp-content/style.css", "body {}"),
+        ("root/wp-content/uploads/shell.php", "<?php echo 'owned';"),
+    ],
+    command: &["apache2", "-f", "@DIR@/apache.conf", "-DFOREGROUND"],
+    environment: &[],
+};
+
+#[test]
+fn wordpress() {
+    let mut example = Example::new("wordpress.kdl");
+    let Some(apache) = RealServer::start(&WORDPRESS) else { return };
+    let root = apache.directory().join("root");
+    example.text = example.text.replace(example.path("/var/www/wordpress").to_str().unwrap(), root.to_str().unwrap());
+    let server = example.run(&[("http://127.0.0.1:8080", apache.address)]);
+    let ask = |target: &str, fields: &str| example.ask(&server, "example.com", target, fields);
+    check(&ask("/wp-content/style.css?ver=6.4", ""), "200", "Cache-Control: public, max-age=604800", "body {}");
+    let content = |answer: String| answer.split("\r\n\r\n").nth(1).unwrap_or_default().to_owned();
+    for page in ["/", "/2026/11/hello/", "/?p=1"] {
+        let first = ask(page, "");
+        check(&first, "200", "X-Proto: https", page);
+        assert_eq!(content(ask(page, "")), content(first.clone()), "it is kept for all");
+        let own = ask(page, "Cookie: wordpress_logged_in_ab12=anna\r\n");
+        assert_ne!(content(own), content(first), "but not for who is logged in");
+    }
+    for target in ["/xmlrpc.php", "/wp-config.php.bak", "/wp-content/uploads/shell.php", "/WP-content/uploads/a.PHP/x"]
+    {
+        assert_ne!(ask(target, "").get(9..12), Some("200"), "{target}");
+    }
+    check(&ask("/xmlrpc.php", ""), "403", "", "");
+    for _ in 0..10 {
+        check(&ask("/wp-login.php", ""), "200", "", "log in");
+    }
+    check(&ask("/wp-login.php", ""), "429", "", "");
+    let answer = example.ask(&server, "www.example.com", "/a?b", "");
+    check(&answer, "301", "Location: https://example.com/a?b", "");
+}
+
+#[test]
+fn node() {
+    let example = Example::new("node-app.kdl");
+    example.write("/srv/app/dist/assets/app.js", "let a;");
+    let Some(node) = RealServer::start(&NODE) else { return };
+    let server = example.run(&[("http://127.0.0.1:3000", node.address)]);
+    let ask = |target: &str, fields: &str| example.ask(&server, "app.example.com", target, fields);
+    check(&ask("/assets/app.js", ""), "200", "Cache-Control: public, max-age=31536000, immutable", "let a;");
+    let answer = ask("/a", "X-Request-Id: forged\r\nX-Forwarded-For: 6.6.6.6\r\n");
+    let (head, told) = answer.split_once("\r\n\r\n").unwrap();
+    let id = head.lines().find_map(|line| line.strip_prefix("X-Request-Id: ")).unwrap();
+    assert!(id.len() == 32 && told.contains(&format!("X-Request-Id: {id}\n")), "{answer}");
+    assert!(told.contains("X-Forwarded-For: 127.0.0.1\n") && told.contains("X-Forwarded-Proto: https\n"), "{answer}");
+}
+
+#[test]
+fn python() {
+    let example = Example::new("python-app.kdl");
+    example.write("/srv/app/static/app.css", "body {}");
+    example.write("/srv/app/media/page.html", "<script>");
+    let Some(uvicorn) = RealServer::start(&UVICORN) else { return };
+    let socket = format!("unix:{}", example.path("/run/app/app.sock").display());
+    let server = example.run(&[(&socket, uvicorn.address)]);
+    let ask = |target: &str, fields: &str| example.ask(&server, "example.com", target, fields);
+    check(&ask("/static/app.css", ""), "200", "Cache-Control: public, max-age=31536000, immutable", "body {}");
+    check(&ask("/media/page.html", ""), "200", "Content-Security-Policy: default-src 'none'; sandbox", "<script>");
+    check(&ask("/a?b", ""), "200", "", "d41d8cd98f00b204e9800998ecf8427e\n");
+    check(&ask("/admin/", ""), "401", "WWW-Authenticate: Basic realm=\"Administration\", charset=\"UTF-8\"", "");
+    // Anna's password is `secret`.
+    check(
+        &ask("/admin/", "Authorization: Basic YW5uYTpzZWNyZXQ=\r\n"),
+        "200",
+        "",
+        "d41d8cd98f00b204e9800998ecf8427e\n",
+    );
+}
+
+#[test]
+fn several_servers() {
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+    let well = || Upstream::start(vec![vec![Step::Read("\r\n\r\n"), Step::Write(answer)]]);
+    let example = Example::new("several-servers.kdl");
+    // One that is down from the beginning.
+    let down = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (second, third, backup) = (well(), well(), well());
+    let server = example.run(&[
+        ("http://10.0.0.11:8000", down),
+        ("http://10.0.0.12:8000", second.address),
+        ("http://10.0.0.13:8000", third.address),
+        ("http://10.0.1.11:8000", backup.address),
+    ]);
+    for _ in 0..20 {
+        check(&ask(&server, &get("example.com", "/", "")), "200", "", "ok");
+        check(&ask(&server, &get("example.com", "/chat/a", "Cookie: session=a\r\n")), "200", "", "ok");
+    }
+    assert!(std::iter::from_fn(|| backup.try_connection()).all(|asked| asked.starts_with("GET /healthz ")));
+}
+
+#[test]
+fn a_static_site_with_tls() {
+    let example = Example::new("static-site-with-tls.kdl");
+    example.write("/var/www/example.com/index.html", "home");
+    let server = example.run(&[]);
+    let answer = example.ask(&server, "example.com", "/", "");
+    check(&answer, "200", "Strict-Transport-Security: max-age=31536000; includeSubDomains", "home");
+    check(&answer, "200", "Cache-Control: no-cache", "home");
+    let answer = example.ask(&server, "www.example.com", "/a%20b?c", "");
+    check(&answer, "301", "Location: https://example.com/a%20b?c", "");
+}
