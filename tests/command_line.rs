@@ -196,7 +196,9 @@ fn pages() {
         assert!(fs::read_to_string(directory.path().join("man").join(page)).unwrap().contains(".TH"), "{page}");
     }
     let (_, page, _) = run(directory.path(), &["man"]);
-    assert!(page.contains("Exit codes"), "the manual page tells the exit codes");
+    for section in ["EXIT STATUS", "SIGNALS", "FILES"] {
+        assert!(page.contains(&format!("\n.SH {section}\n")) || page.contains(&format!("\n.SH \"{section}\"\n")));
+    }
     let (_, reference, _) = run(directory.path(), &["reference"]);
     assert!(reference.starts_with("# Configuration of Tailcoat\n"));
     let (_, schema, _) = run(directory.path(), &["schema"]);

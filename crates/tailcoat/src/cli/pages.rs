@@ -57,5 +57,29 @@ fn add_pages(command: &clap::Command, name: &str, pages: &mut Vec<(String, Strin
 fn page(command: clap::Command, name: &str) -> io::Result<String> {
     let mut page = Vec::new();
     Man::new(command).title(name.to_uppercase()).section("1").render(&mut page)?;
-    String::from_utf8(page).map_err(io::Error::other)
+    let page = String::from_utf8(page).map_err(io::Error::other)?;
+    // What stands behind the options in the help.
+    Ok(match page.contains(".SH EXTRA\nExit codes:\n") {
+        true => page.replace(".SH EXTRA\nExit codes:\n", ".SH \"EXIT STATUS\"\n") + MORE_OF_PROGRAM,
+        false => page,
+    })
 }
+
+/// What the manual page of the program has besides what its help says.
+const MORE_OF_PROGRAM: &str = r#".SH SIGNALS
+.TP
+\fBSIGTERM\fR, \fBSIGINT\fR
+Takes no more connections, waits for open requests up to \fBgrace\-time\fR, and ends. A second one ends at once.
+.TP
+\fBSIGQUIT\fR
+The same, and waits as long as it takes.
+.TP
+\fBSIGUSR1\fR
+Opens the access logs again, after they have been moved.
+.SH FILES
+.TP
+\fI/etc/tailcoat/tailcoat.kdl\fR
+The configuration, unless \fB\-c\fR names another.
+.SH "SEE ALSO"
+\fBtailcoat.kdl\fR(5), \fBtailcoat\-serve\fR(1), \fBtailcoat\-run\fR(1), \fBtailcoat\-check\fR(1)
+"#;
