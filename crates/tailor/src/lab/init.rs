@@ -43,7 +43,13 @@ pub(crate) fn init_web99(options: &InitOptions) -> Result<End, String> {
 
 /// Writes a server's files; returns the commands that start it, in their order.
 fn write_server(server: &model::Server, directory: &Path, root: &Path, port: u16) -> Result<Vec<String>, String> {
-    let place = Place { port, backend_port: port + 1, root: root.to_owned(), run: directory.join(&server.name) };
+    let place = Place {
+        port,
+        backend_port: port + 1,
+        tls_port: port + 2,
+        root: root.to_owned(),
+        run: directory.join(&server.name),
+    };
     place.prepare(server).map_err(|error| format!("{}: {error}", place.run.display()))?;
     let commands = server.backends.iter().chain(&server.helpers).chain([&server.command]);
     let line =

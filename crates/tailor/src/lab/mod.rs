@@ -28,7 +28,7 @@ use crate::cli::End;
 /// The servers that labs may name.
 const PEERS: &str = include_str!("../../labs/peers.kdl");
 /// The labs that come with the program.
-const LABS: [(&str, &str); 16] = [
+const LABS: [(&str, &str); 17] = [
     ("keepalive-1k", include_str!("../../labs/keepalive-1k.kdl")),
     ("static-mix", include_str!("../../labs/static-mix.kdl")),
     ("clients-sweep", include_str!("../../labs/clients-sweep.kdl")),
@@ -39,6 +39,7 @@ const LABS: [(&str, &str); 16] = [
     ("cold-disk", include_str!("../../labs/cold-disk.kdl")),
     ("forward", include_str!("../../labs/forward.kdl")),
     ("marks-http1", include_str!("../../labs/marks-http1.kdl")),
+    ("marks-tls", include_str!("../../labs/marks-tls.kdl")),
     ("slow-readers", include_str!("../../labs/slow-readers.kdl")),
     ("idle", include_str!("../../labs/idle.kdl")),
     ("zipf-tree", include_str!("../../labs/zipf-tree.kdl")),

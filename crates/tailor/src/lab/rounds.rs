@@ -218,7 +218,8 @@ impl Rounds<'_> {
 
     fn place(&self, root: &Path, name: &str) -> Result<Place, String> {
         let run = self.directory.join(name);
-        Ok(Place { port: free_port()?, backend_port: free_port()?, root: root.to_owned(), run })
+        let (port, backend_port, tls_port) = (free_port()?, free_port()?, free_port()?);
+        Ok(Place { port, backend_port, tls_port, root: root.to_owned(), run })
     }
 }
 

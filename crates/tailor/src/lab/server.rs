@@ -32,6 +32,8 @@ pub(crate) struct Place {
     pub(crate) port: u16,
     /// For what is behind a proxy.
     pub(crate) backend_port: u16,
+    /// Where TLS is spoken.
+    pub(crate) tls_port: u16,
     /// The site to serve.
     pub(crate) root: PathBuf,
     /// A directory of its own.
@@ -39,9 +41,10 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Replaces `@PORT@`, `@BACKEND_PORT@`, `@URL@`, `@ROOT@`, `@RUN@` and `@USER@`.
+    /// Replaces `@PORT@`, `@TLS_PORT@`, `@BACKEND_PORT@`, `@URL@`, `@ROOT@`, `@RUN@` and `@USER@`.
     pub(crate) fn fill(&self, text: &str) -> String {
         text.replace("@PORT@", &self.port.to_string())
+            .replace("@TLS_PORT@", &self.tls_port.to_string())
             .replace("@BACKEND_PORT@", &self.backend_port.to_string())
             .replace("@USER@", &user())
             .replace("@URL@", &self.url())
@@ -60,6 +63,9 @@ impl Place {
         for (name, text) in &server.files {
             // Some programs want the last line to have its end.
             std::fs::write(self.run.join(name), self.fill(text) + "\n")?;
+        }
+        if server.files.iter().any(|(_, text)| text.contains("@TLS_PORT@")) {
+            write_certificate(&self.run)?;
         }
         Ok(())
     }
@@ -247,4 +253,12 @@ pub(crate) fn become_command(join: &[PathBuf], cpus: &[usize], words: &[String])
     let path = std::env::var("PATH").unwrap_or_default();
     let error = Command::new(program).args(arguments).env("PATH", format!("{path}:/usr/sbin:/usr/local/sbin")).exec();
     format!("{program}: {error}")
+}
+/// Writes `certificate.pem`, which nobody but a load with `--insecure` trusts, and its `key.pem`: on the curve P-256, as
+/// those of most sites.
+fn write_certificate(directory: &Path) -> std::io::Result<()> {
+    let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names).map_err(std::io::Error::other)?;
+    std::fs::write(directory.join("certificate.pem"), made.cert.pem())?;
+    std::fs::write(directory.join("key.pem"), made.signing_key.serialize_pem())
 }

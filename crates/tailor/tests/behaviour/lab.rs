@@ -190,6 +190,7 @@ fn labs_that_come_with_the_program() {
         "web99-search",
         "web99-static",
         "marks-http1",
+        "marks-tls",
     ] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name}: {text}");
     }
