@@ -244,11 +244,12 @@ impl Worker {
         for connection in &mut self.connections {
             connection.check_time(&mut self.shared, now);
         }
-        if now >= self.end && self.told.served_in_time.is_none() {
-            self.told.served_in_time = Some(self.told.served + self.shared.record.served);
-        }
+        // First, so that the warm-up is not counted, even of a run that was held up until after its end.
         if now >= self.next_interval {
             self.end_interval(now);
+        }
+        if now >= self.end && self.told.served_in_time.is_none() {
+            self.told.served_in_time = Some(self.told.served + self.shared.record.served);
         }
         self.next_check = (now + CHECK_INTERVAL).min(self.next_interval).min(self.end.max(now + 1));
     }

@@ -12,6 +12,7 @@ use super::model::{Lab, Load, Program, Server};
 use super::report::{LoadReport, Measurement};
 use super::server::{Place, Running, launch, signal_group, start};
 use crate::report::observe::Observed;
+use crate::units::parse_duration;
 
 /// How often memory is looked at while a load runs.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
@@ -150,12 +151,24 @@ fn read_report(load: &Load, child: Child, place: &Place) -> Result<LoadReport, S
         .map_err(|_| format!("load {}: {}", load.name, String::from_utf8_lossy(&output.stderr).trim_end()))
 }
 
-/// Puts this duration in the place of the lab's.
+/// Intervals that a run has at least, so that its plots show something.
+const INTERVALS_MIN: u32 = 20;
+
+/// Puts this duration in the place of the lab's; if the lab's intervals are too long for it, they become shorter.
 fn replace_duration(arguments: &mut Vec<String>, duration: Duration) {
-    if let Some(at) = arguments.iter().position(|word| word == "-d" || word == "--duration") {
-        arguments.drain(at..(at + 2).min(arguments.len()));
-    }
+    take_option(arguments, &["-d", "--duration"]);
     arguments.extend(["-d".to_owned(), format!("{}s", duration.as_secs_f64())]);
+    let interval = take_option(arguments, &["--interval"]);
+    if let Some(interval) = interval.and_then(|text| parse_duration(&text).ok()) {
+        let interval = interval.min((duration / INTERVALS_MIN).max(Duration::from_millis(10)));
+        arguments.extend(["--interval".to_owned(), format!("{}s", interval.as_secs_f64())]);
+    }
+}
+
+/// Takes an option with its value away; returns the value.
+fn take_option(arguments: &mut Vec<String>, names: &[&str]) -> Option<String> {
+    let at = arguments.iter().position(|word| names.contains(&word.as_str()))?;
+    arguments.drain(at..(at + 2).min(arguments.len())).nth(1)
 }
 
 #[cfg(test)]
@@ -164,9 +177,12 @@ mod tests {
 
     #[test]
     fn durations_are_replaced() {
-        for (arguments, expect) in
-            [(&["-c", "1", "-d", "9s", "u"][..], &["-c", "1", "u", "-d", "2s"][..]), (&["u"], &["u", "-d", "2s"])]
-        {
+        for (arguments, expect) in [
+            (&["-c", "1", "-d", "9s", "u"][..], &["-c", "1", "u", "-d", "2s"][..]),
+            (&["u"], &["u", "-d", "2s"]),
+            (&["-d", "24h", "--interval", "10s", "u"], &["u", "-d", "2s", "--interval", "0.1s"]),
+            (&["--interval", "50ms", "u"], &["u", "-d", "2s", "--interval", "0.05s"]),
+        ] {
             let mut arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
             replace_duration(&mut arguments, Duration::from_secs(2));
             assert_eq!(arguments, expect);

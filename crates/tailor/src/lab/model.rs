@@ -127,7 +127,7 @@ pub(crate) fn parse(text: &str, peers: &[Server]) -> Result<Lab, String> {
         beside: Vec::new(),
         is_endurance: false,
         servers: Vec::new(),
-        ready_max: Duration::from_secs(10),
+        ready_max: Duration::from_secs(30),
     };
     for node in root.children().map_or(&[][..], KdlDocument::nodes) {
         match node.name().value() {
