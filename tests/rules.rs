@@ -1,6 +1,8 @@
 //! Redirects, rewrites, and fields that are changed, on the built server.
 
 use crate::support::Server;
+use crate::support::upstream::Step::{Read as Await, Write as Say};
+use crate::support::upstream::Upstream;
 
 /// A site with some files and these rules.
 fn server(rules: &str) -> (tempfile::TempDir, Server) {
@@ -158,6 +160,30 @@ fn pipelined_files_with_changed_fields_stay_whole() {
             "{answer}"
         );
     }
+}
+
+/// As CVE-2022-31813: what is set here, and the server behind relies on, is no client's to take away.
+#[test]
+fn connection_takes_nothing_away_that_was_set_here() {
+    let answer = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
+    let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Say(answer)]]);
+    let server = Server::run(&format!(
+        "site {{\nlisten \"127.0.0.1:0\"\nforward \"http://{}\"\nrequest-header \"X-Remote-User\" \"anna\"\n\
+         request-header \"X-Api-Key\" \"sesame\"\nrequest-header \"X-Kind\" \"new\" action=\"default\"\n}}\n",
+        upstream.address
+    ));
+    Answer::of(
+        &server,
+        "GET / HTTP/1.1\r\nConnection: close, X-Remote-User, x-api-key, X-Kind, X-Mine, X-Forwarded-For, Via\r\n\
+         X-Remote-User: root\r\nX-Kind: old\r\nX-Mine: 1",
+    );
+    let seen = upstream.connection();
+    for line in
+        ["X-Remote-User: anna", "X-Api-Key: sesame", "X-Kind: new", "X-Forwarded-For: 127.0.0.1", "Via: 1.1 tailcoat"]
+    {
+        assert!(seen.contains(&format!("\r\n{line}\r\n")), "{line}: {seen}");
+    }
+    assert!(!seen.contains("root") && !seen.contains("old") && !seen.contains("X-Mine"), "{seen}");
 }
 
 #[test]
