@@ -135,9 +135,6 @@ const REQUESTS: &[(&str, &str)] = &[
     ("GET /a/b%2Fc", ""),
     ("GET /a/b%2fc%5Cd", ""),
     ("GET /a//b///c/", ""),
-    ("GET /a/./b", ""),
-    ("GET /a/b/../c", ""),
-    ("GET /a/%2e%2e/a", ""),
     ("GET /a/%7Euser/~user", ""),
     ("GET /a;jsession=1/b;c", ""),
     ("GET /a/caf%C3%A9/caf%E9", ""),
@@ -301,6 +298,14 @@ fn framing_last(lines: &mut [String]) {
     });
 }
 
+/// Dot segments are the exception: what guards paths here has resolved them, and so has what the server gets.
+const RESOLVED: &[(&str, &str)] = &[
+    ("GET /a/./b", "GET /a/b"),
+    ("GET /a/b/../c?d", "GET /a/c?d"),
+    ("GET /a/%2e%2e/a", "GET /a"),
+    ("GET /b//../a", "GET /a"),
+];
+
 fn check(name: &str, recipe: &Recipe<'_>) {
     let Some(server) = RealServer::start(recipe) else { return };
     let front = Server::run(&format!(
@@ -316,6 +321,14 @@ fn check(name: &str, recipe: &Recipe<'_>) {
         let forwarded = ask(front.address, &request).comparable(true);
         if !is_same(&direct, &forwarded) {
             failures.push(format!("{line}\n  directly  {direct:?}\n  forwarded {forwarded:?}"));
+        }
+    }
+    for (line, resolved) in RESOLVED {
+        let request = |line: &str| format!("{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let direct = ask(server.address, &request(resolved)).comparable(false);
+        let forwarded = ask(front.address, &request(line)).comparable(true);
+        if !is_same(&direct, &forwarded) {
+            failures.push(format!("{line}\n  resolved  {direct:?}\n  forwarded {forwarded:?}"));
         }
     }
     assert!(failures.is_empty(), "{name}:\n{}", failures.join("\n"));

@@ -96,6 +96,22 @@ fn bare_segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     segments.map(|segment| &segment[..memchr::memchr(b';', segment).unwrap_or(segment.len())])
 }
 
+/// Whether a raw path has a segment that is `.` or `..`, encoded or not. Such a path may mean one thing to who resolves dot
+/// segments, and another to who doesn't, or does so before or after joining slashes or decoding them.
+pub fn has_dot_segment(raw: &[u8]) -> bool {
+    let (mut rest, mut dots, mut others) = (raw, 0, 0);
+    while let Ok(Some((byte, after))) = decode_byte(rest) {
+        rest = after;
+        match byte {
+            b'/' if dots > 0 && others == 0 => return true,
+            b'/' => (dots, others) = (0, 0),
+            b'.' if dots < 2 => dots += 1,
+            _ => others += 1,
+        }
+    }
+    dots > 0 && others == 0
+}
+
 /// Appends the path percent-encoded (RFC 3986, section 2.1) to `out`, fit as it is for a Location field or a link in a
 /// page. A relative path whose first segment has a colon needs `./` before it (RFC 3986, section 4.2): the caller sees
 /// to it.
@@ -166,7 +182,7 @@ fn end_segment(buffer: &mut Vec<u8>, segment_start: usize, by_slash: bool) -> Re
 mod tests {
     use proptest::prelude::*;
 
-    use super::{InvalidPath, encode, has_hidden_dot_segments, normalise, read_otherwise};
+    use super::{InvalidPath, encode, has_dot_segment, has_hidden_dot_segments, normalise, read_otherwise};
 
     #[test]
     fn as_other_servers_read_it() {
@@ -242,6 +258,32 @@ mod tests {
         // Overlong UTF-8 of "." and "/" (CVE-2000-0884, CVE-2008-2938) are just bytes.
         let mut buffer = Vec::new();
         assert_eq!(normalise(b"/%c0%ae%c0%ae%c0%af", &mut buffer), Ok(b"/\xc0\xae\xc0\xae\xc0\xaf".as_slice()));
+    }
+
+    #[test]
+    fn dot_segments() {
+        let check = |raw: &str, expect: bool| assert_eq!(has_dot_segment(raw.as_bytes()), expect, "{raw:?}");
+        for raw in
+            ["/.", "/..", "/a/./b", "/a/../b", "//../a", "/a/%2e%2E/b", "/a/.%2e", "/a%2f..%2fb", "/%2e%2fa", "/..%2F"]
+        {
+            check(raw, true);
+        }
+        for raw in [
+            "/",
+            "//a//b",
+            "/a.b/..c/d..",
+            "/...",
+            "/.../a",
+            "/.a/",
+            "/a%2fb",
+            "/%252e%252e/a",
+            "/a.",
+            "/..;/a",
+            "*",
+            "",
+        ] {
+            check(raw, false);
+        }
     }
 
     #[test]
@@ -333,6 +375,22 @@ mod tests {
         fn as_the_model(raw in paths()) {
             let mut buffer = Vec::new();
             prop_assert_eq!(normalise(&raw, &mut buffer).ok().map(<[u8]>::to_vec), model(&raw));
+        }
+
+        #[test]
+        fn what_has_none_has_its_segments_still(raw in paths()) {
+            let mut buffer = Vec::new();
+            if let Ok(path) = normalise(&raw, &mut buffer) {
+                let segments = |path: &[u8]| path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).count();
+                let (mut rest, mut decoded) = (raw.as_slice(), Vec::new());
+                while let Ok(Some((byte, after))) = super::decode_byte(rest) {
+                    decoded.push(byte);
+                    rest = after;
+                }
+                let is_kept = segments(&decoded) == segments(path);
+                prop_assert!(is_kept || has_dot_segment(&raw));
+                prop_assert!(!has_dot_segment(&raw) || !is_kept);
+            }
         }
 
         #[test]

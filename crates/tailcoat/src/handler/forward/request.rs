@@ -1,5 +1,7 @@
 //! The request as it is forwarded: made anew from what was parsed, so that nothing ambiguous is passed on.
 
+use std::borrow::Cow;
+
 use wire::h1::{BodyFraming, write_request_head};
 use wire::http::forwarding::{is_hop_by_hop, is_named_by_connection};
 use wire::http::{Fields, KnownField, Method, Version, path};
@@ -79,17 +81,18 @@ fn field_lines<'a>(routed: &Routed<'a>) -> impl Iterator<Item = (&'a [u8], &'a [
     routed.request.head.fields.iter().map(move |field| (field.name.of(bytes), field.value.of(bytes), field.known))
 }
 
-/// The path and query in origin form (RFC 9112, section 3.2.1): as they were sent, unless a prefix is taken away.
+/// The path and query in origin form (RFC 9112, section 3.2.1): as they were sent, unless a prefix is taken away, or dot
+/// segments would let the server see another path than those who guard it here.
 fn target(routed: &Routed<'_>, config: &Forward) -> Vec<u8> {
-    let raw = routed.request.target();
-    let mut target = Vec::with_capacity(raw.len() + 1);
-    if config.strip_prefix.is_empty() {
-        match raw {
-            [b'/', ..] => target.extend_from_slice(raw),
-            _ => target.extend_from_slice(&origin_form(raw)),
-        }
-        return target;
+    let raw = match routed.request.target() {
+        raw @ [b'/', ..] => Cow::Borrowed(raw),
+        raw => Cow::Owned(origin_form(raw)),
+    };
+    let raw_path = raw.split(|&byte| byte == b'?').next().unwrap_or_default();
+    if config.strip_prefix.is_empty() && !path::has_dot_segment(raw_path) {
+        return raw.into_owned();
     }
+    let mut target = Vec::with_capacity(raw.len() + 1);
     let rest = routed.path.strip_prefix(config.strip_prefix.as_bytes()).unwrap_or(routed.path);
     if !rest.starts_with(b"/") {
         target.push(b'/');

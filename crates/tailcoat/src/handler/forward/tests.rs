@@ -24,9 +24,10 @@ fn forwarded_for(
     parse_request_head(input.as_bytes(), &mut head, &HeadLimits::default()).unwrap().unwrap();
     let request = wire::http::Request { head: &head, bytes: input.as_bytes() };
     let target = Target::parse(request.target(), head.method).unwrap();
+    let mut path = Vec::new();
     let routed = Routed {
         request,
-        path: target.path,
+        path: wire::http::path::normalise(target.path, &mut path).unwrap_or(target.path),
         query: target.query,
         host: b"h",
         client: client.parse().map_or(Client::Unix, Client::Ip),
@@ -55,7 +56,12 @@ fn fields_keep_their_order_and_case() {
 
 #[test]
 fn targets() {
-    check("GET /a//b/%2e/../c?d=%00 HTTP/1.1\r\nHost: h", "GET /a//b/%2e/../c?d=%00 HTTP/1.1|Host: h");
+    check("GET /a//b/%7e%2Fc;d?e=%00/../f HTTP/1.1\r\nHost: h", "GET /a//b/%7e%2Fc;d?e=%00/../f HTTP/1.1|Host: h");
+    // What guards here have seen is what the server sees.
+    check("GET /a//b/%2e/../%7e?d=%00 HTTP/1.1\r\nHost: h", "GET /a/~?d=%00 HTTP/1.1|Host: h");
+    check("GET /admin/x/../../c%20d HTTP/1.1\r\nHost: h", "GET /c%20d HTTP/1.1|Host: h");
+    check("GET /admin%2f..%2fc HTTP/1.1\r\nHost: h", "GET /c HTTP/1.1|Host: h");
+    check("GET http://h/admin//../c? HTTP/1.1\r\nHost: h", "GET /c? HTTP/1.1|Host: h");
     check("GET http://H:8/a?b HTTP/1.1\r\nHost: other", "GET /a?b HTTP/1.1|Host: H:8");
     check("GET http://h HTTP/1.1\r\nHost: other", "GET / HTTP/1.1|Host: h");
     check("GET http://h?b HTTP/1.1\r\nHost: other", "GET /?b HTTP/1.1|Host: h");
