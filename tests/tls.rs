@@ -411,6 +411,13 @@ fn a_certificate_for_this_machine_is_made() {
         let _server = start();
         read()
     };
+    let permissions = |name: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        let path = state.path().join("tailcoat").join(name);
+        std::fs::metadata(path).expect("it was made").permissions().mode() & 0o777
+    };
+    let expect = [("local-ca.pem", 0o644), ("local-ca.key", 0o600), ("local.pem", 0o644), ("local.key", 0o600)];
+    expect.into_iter().for_each(|(name, mode)| assert_eq!(permissions(name), mode, "{name}"));
     let server = start();
     assert_eq!(read(), first, "an authority is trusted once, and so made once");
     for host in ["localhost", "127.0.0.1"] {

@@ -3,7 +3,7 @@
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ impl LocalCertificate {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate().map_err(failed)?;
         let certificate = params.signed_by(&key, &issuer).map_err(failed)?;
-        write_private(&path("local.key"), &key.serialize_pem())?;
-        write_private(&path("local.pem"), &certificate.pem())?;
+        write(&path("local.key"), &key.serialize_pem(), PRIVATE)?;
+        write(&path("local.pem"), &certificate.pem(), PUBLIC)?;
         let files = CertificateFiles { certificate: path("local.pem"), key: path("local.key"), ocsp: None };
         Ok(Self { files, authority: path("local-ca.pem") })
     }
@@ -76,14 +76,16 @@ fn authority(certificate_path: &Path, key_path: &Path) -> Result<Issuer<'static,
         let at = |error: &dyn std::fmt::Display| format!("{}: {error}", key_path.display());
         let pem = fs::read_to_string(key_path).map_err(|error| at(&error))?;
         let key = KeyPair::from_pem(&pem).map_err(|error| at(&error))?;
+        // Versions before this one kept it to its owner; that it stays so is no reason not to serve.
+        let _ = fs::set_permissions(certificate_path, fs::Permissions::from_mode(PUBLIC));
         return Ok(Issuer::new(params, key));
     }
     let failed = |error: rcgen::Error| format!("cannot make an authority: {error}");
     let key = KeyPair::generate().map_err(failed)?;
     let certificate = params.self_signed(&key).map_err(failed)?;
     // The key first: an authority is there when its certificate is.
-    write_private(key_path, &key.serialize_pem())?;
-    write_private(certificate_path, &certificate.pem())?;
+    write(key_path, &key.serialize_pem(), PRIVATE)?;
+    write(certificate_path, &certificate.pem(), PUBLIC)?;
     Ok(Issuer::new(params, key))
 }
 
@@ -135,15 +137,23 @@ fn state_directory() -> Result<PathBuf, String> {
         .ok_or_else(|| "there is no place for a certificate: HOME is not set; give one with --tls-cert".to_owned())
 }
 
-/// Writes a file that only its owner can read, whole or not at all.
-fn write_private(path: &Path, text: &str) -> Result<(), String> {
-    let write = || {
+/// Permissions of keys.
+const PRIVATE: u32 = 0o600;
+
+/// Permissions of certificates: a copy keeps them, and all programs must be able to read who is trusted.
+const PUBLIC: u32 = 0o644;
+
+/// Writes a file with these permissions, whole or not at all.
+fn write(path: &Path, text: &str, permissions: u32) -> Result<(), String> {
+    let write_new = || {
         let mut new = path.to_owned();
         new.as_mut_os_string().push(".new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(permissions).open(&new)?;
+        // The umask is for what the user makes, and one of before may have other permissions.
+        file.set_permissions(fs::Permissions::from_mode(permissions))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(new, path)
     };
-    write().map_err(|error: io::Error| format!("{}: {error}", path.display()))
+    write_new().map_err(|error: io::Error| format!("{}: {error}", path.display()))
 }
