@@ -61,10 +61,15 @@ fn what_is_not_here_is_elsewhere() {
     check("GET /program/", "there");
     check("GET /program/index.php", "there");
     // What is refused here may be another's to answer, or to refuse.
-    check("GET /.secret", "there");
+    check("GET /.other", "there");
     check("GET /outside", "there");
     check("GET /none/", "there");
     check("GET /none", "there");
+    // A hidden file is nobody's: the server behind may have the same root.
+    for method in ["GET", "POST"] {
+        let hidden = ask(&server, &format!("{method} /.secret HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+        assert!(hidden.starts_with("HTTP/1.1 404 "), "{method}: {hidden}");
+    }
     let redirect = ask(&server, "GET /page HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     assert!(redirect.starts_with("HTTP/1.1 301 ") && redirect.contains("\r\nLocation: /page/\r\n"), "{redirect}");
 }

@@ -12,6 +12,7 @@ mod exchange;
 mod forward;
 mod forward_fallback;
 mod forward_log;
+mod forward_programs;
 mod forward_rules;
 mod forward_streams;
 mod lifecycle;

@@ -110,6 +110,11 @@ impl RulesDraft {
         redirected.covering(path).map(|index| &self.rewrites[index])
     }
 
+    /// Redirects and rewrites of what no handler has, and where they stand.
+    pub(super) fn of_what_is_missing(&self) -> impl Iterator<Item = (&Rewrite, &(Arc<Source>, Range<usize>))> {
+        self.rules.rewrites.iter().zip(&self.rewrites).filter(|(rewrite, _)| rewrite.conditions.is_missing)
+    }
+
     /// An `allow` that nothing follows which would keep anybody out.
     fn check_allow(&self, of_all: Option<&Self>, diagnostics: &mut Diagnostics) {
         let Some((source, span)) = &self.open_allow else { return };

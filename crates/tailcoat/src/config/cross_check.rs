@@ -8,6 +8,7 @@ use super::build::{Draft, SiteDraft, UpstreamDraft, has_root, note};
 use super::check_tls;
 use super::diagnostic::{Diagnostics, Severity};
 use super::model::*;
+use super::programs::Runners;
 use super::read::{Finding, Reader};
 use super::suggest::nearest;
 use super::taken_paths::TakenPaths;
@@ -218,6 +219,29 @@ fn check_handlers(site: &SiteDraft, upstreams: &[UpstreamDraft], diagnostics: &m
             note(site, Severity::Error, finding, diagnostics);
         }
     }
+    check_programs(site, diagnostics);
+}
+
+/// What is sent for a directory, or for what is missing, is no program that nobody runs.
+fn check_programs(site: &SiteDraft, diagnostics: &mut Diagnostics) {
+    for (index, (route, span)) in site.site.routes.iter().zip(&site.route_spans).enumerate() {
+        let Handler::Files(files) = &route.handler else { continue };
+        let runners = Runners::of(&site.site, index);
+        let index = files.index.iter().map(|name| ("`index` in here", name));
+        let names = index.chain(files.fallback.iter().map(|name| ("`fallback` in here", name)));
+        for (label, name) in names.filter(|(_, name)| files.is_program(name.as_bytes())) {
+            let file = name.rsplit('/').next().unwrap_or_default();
+            if runners.may_run(file) {
+                continue;
+            }
+            let effect = if runners.is_empty() { "clients would get its source" } else { "nobody would get it" };
+            let extension = file.rsplit('.').next().unwrap_or_default();
+            let finding = Finding::new(span.clone(), format!("nothing runs `{name}`: {effect}"), label).help(format!(
+                "add such as `forward \"http://127.0.0.1:8080\" path=\"*.{extension}\"`, or leave the name out"
+            ));
+            note(site, Severity::Warning, finding, diagnostics);
+        }
+    }
 }
 
 /// The upstream is known, and paths can begin with what is taken from them.
@@ -277,6 +301,13 @@ fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
         if !matches!(route.handler, Handler::Files(_)) {
             taken.add(&route.path, index);
         }
+    }
+    for (rewrite, (source, span)) in site.rules.of_what_is_missing() {
+        let Some(taker) = taken.covering(&rewrite.path) else { continue };
+        let finding = Finding::new(span.clone(), "this never applies", "no path is missing")
+            .related(site.source.clone(), site.route_spans[taker].clone(), "all requests are answered here")
+            .help("give that a path, such as `path=\"*.php\"`, or leave `missing` out".to_owned());
+        Reader { source: source.clone(), diagnostics }.warning(finding);
     }
 }
 

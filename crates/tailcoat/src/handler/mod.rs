@@ -60,6 +60,9 @@ pub enum Outcome {
     Wait(OutcomeFuture),
     /// The next handler that matches may have it.
     Decline,
+    /// What was asked for is to be asked for under this path, in normal form: the file there is a program, which is for
+    /// who runs it.
+    Elsewhere(Vec<u8>),
 }
 
 /// A request on its way to the handlers: what routing found out about it.

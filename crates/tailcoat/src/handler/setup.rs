@@ -11,7 +11,7 @@ use super::respond::Respond;
 use super::response_cache::{ResponseCache, SharedResponseCache};
 use super::static_file::{FileTree, StaticFile};
 use super::{Outcome, Routed};
-use crate::config::{self, Config, ErrorPageFile, Files};
+use crate::config::{self, Config, ErrorPageFile, Files, Runners};
 use crate::object_cache::{ObjectStore, WorkerCache};
 use crate::upstream::{SharedUpstream, Upstream};
 
@@ -60,21 +60,16 @@ impl SharedSite {
         store: &Arc<ObjectStore>,
         upstreams: &[Arc<SharedUpstream>],
     ) -> Self {
-        let tree = |files: &Files| {
-            FileTree::new(files.clone(), config.server.server_field, config.limits.ranges_max, Arc::clone(store))
+        let tree = |files: &Files, runners: Runners| {
+            let (server_field, ranges_max) = (config.server.server_field, config.limits.ranges_max);
+            FileTree::new(files.clone(), runners, server_field, ranges_max, Arc::clone(store))
         };
-        let is_forward = |route: &config::Route| matches!(route.handler, config::Handler::Forward(_));
-        let forwards_until = site.routes.iter().rposition(is_forward).unwrap_or_default();
         let handlers: Vec<_> = site
             .routes
             .iter()
             .enumerate()
             .map(|(index, route)| match &route.handler {
-                // Programs are files like others, unless another server follows that may run them.
-                config::Handler::Files(files) if index >= forwards_until => {
-                    SharedHandler::StaticFile(tree(&Files { exclude_extensions: Arc::default(), ..files.clone() }))
-                }
-                config::Handler::Files(files) => SharedHandler::StaticFile(tree(files)),
+                config::Handler::Files(files) => SharedHandler::StaticFile(tree(files, Runners::of(site, index))),
                 config::Handler::Respond(respond) => SharedHandler::Respond(Arc::new(Respond::new(respond))),
                 config::Handler::Forward(forward) => {
                     let index = upstreams.iter().position(|upstream| upstream.name() == forward.upstream);
@@ -98,7 +93,7 @@ impl SharedSite {
                 ErrorPageFile::BelowRoot(path) => (site_tree.clone()?, path.clone().into_bytes()),
                 ErrorPageFile::File(file) => {
                     let directory = file.parent().unwrap_or(Path::new("/"));
-                    (tree(&Files::below(directory.to_string_lossy())), path_below(directory, file))
+                    (tree(&Files::below(directory.to_string_lossy()), Runners::default()), path_below(directory, file))
                 }
             };
             Some((page.from, page.to, tree, path))

@@ -77,7 +77,7 @@ pub struct FilesOrigin {
     pub changes_seen: u64,
     /// Those of them that names came or went by.
     pub entry_changes_seen: u64,
-    /// Whether it is for the next handler, where there is one.
+    /// Whether it is a program, which is not for clients but for who runs it.
     pub is_excluded: bool,
     /// When all of this was known to be so, in milliseconds.
     pub checked_at_ms: u64,
@@ -161,7 +161,7 @@ impl Object {
         }
     }
 
-    /// Whether it was made of a file that is for the next handler, where there is one.
+    /// Whether it was made of a program, which is not for clients but for who runs it.
     #[inline]
     pub fn is_excluded(&self) -> bool {
         matches!(&self.origin, Origin::Files(files) if files.is_excluded)

@@ -56,6 +56,7 @@ impl Site {
                     Outcome::Ready(response) => self.complete(response, &passage, &request.routed(false)),
                     Outcome::Wait(outcome) => Step::Wait(Waiting::Handler(outcome, next)),
                     Outcome::Decline => self.ask_handlers(next, &mut passage, &request.routed(false)),
+                    Outcome::Elsewhere(path) => self.ask_elsewhere(path, &mut passage, &request.routed(false)),
                 },
                 Waiting::Response(response) => {
                     let response = response.await;
@@ -88,6 +89,7 @@ impl Site {
         match asked {
             Asked::Answered(response) => self.complete(response, passage, routed),
             Asked::Wait(outcome, next) => Step::Wait(Waiting::Handler(outcome, next)),
+            Asked::Elsewhere(path) => self.ask_elsewhere(path, passage, routed),
             Asked::Declined => match rules.and_then(|rules| rules.enter_again(passage, routed)) {
                 Some(entry) => self.on_entry(entry, passage, routed),
                 None => {
@@ -95,6 +97,14 @@ impl Site {
                     self.complete(response, passage, routed)
                 }
             },
+        }
+    }
+
+    /// Asks for a program by its own path, which guards and handlers see like any other.
+    fn ask_elsewhere(self: &Rc<Self>, path: Vec<u8>, passage: &mut Passage, routed: &Routed<'_>) -> Step {
+        match self.rules.as_ref().and_then(|rules| rules.enter_elsewhere(path, passage, routed)) {
+            Some(entry) => self.on_entry(entry, passage, routed),
+            None => self.complete(declined_by_all(&passage.seen(routed)), passage, routed),
         }
     }
 

@@ -65,7 +65,8 @@ impl Site {
         let account = self.account();
         let finished = match self.ask(routed, 0) {
             Asked::Answered(response) => self.finish(response, routed),
-            Asked::Declined => self.finish(declined_by_all(routed), routed),
+            // A site whose handlers say that has rules; if it hadn't, what is a program would still be nobody's to read.
+            Asked::Declined | Asked::Elsewhere(_) => self.finish(declined_by_all(routed), routed),
             Asked::Wait(future, next) => {
                 let request = Rc::new(OwnedRequest::new(routed));
                 let response = Rc::clone(self).wait(future, Rc::clone(&request), next);
@@ -86,6 +87,7 @@ impl Site {
                 Outcome::Ready(response) => return Asked::Answered(response),
                 Outcome::Wait(future) => return Asked::Wait(future, index + 1),
                 Outcome::Decline => from = index + 1,
+                Outcome::Elsewhere(path) => return Asked::Elsewhere(path),
             }
         }
         Asked::Declined
@@ -103,9 +105,10 @@ impl Site {
                     future = again;
                     continue;
                 }
+                Outcome::Elsewhere(_) => declined_by_all(&request.routed(false)),
                 Outcome::Decline => match self.ask(&request.routed(false), next) {
                     Asked::Answered(response) => response,
-                    Asked::Declined => declined_by_all(&request.routed(false)),
+                    Asked::Declined | Asked::Elsewhere(_) => declined_by_all(&request.routed(false)),
                     Asked::Wait(another, after) => {
                         (future, next) = (another, after);
                         continue;
@@ -192,6 +195,8 @@ pub(super) enum Asked {
     Answered(Response),
     /// All of them.
     Declined,
+    /// One of them, that handlers are to be asked for this path.
+    Elsewhere(Vec<u8>),
     /// And which route has it next should this one decline.
     Wait(OutcomeFuture, usize),
 }

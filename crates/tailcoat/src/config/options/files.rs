@@ -76,7 +76,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "hidden",
         parameters: FLAG,
         default: "hidden off",
-        doc: "Whether files and directories whose names begin with a dot are served. `.well-known` always is.",
+        doc: "Whether files and directories whose names begin with a dot are served. `.well-known` always is. What is below \
+              the root, but not served for that, is not left to a `forward` that follows either: it is answered with 404.",
         example: "hidden",
         known_as: &["hide", "dotfiles"],
         set: Set::Files(|files, values| files.hidden = values.on()),
@@ -146,9 +147,11 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "exclude-extensions",
         parameters: &[many("extension", Kind::Extension)],
         default: r#"exclude-extensions "php" "phtml" "phar" "phps" "php5" "php7" "cgi" "fcgi" "pl" "py" "rb" "asp" "aspx" "jsp" "cfm" "shtml""#,
-        doc: "Files with these extensions are left to the next handler, in sites where `forward` follows: programs, \
-              which the server behind it runs, and whose source is not for clients. It does not matter whether the path \
-              names the file, or it is the `index` of a directory. `off` is none.",
+        doc: "Files with these extensions, in upper or lower case, are programs: in sites with a `forward` they are left \
+              to the server behind it, which runs them, and their source is not for clients. One that is the `index` of \
+              a directory, or the `fallback`, is asked for by its own path, unless a `forward` that follows has the path \
+              that was asked for. Programs that no `forward` takes are answered with 404. In sites without `forward` they \
+              are files like others. `off` is none.",
         example: r#"exclude-extensions "php""#,
         known_as: &["static-file.exclude-extensions", "AddHandler", "SetHandler"],
         set: Set::Files(|files, values| {

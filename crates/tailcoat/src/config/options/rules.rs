@@ -147,9 +147,11 @@ pub(super) static RULES: &[OptionDefinition] = &[
         doc: "Serves a path as if another had been asked for, which clients don't see. Placeholders are those of \
               `redirect`. The query stays as it is unless the target has one. Conditions, which must all hold: `method`, \
               `query` and `field` test the request; with `missing=on`, no handler has the path, as `try_files` and \
-              Apache's `!-f` and `!-d` have it. The first `redirect` or `rewrite` that fits is applied, and no other \
-              after it, so that none goes in circles; only one with `missing` may follow.",
-        example: r#"rewrite "*" "/index.php" missing=on"#,
+              Apache's `!-f` and `!-d` have it. A `forward` without a path has every path: for a front controller, such \
+              as WordPress's `rewrite \"*\" \"/index.php\" missing=on`, it is given one (`path=\"*.php\"`). The first \
+              `redirect` or `rewrite` that fits is applied, and no other after it, so that none goes in circles; only \
+              one with `missing` may follow.",
+        example: r#"rewrite "*" "/app.html" missing=on"#,
         known_as: &["RewriteRule", "RewriteCond", "url.rewrite", "try_files", "uri"],
         set: Set::Rules(|rules, values| rules.rewrites.push(rewrite(None, values))),
         ..OPTION

@@ -35,6 +35,8 @@ pub(super) enum Refusal {
     Forbidden,
     /// TUX's rule: it is not for everyone to read.
     NotPermitted,
+    /// It is there, but its name, or that of a directory it is in, begins with a dot.
+    Hidden,
     /// Out of descriptors, or the file is being written all the time. Later it may work.
     Unavailable,
     /// The disk failed, or we did.
@@ -93,6 +95,16 @@ pub(super) const CODINGS: [(Coding, &str); 3] = [
 ];
 
 impl FileTree {
+    /// The path under which a client asks for the file of this name.
+    pub(super) fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        [self.files.strip_prefix.as_bytes(), b"/", name].concat()
+    }
+
+    /// Whether a file is for who runs it: by its name, or because asking for it by its own path asks them.
+    fn is_program(&self, name: &[u8]) -> bool {
+        !self.runners.is_empty() && (self.files.is_program(name) || self.runners.take_before(&self.path_of(name)))
+    }
+
     /// Finds what there is for a path: the object that is cached, if it is still right, or a new one.
     pub(super) fn load_or_check(
         &self,
@@ -194,7 +206,7 @@ impl Loading<'_> {
         };
         self.origin.sources.insert(0, Source { name: name.into(), version: Some(file.status.identity) });
         self.origin.unsettled = file.unsettled;
-        self.origin.is_excluded = is_excluded(&files.exclude_extensions, name);
+        self.origin.is_excluded = self.tree.is_program(name);
         let codings = if varies { Some(self.codings(&description, name, &file)?) } else { None };
         let unsettled_content = file.unsettled.then_some(&file.content);
         let etag = etag(&file.status.identity, unsettled_content, Coding::Identity);
@@ -266,13 +278,6 @@ impl Loading<'_> {
             },
         ))
     }
-}
-
-/// Whether the name ends with one of these extensions, in whatever case.
-fn is_excluded(extensions: &[String], name: &[u8]) -> bool {
-    let file_name = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    let Some(dot) = memchr::memrchr(b'.', file_name) else { return false };
-    extensions.iter().any(|extension| file_name[dot + 1..].eq_ignore_ascii_case(extension.as_bytes()))
 }
 
 /// TUX's rule: readable by all, and neither executable nor sticky.

@@ -28,7 +28,7 @@ use self::roots::{OpenedRoot, WorkerRoot, WorkerRoots};
 pub use self::tree::FileTree;
 use self::tree::LoadResult;
 use super::{BuiltResponse, Now, Outcome, OwnedRequest, Response, Routed};
-use crate::object_cache::{Access, Lookup, OpenError, WorkerCache};
+use crate::object_cache::{Access, Lookup, Object, OpenError, WorkerCache};
 
 /// The methods that files have (RFC 9110, section 10.2.1).
 const ALLOW: &str = "GET, HEAD, OPTIONS";
@@ -70,12 +70,11 @@ impl StaticFile {
     /// Answers a request.
     #[inline]
     pub fn handle(&self, routed: &Routed<'_>) -> Outcome {
-        if !matches!(routed.request.method(), Method::Get | Method::Head) {
-            return other_method(routed);
-        }
         let inner = &self.inner;
-        if routed.query.is_some() && routed.has_next && !inner.tree.files.ignore_query {
-            return Outcome::Decline;
+        let is_other = !matches!(routed.request.method(), Method::Get | Method::Head)
+            || (routed.query.is_some() && routed.has_next && !inner.tree.files.ignore_query);
+        if is_other {
+            return inner.pass_on(routed);
         }
         match inner.answer_now(routed) {
             Some(outcome) => outcome,
@@ -101,8 +100,8 @@ impl Inner {
         match id {
             Ok(id) => {
                 if let Lookup::Fresh(cached) = self.cache.get(id, path, now_ms) {
-                    if routed.has_next && cached.object.is_excluded() {
-                        return Some(Outcome::Decline);
+                    if cached.object.is_excluded() {
+                        return Some(self.on_program(routed, &cached.object));
                     }
                     return match self.tree.choose(routed, cached) {
                         Choice::Ready(response) => Some(Outcome::Ready(response)),
@@ -119,19 +118,19 @@ impl Inner {
     #[cold]
     fn find_now(&self, routed: &Routed<'_>, root: &WorkerRoot, path: &[u8]) -> Option<Outcome> {
         let root = root.opened().ok()?;
-        let mut result = self.load_now(&root, path, routed.now)?;
+        let mut result = self.load_now(&root, path, routed)?;
         let mut may_fall_back = true;
         loop {
             match self.take_step(routed, result, may_fall_back) {
                 Step::Done(outcome) => return Some(outcome),
                 Step::Make(_) | Step::List => return None,
                 Step::LookInside => {
-                    let inside = self.load_now(&root, &[path, b"/"].concat(), routed.now)?;
+                    let inside = self.load_now(&root, &[path, b"/"].concat(), routed)?;
                     return Some(self.on_directory(routed, inside));
                 }
                 Step::Fallback => {
                     may_fall_back = false;
-                    result = self.load_now(&root, self.fallback_path(), routed.now)?;
+                    result = self.load_now(&root, self.fallback_path(), routed)?;
                 }
             }
         }
@@ -147,13 +146,7 @@ impl Inner {
         };
         let (mut may_fall_back, mut may_retry) = (true, true);
         loop {
-            let result = match self.cache.get(root.id, path, routed.now.monotonic_ms) {
-                Lookup::Fresh(cached) => Ok(Found::Object(Arc::clone(&cached.object))),
-                Lookup::Due(_) | Lookup::Miss if is_refused_name(path, self.tree.files.hidden) => {
-                    Err(Refusal::NotFound)
-                }
-                Lookup::Due(_) | Lookup::Miss => self.tree.obtain(&root, path, routed.now).await,
-            };
+            let result = self.look_up(&root, path, &routed).await;
             if may_retry && matches!(result, Err(Refusal::Unavailable)) {
                 // The store has let go of its open files; so does this worker, and that may be enough.
                 self.cache.tick();
@@ -181,6 +174,47 @@ impl Inner {
         }
     }
 
+    /// Finds what there is for a path, waiting for disks.
+    async fn look_up(&self, root: &Arc<OpenedRoot>, path: &[u8], routed: &Routed<'_>) -> LoadResult {
+        if let Lookup::Fresh(cached) = self.cache.get(root.id, path, routed.now.monotonic_ms) {
+            return Ok(Found::Object(Arc::clone(&cached.object)));
+        }
+        match hidden_part(path, self.tree.files.hidden) {
+            Some(part) if routed.has_next => Err(self.tree.refuse_hidden(root, part).await),
+            Some(_) => Err(Refusal::NotFound),
+            None => self.tree.obtain(root, path, routed.now).await,
+        }
+    }
+
+    /// A request that files don't answer. Who follows gets it, but for hidden files, and for those whose programs it is for.
+    #[cold]
+    fn pass_on(self: &Rc<Self>, routed: &Routed<'_>) -> Outcome {
+        let files = &self.tree.files;
+        let path = self.path_in_tree(routed.path).unwrap_or_default();
+        let is_hidden = routed.has_next && hidden_part(path, files.hidden).is_some();
+        let may_be_program = path.ends_with(b"/") && files.may_have_program(&self.tree.runners);
+        if is_hidden || may_be_program {
+            return Outcome::Wait(Box::pin(
+                Rc::clone(self).look_before_passing_on(OwnedRequest::new(routed), routed.has_next),
+            ));
+        }
+        other_method(routed)
+    }
+
+    async fn look_before_passing_on(self: Rc<Self>, request: OwnedRequest, has_next: bool) -> Outcome {
+        let routed = Routed { now: Now::read_after(request.received()), ..request.routed(has_next) };
+        let path = self.path_in_tree(routed.path).unwrap_or_default();
+        let result = match self.open_root(routed.host, routed.now).await {
+            Ok(root) => self.look_up(&root, path, &routed).await,
+            Err(error) => Err(error.into()),
+        };
+        match result {
+            Ok(Found::Object(object)) if object.is_excluded() => self.on_program(&routed, &object),
+            Err(Refusal::Hidden) => refuse(&routed, Refusal::Hidden),
+            _ => other_method(&routed),
+        }
+    }
+
     async fn open_root(&self, host: &[u8], now: Now) -> Result<Arc<OpenedRoot>, OpenError> {
         let root = self.roots.get(host)?;
         let now_ms = now.monotonic_ms;
@@ -201,11 +235,13 @@ impl Inner {
         }
     }
 
-    fn load_now(&self, root: &OpenedRoot, path: &[u8], now: Now) -> Option<LoadResult> {
-        if is_refused_name(path, self.tree.files.hidden) {
-            return Some(Err(Refusal::NotFound));
+    fn load_now(&self, root: &OpenedRoot, path: &[u8], routed: &Routed<'_>) -> Option<LoadResult> {
+        match hidden_part(path, self.tree.files.hidden) {
+            Some(part) if routed.has_next => return refusal_of_hidden(root, part, Access::Cached).map(Err),
+            Some(_) => return Some(Err(Refusal::NotFound)),
+            None => {}
         }
-        match self.tree.load_or_check(root, path, now, Access::Cached, None) {
+        match self.tree.load_or_check(root, path, routed.now, Access::Cached, None) {
             Ok(found) => Some(Ok(found)),
             Err(LoadError::WouldBlock | LoadError::Unsettled(_) | LoadError::Refused(Refusal::Unavailable)) => None,
             Err(LoadError::Directory) => Some(Ok(Found::Directory)),
@@ -216,7 +252,7 @@ impl Inner {
     /// What to do about what was found.
     fn take_step(&self, routed: &Routed<'_>, result: LoadResult, may_fall_back: bool) -> Step {
         match result {
-            Ok(Found::Object(object)) if routed.has_next && object.is_excluded() => Step::Done(Outcome::Decline),
+            Ok(Found::Object(object)) if object.is_excluded() => Step::Done(self.on_program(routed, &object)),
             Ok(Found::Object(object)) => match self.tree.choose(routed, self.cache.adopt(object)) {
                 Choice::Ready(response) => Step::Done(Outcome::Ready(response)),
                 choice @ Choice::ToBeMade(..) => Step::Make(choice),
@@ -235,12 +271,24 @@ impl Inner {
         }
     }
 
+    /// A program is for who runs it. If none follows, one that is a directory's index, or the fallback, is asked for by its
+    /// own path, which is who runs it to know; and what nobody runs, nobody gets.
+    fn on_program(&self, routed: &Routed<'_>, program: &Object) -> Outcome {
+        let path = self.tree.path_of(program.file_name());
+        if path == routed.path || self.tree.runners.take_after(routed.path) {
+            return Outcome::Decline;
+        }
+        Outcome::Elsewhere(path)
+    }
+
     /// Where there is a next handler, a directory's path without its slash is this one's only if the path with it is: else
     /// both might send the client to and fro between the two.
     fn on_directory(&self, routed: &Routed<'_>, inside: LoadResult) -> Outcome {
         let files = &self.tree.files;
         match inside {
-            Ok(Found::Object(object)) if object.is_excluded() => Outcome::Decline,
+            Ok(Found::Object(object)) if object.is_excluded() && self.tree.runners.take_after(routed.path) => {
+                Outcome::Decline
+            }
             Ok(Found::DirectoryWithoutIndex) if !files.browse && files.fallback.is_none() => Outcome::Decline,
             Ok(_) => redirect_to_directory(routed),
             Err(refusal) => refuse(routed, refusal),
@@ -259,11 +307,29 @@ impl Inner {
     }
 }
 
-/// Whether a path has a segment that begins with a dot, and such are not served. What is registered as well-known
-/// (RFC 8615) is meant to be.
-fn is_refused_name(path: &[u8], hidden: bool) -> bool {
-    let path = path.strip_prefix(b"/.well-known").filter(|rest| rest.starts_with(b"/")).unwrap_or(path);
-    !hidden && memchr::memmem::find(path, b"/.").is_some()
+/// If such are not served: a path up to its first name that begins with a dot. What is registered as well-known (RFC 8615)
+/// is meant to be.
+fn hidden_part(path: &[u8], hidden: bool) -> Option<&[u8]> {
+    if hidden {
+        return None;
+    }
+    const WELL_KNOWN: &[u8] = b"/.well-known";
+    let from =
+        if path.strip_prefix(WELL_KNOWN).is_some_and(|rest| rest.starts_with(b"/")) { WELL_KNOWN.len() } else { 0 };
+    let name = from + memchr::memmem::find(&path[from..], b"/.")? + 1;
+    let end = memchr::memchr(b'/', &path[name..]).map_or(path.len(), |length| name + length);
+    Some(&path[..end])
+}
+
+/// Why what is hidden is not served: who follows may have it only if there is nothing of its name here, for it might send
+/// the very file (`.env`, `.git`). `None` if it takes [`Access::Blocking`] to say.
+fn refusal_of_hidden(root: &OpenedRoot, part: &[u8], access: Access) -> Option<Refusal> {
+    match root.root.find(part.strip_prefix(b"/").unwrap_or(part), access) {
+        Err(OpenError::WouldBlock) => None,
+        Err(OpenError::NotFound) => Some(Refusal::NotFound),
+        Err(OpenError::Exhausted) => Some(Refusal::Unavailable),
+        Ok(_) | Err(_) => Some(Refusal::Hidden),
+    }
 }
 
 /// What isn't read by GET or HEAD is for the next handler, or for nobody.
@@ -284,7 +350,7 @@ fn refuse(routed: &Routed<'_>, refusal: Refusal) -> Outcome {
     let status = match refusal {
         // What may not be read here may be another's to read.
         Refusal::NotFound | Refusal::Forbidden | Refusal::NotPermitted if routed.has_next => return Outcome::Decline,
-        Refusal::NotFound => Status::NOT_FOUND,
+        Refusal::NotFound | Refusal::Hidden => Status::NOT_FOUND,
         Refusal::Forbidden | Refusal::NotPermitted => Status::FORBIDDEN,
         Refusal::Unavailable => Status::SERVICE_UNAVAILABLE,
         Refusal::Failed => Status::INTERNAL_SERVER_ERROR,

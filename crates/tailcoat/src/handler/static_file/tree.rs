@@ -7,8 +7,9 @@ use super::browse::ListingsInProgress;
 use super::content_type::content_type;
 use super::in_progress::{Demand, InProgress};
 use super::load::{Found, LoadError, Refusal};
+use super::refusal_of_hidden;
 use super::roots::{OpenedRoot, SharedRoots};
-use crate::config::Files;
+use crate::config::{Files, Runners};
 use crate::handler::Now;
 use crate::object_cache::{Access, Blocking, ObjectStore, RETRY_AFTER_MS, RootId};
 
@@ -23,6 +24,8 @@ pub(super) type LoadResult = Result<Found, Refusal>;
 #[derive(Debug)]
 pub struct FileTree {
     pub(super) files: Files,
+    /// Who runs the programs among them.
+    pub(super) runners: Runners,
     /// Whether heads say `Server: tailcoat`.
     pub(super) server_field: bool,
     /// Ranges in one request; more are answered with the whole.
@@ -43,10 +46,17 @@ type LoadsInProgress = InProgress<(RootId, Box<[u8]>), LoadResult>;
 
 impl FileTree {
     /// A tree with this configuration. `server_field` and `ranges_max` are those of the whole server.
-    pub fn new(files: Files, server_field: bool, ranges_max: usize, store: Arc<ObjectStore>) -> Arc<Self> {
+    pub fn new(
+        files: Files,
+        runners: Runners,
+        server_field: bool,
+        ranges_max: usize,
+        store: Arc<ObjectStore>,
+    ) -> Arc<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Self {
             files,
+            runners,
             server_field,
             ranges_max,
             store,
@@ -71,6 +81,13 @@ impl FileTree {
             async move { tree.load_settled(&root, &path, now, Arc::new(demand)).await }
         };
         self.loads.join((root.id, Box::from(path)), work).await.unwrap_or(Err(Refusal::Unavailable))
+    }
+
+    /// Why something hidden is not served, waiting for disks.
+    pub(super) async fn refuse_hidden(&self, root: &Arc<OpenedRoot>, part: &[u8]) -> Refusal {
+        let (root, part) = (Arc::clone(root), Box::<[u8]>::from(part));
+        let refusal = Blocking::spawn(move || refusal_of_hidden(&root, &part, Access::Blocking)).await;
+        refusal.ok().flatten().unwrap_or(Refusal::Unavailable)
     }
 
     /// Loads a path on the blocking pool, again and again while its file is being written; `None` if nobody wants it any

@@ -94,6 +94,9 @@ pub struct Question {
     now_ms: u64,
 }
 
+/// Paths that a request may be given one after the other: two by rules, and each of them may lead to a program.
+const TARGETS_MAX: usize = 4;
+
 /// How long a client is told to wait when too many passwords are to be verified, in seconds.
 const RETRY_PASSWORD_AFTER_SECONDS: &str = "2";
 
@@ -173,14 +176,28 @@ impl Rules {
                 Rewritten::Target(target) => target,
             }
         };
+        passage.is_last = true;
+        Some(self.enter_target(target, passage, routed))
+    }
+
+    /// What is done with a request that is to be made for another path, with the same query: 1 to 5 for that; `None` if it
+    /// was sent about too often.
+    pub fn enter_elsewhere(&self, path: Vec<u8>, passage: &mut Passage, routed: &Routed<'_>) -> Option<Entry> {
+        if passage.targets.len() >= TARGETS_MAX {
+            return None;
+        }
+        let query = passage.seen(routed).query.map(<[u8]>::to_vec);
+        Some(self.enter_target(Target { path, query }, passage, routed))
+    }
+
+    fn enter_target(&self, target: Target, passage: &mut Passage, routed: &Routed<'_>) -> Entry {
         let before: Vec<_> = passage.paths(routed).into_iter().map(<[u8]>::to_vec).collect();
         let before: Vec<_> = before.iter().map(Vec::as_slice).collect();
         if let Err(refusal) = self.guard(routed, &target.path, &before, passage) {
-            return Some(Entry::Answer(refusal));
+            return Entry::Answer(refusal);
         }
         passage.targets.push(target);
-        passage.is_last = true;
-        Some(self.go_on(passage, routed))
+        self.go_on(passage, routed)
     }
 
     /// Changes the fields of a response: 8.

@@ -32,7 +32,7 @@ pub struct SharedRules {
 
 /// The rules of all sites, and the proxies that are trusted.
 pub struct AllRules {
-    /// Of each site, in the order of the configuration; `None` if it has none, nor have all sites.
+    /// Of each site, in the order of the configuration; `None` if it has none, nor have all sites, nor need its files any.
     pub sites: Vec<Option<Arc<SharedRules>>>,
     /// If there are any.
     pub trusted_proxies: Option<TrustedProxies>,
@@ -78,7 +78,7 @@ impl<'c> Common<'c> {
     }
 
     fn rules_of_site(&mut self, site: &crate::config::Site) -> io::Result<Option<Arc<SharedRules>>> {
-        if site.rules.is_empty() && self.config.rules.is_empty() {
+        if site.rules.is_empty() && self.config.rules.is_empty() && !site.asks_elsewhere() {
             return Ok(None);
         }
         let rules = joined(&site.rules, &self.config.rules);

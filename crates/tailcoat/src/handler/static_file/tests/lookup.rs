@@ -8,7 +8,7 @@ use tokio::task::{LocalSet, spawn_local, yield_now};
 use wire::http::{KnownField, Method, Request, RequestHead};
 
 use super::Site;
-use crate::config::RootPiece;
+use crate::config::{PathPattern, RootPiece, Runners};
 use crate::handler::{ClientLinkCell, Now, Response, Routed, Segment};
 use crate::log::Client;
 
@@ -150,7 +150,7 @@ fn what_is_declined() {
 
 #[test]
 fn what_another_handler_may_have_is_declined() {
-    let site = Site::new(|files, _| {
+    let site = Site::with_runners(Runners { before: Vec::new(), after: vec![PathPattern::Any] }, |files, _| {
         files.index = vec!["index.html".into(), "index.php".into()];
         files.exclude_extensions = ["php".into(), "cgi".into()].into();
     });
@@ -166,12 +166,12 @@ fn what_another_handler_may_have_is_declined() {
             assert_eq!((got(true), got(false)), (with_next, alone), "{target}");
         }
     };
-    check("/a.php", 0, 200);
-    check("/a.PHP", 0, 200);
+    check("/a.php", 0, 0);
+    check("/a.PHP", 0, 0);
     check("/a.php.txt", 200, 200);
     check("/php", 200, 200);
     check("/page/", 200, 200);
-    check("/program/", 0, 200);
+    check("/program/", 0, 0);
     check("/none/", 0, 403);
     check("/none/a.css", 200, 200);
     // No redirect to what is not here.
@@ -179,6 +179,63 @@ fn what_another_handler_may_have_is_declined() {
     check("/program", 0, 301);
     check("/none", 0, 301);
     check("/outside", 0, 403);
+}
+
+#[test]
+fn a_program_is_for_who_runs_it() {
+    let runners = Runners { before: vec![PathPattern::Suffix(".php".into())], after: Vec::new() };
+    let site = Site::with_runners(runners, |files, _| {
+        files.index = vec!["index.html".into(), "index.php".into()];
+        files.strip_prefix = "/files".into();
+        files.exclude_extensions = ["php".into(), "phtml".into()].into();
+    });
+    for name in ["index.php", "dir/index.php", "page/index.html", "t.phtml", "up/X.PHP", "up/a.txt"] {
+        site.write(name, "content");
+    }
+    site.settle();
+    let check = |method: Method, target: &str, expect: (u16, &str)| {
+        for has_next in [false, true, false] {
+            let got = site.request(method, "", target, &[], has_next);
+            let head = if got.status == 0 { got.head.as_str() } else { "" };
+            assert_eq!((got.status, head), expect, "{method:?} {target} {has_next}");
+        }
+    };
+    check(Method::Get, "/files/", (0, "/files/index.php"));
+    check(Method::Get, "/files/dir/?q", (0, "/files/dir/index.php"));
+    check(Method::Head, "/files/dir/", (0, "/files/dir/index.php"));
+    check(Method::Get, "/files/dir", (301, ""));
+    check(Method::Get, "/files/page/", (200, ""));
+    // Nobody has these: they are declined for good.
+    check(Method::Get, "/files/t.phtml", (0, ""));
+    check(Method::Get, "/files/up/X.PHP", (0, ""));
+    check(Method::Get, "/files/index.php", (0, ""));
+    // What is sent to a directory is for its program, too.
+    check(Method::Post, "/files/dir/", (0, "/files/dir/index.php"));
+    assert_eq!(site.request(Method::Post, "", "/files/page/", &[], false).status, 405);
+    assert_eq!(site.request(Method::Post, "", "/files/page/", &[], true).status, 0);
+}
+
+#[test]
+fn hidden_files_are_not_passed_on() {
+    let site = Site::new(|_, _| {});
+    for name in [".env", ".git/config", "a/.b/c", ".well-known/.a", "plain"] {
+        site.write(name, "x");
+    }
+    site.settle();
+    let check = |method: Method, target: &str, expect: u16| {
+        assert_eq!(site.request(method, "", target, &[], true).status, expect, "{method:?} {target}");
+    };
+    for method in [Method::Get, Method::Head, Method::Post, Method::Other] {
+        check(method, "/.env", 404);
+        check(method, "/.env/x", 404);
+        check(method, "/.git", 404);
+        check(method, "/.git/nothing", 404);
+        check(method, "/a/.b/c", 404);
+        check(method, "/.well-known/.a", 404);
+        check(method, "/.other", 0);
+        check(method, "/a/.other/c", 0);
+        check(method, "/.well-known/other", 0);
+    }
 }
 
 #[test]

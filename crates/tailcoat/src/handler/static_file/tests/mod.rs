@@ -13,7 +13,7 @@ use wire::h1::DATE_BYTES;
 use wire::http::{KnownField, Method, Request, RequestHead, Span, range};
 
 use super::{FileTree, StaticFile};
-use crate::config::{Cache, Files, RootPiece};
+use crate::config::{Cache, Files, RootPiece, Runners};
 use crate::handler::{Body, ClientLinkCell, Form, Now, Outcome, Response, Routed, Segment};
 use crate::log::Client;
 use crate::object_cache::{Content, ObjectStore, WorkerCache};
@@ -41,6 +41,11 @@ struct Got {
 
 impl Site {
     fn new(change: impl FnOnce(&mut Files, &mut Cache)) -> Self {
+        Self::with_runners(Runners::default(), change)
+    }
+
+    /// Files among which programs are run by these.
+    fn with_runners(runners: Runners, change: impl FnOnce(&mut Files, &mut Cache)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut files = Files::below(directory.path().to_str().unwrap());
         let mut limits = Cache::default();
@@ -52,7 +57,7 @@ impl Site {
         }
         let store = ObjectStore::new(limits).unwrap();
         let cache = Rc::new(WorkerCache::new(Arc::clone(&store)));
-        let handler = StaticFile::new(FileTree::new(files, true, 16, store), Rc::clone(&cache));
+        let handler = StaticFile::new(FileTree::new(files, runners, true, 16, store), Rc::clone(&cache));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         Self { directory, handler, cache, runtime, later_ms: 0 }
     }
@@ -143,6 +148,7 @@ fn receive(outcome: Outcome) -> Got {
     let response = match outcome {
         Outcome::Ready(response) => response,
         Outcome::Decline => return Got::default(),
+        Outcome::Elsewhere(path) => return Got { head: String::from_utf8(path).unwrap(), ..Got::default() },
         Outcome::Wait(_) => panic!("a future that ends in another"),
     };
     let mut head = Vec::new();

@@ -1,0 +1,143 @@
+//! Which files are programs, whose source is not for clients, and who runs them.
+
+use super::model::{Files, Handler, PathPattern, Site};
+
+/// Who runs the programs among a route's files: the paths of the routes that may.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Runners {
+    /// Of those that have a request before the files do.
+    pub before: Vec<PathPattern>,
+    /// Of those that have what the files decline.
+    pub after: Vec<PathPattern>,
+}
+
+impl Runners {
+    /// Those of a site's route.
+    pub fn of(site: &Site, route: usize) -> Self {
+        let paths = |routes: &[super::Route]| {
+            let runners = routes.iter().filter(|route| route.handler.runs_programs());
+            runners.map(|route| route.path.clone()).collect()
+        };
+        Self { before: paths(&site.routes[..route]), after: paths(&site.routes[route + 1..]) }
+    }
+
+    /// Whether nothing runs programs in this site, where they are files like others.
+    pub fn is_empty(&self) -> bool {
+        self.before.is_empty() && self.after.is_empty()
+    }
+
+    /// Whether a request for this path never comes to the files.
+    pub fn take_before(&self, path: &[u8]) -> bool {
+        self.before.iter().any(|pattern| pattern.matches(path))
+    }
+
+    /// Whether a request for this path goes on to one of them when the files decline it.
+    pub fn take_after(&self, path: &[u8]) -> bool {
+        self.after.iter().any(|pattern| pattern.matches(path))
+    }
+
+    /// Whether one of them may be asked for a file of this name, in whatever directory.
+    pub(super) fn may_run(&self, name: &str) -> bool {
+        self.before.iter().chain(&self.after).any(|pattern| match pattern {
+            PathPattern::Any | PathPattern::Prefix(_) => true,
+            pattern => may_end_with(pattern, name),
+        })
+    }
+
+    /// Whether a directory may come to the files, but not its entry of this name.
+    fn may_take_entry(&self, name: &str) -> bool {
+        self.before.iter().any(|pattern| match pattern {
+            PathPattern::Any => false,
+            // Who takes what is below a directory takes the directory.
+            PathPattern::Prefix(prefix) => !prefix.ends_with('/'),
+            pattern => may_end_with(pattern, name),
+        })
+    }
+}
+
+/// Whether paths of this pattern, which is no prefix, may end with this name.
+fn may_end_with(pattern: &PathPattern, name: &str) -> bool {
+    let name = format!("/{name}");
+    match pattern {
+        PathPattern::Any | PathPattern::Prefix(_) | PathPattern::Regex(_) => true,
+        PathPattern::Exact(path) => path.ends_with(&name),
+        PathPattern::Suffix(suffix) => name.ends_with(suffix.as_str()) || suffix.ends_with(&name),
+    }
+}
+
+impl Handler {
+    /// Whether it runs programs, or asks who does.
+    pub fn runs_programs(&self) -> bool {
+        match self {
+            Self::Forward(_) => true,
+            Self::Files(_) | Self::Respond(_) => false,
+        }
+    }
+}
+
+impl Files {
+    /// Whether a file of this name is a program: by its extension, in whatever case.
+    pub fn is_program(&self, name: &[u8]) -> bool {
+        let file_name = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let Some(dot) = memchr::memrchr(b'.', file_name) else { return false };
+        self.exclude_extensions.iter().any(|extension| file_name[dot + 1..].eq_ignore_ascii_case(extension.as_bytes()))
+    }
+
+    /// Whether a request for another path may have to be made of one for these: for a program that is a directory's index,
+    /// or the fallback.
+    pub fn may_have_program(&self, runners: &Runners) -> bool {
+        let mut names = self.index.iter().map(String::as_str).chain(self.fallback.as_deref());
+        !runners.is_empty()
+            && names.any(|name| {
+                let name = name.trim_start_matches('/');
+                self.is_program(name.as_bytes()) || runners.may_take_entry(name)
+            })
+    }
+}
+
+impl Site {
+    /// Whether files of this site may have requests asked for again under another path.
+    pub fn asks_elsewhere(&self) -> bool {
+        self.routes.iter().enumerate().any(|(index, route)| match &route.handler {
+            Handler::Files(files) => {
+                let runners = Runners::of(self, index);
+                // Who takes all that the files decline gets it as it was asked for.
+                !runners.after.contains(&PathPattern::Any) && files.may_have_program(&runners)
+            }
+            _ => false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_known_by_their_extension() {
+        let files = Files::below("/srv");
+        let check = |name: &str, expect: bool| assert_eq!(files.is_program(name.as_bytes()), expect, "{name}");
+        check("a.php", true);
+        check("dir/X.PHP", true);
+        check("a.b.phtml", true);
+        check("a.php.txt", false);
+        check("php", false);
+        check("a.php/b", false);
+    }
+
+    #[test]
+    fn who_may_run_a_name() {
+        let check = |pattern: PathPattern, expect: bool| {
+            let runners = Runners { before: vec![pattern.clone()], after: Vec::new() };
+            assert_eq!(runners.may_run("index.php"), expect, "{pattern:?}");
+        };
+        check(PathPattern::Any, true);
+        check(PathPattern::Suffix(".php".into()), true);
+        check(PathPattern::Suffix("/index.php".into()), true);
+        check(PathPattern::Suffix("/a/index.php".into()), true);
+        check(PathPattern::Suffix(".cgi".into()), false);
+        check(PathPattern::Prefix("/app/".into()), true);
+        check(PathPattern::Exact("/index.php".into()), true);
+        check(PathPattern::Exact("/other.php".into()), false);
+    }
+}

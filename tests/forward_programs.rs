@@ -1,0 +1,173 @@
+//! Programs beside files: their source is for nobody, whoever runs them, and however a request comes to them.
+
+use std::fs;
+
+use crate::support::upstream::Step::{Read as Await, Write as Say};
+use crate::support::upstream::Upstream;
+use crate::support::{Server, ask, tailcoat};
+
+const THERE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nthere";
+
+/// A tree as PHP applications have them, and a server in front of who runs them.
+struct Site {
+    directory: tempfile::TempDir,
+    upstream: Upstream,
+    server: Server,
+}
+
+fn tree() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for name in [
+        "index.php",
+        "page/index.html",
+        "page/a.txt",
+        "wp-admin/index.php",
+        "wp-admin/a.css",
+        "guarded/index.php",
+        "t.phtml",
+        "up/X.PHP",
+        ".env",
+        ".git/config",
+        ".well-known/a",
+    ] {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "source").unwrap();
+    }
+    directory
+}
+
+impl Site {
+    /// With these options, in which `URL` is where to forward to.
+    fn new(options: &str) -> Self {
+        let (directory, upstream) = (tree(), Upstream::start(vec![vec![Await("\r\n\r\n"), Say(THERE)]]));
+        let options = options.replace("URL", &format!("http://{}", upstream.address));
+        let root = directory.path().display();
+        let server = Server::run(&format!("site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n{options}\n}}\n"));
+        Self { directory, upstream, server }
+    }
+
+    /// Asks twice, from the disk and from the cache, and compares: with the target that the server behind got, or with
+    /// status and content of what was answered here.
+    fn check(&self, request: &str, expect: &str) {
+        for _ in 0..2 {
+            let length = if request.starts_with("POST") { "Content-Length: 0\r\n" } else { "" };
+            let request = format!("{request} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{length}\r\n");
+            let answer = ask(&self.server, &request);
+            let (head, content) = answer.split_once("\r\n\r\n").unwrap();
+            let got = if content == "there" {
+                let seen = self.upstream.connection();
+                format!("to {}", seen.split(' ').nth(1).unwrap())
+            } else {
+                let content = if content.starts_with("source") { " source" } else { "" };
+                format!("{}{content}", &head[9..12])
+            };
+            assert_eq!(got, expect, "{request}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn a_front_controller_and_who_runs_php() {
+    let site = Site::new(
+        "index \"index.html\" \"index.php\"\nrewrite \"*\" \"/index.php\" missing=on\nforward \"URL\" path=\"*.php\"\n\
+         deny all path=\"/guarded/index.php\"",
+    );
+    site.check("GET /", "to /index.php");
+    site.check("GET /?p=1", "to /index.php?p=1");
+    site.check("HEAD /page/a.txt", "200");
+    site.check("GET /index.php", "to /index.php");
+    site.check("GET /wp-admin/", "to /wp-admin/index.php");
+    site.check("GET /wp-admin/?a=b", "to /wp-admin/index.php?a=b");
+    site.check("GET /wp-admin", "301");
+    site.check("GET /wp-admin/a.css", "200 source");
+    site.check("GET /wp-admin/none.php", "to /wp-admin/none.php");
+    site.check("GET /2026/a-post/?p=1", "to /index.php?p=1");
+    site.check("GET /page/", "200 source");
+    site.check("POST /", "to /index.php");
+    site.check("POST /wp-admin/", "to /wp-admin/index.php");
+    // What is no program by its path, and yet one on the disk.
+    site.check("GET /t.phtml", "to /index.php");
+    site.check("GET /up/X.PHP", "to /index.php");
+    site.check("GET /index.php/", "to /index.php");
+    site.check("GET /index.php/path/info", "to /index.php");
+    site.check("GET /wp-admin/index.php/info", "to /index.php");
+    // Guards of the program's own path hold for its directory.
+    site.check("GET /guarded/", "403");
+    // Hidden files are nobody's.
+    site.check("GET /.env", "404");
+    site.check("POST /.env", "404");
+    site.check("GET /.git/none", "404");
+    site.check("GET /.well-known/a", "200 source");
+    site.check("GET /.none", "to /index.php");
+}
+
+#[test]
+fn whoever_runs_php_nobody_gets_its_source() {
+    for (path, directory, with_info) in [
+        ("path=\"*.php\"", "to /wp-admin/index.php", "404"),
+        ("path=#\"~\\.php(/|$)\"#", "to /wp-admin/index.php", "to /wp-admin/index.php/info"),
+        ("path=\"/wp-admin/index.php\"", "to /wp-admin/index.php", "404"),
+        ("path=\"/wp-admin/*\"", "to /wp-admin/", "to /wp-admin/index.php/info"),
+        ("path=\"/api/*\"", "404", "404"),
+        ("", "to /wp-admin/", "to /wp-admin/index.php/info"),
+    ] {
+        let site = Site::new(&format!("index \"index.html\" \"index.php\"\nforward \"URL\" {path}"));
+        site.check("GET /wp-admin/", directory);
+        site.check("GET /wp-admin/index.php/info", with_info);
+        site.check("GET /page/", "200 source");
+        for target in ["/t.phtml", "/up/X.PHP", "/up/%58.PhP", "/up//X.PHP", "/t.phtml/", "/t.phtml?a"] {
+            let answer = ask(&site.server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+            assert!(!answer.contains("source"), "{path} {target}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn a_fallback_may_be_a_program() {
+    let site = Site::new("fallback \"/index.php\"\nforward \"URL\" path=\"*.php\"");
+    site.check("GET /nothing?a", "to /index.php?a");
+    site.check("GET /page/", "200 source");
+    site.check("GET /t.phtml", "404");
+}
+
+#[test]
+fn a_program_of_another_tree_is_one_too() {
+    let other = tree();
+    let options = format!(
+        "files \"/other/*\" root=\"{}\" {{ strip-prefix \"/other\"; index \"index.php\" }}\nforward \"URL\" path=\"*.php\"",
+        other.path().display()
+    );
+    let site = Site::new(&options);
+    site.check("GET /other/wp-admin/", "to /other/wp-admin/index.php");
+    site.check("GET /other/t.phtml", "404");
+    site.check("GET /other/page/a.txt", "200 source");
+    fs::remove_file(site.directory.path().join("page/index.html")).unwrap();
+}
+
+#[test]
+fn check_objects_to_programs_that_nothing_runs() {
+    let directory = tree();
+    let check = |options: &str, expect: &str| {
+        let file = directory.path().join("tailcoat.kdl");
+        let root = directory.path().display();
+        fs::write(&file, format!("site {{\n listen \"127.0.0.1:8080\"\n root \"{root}\"\n{options}\n}}\n")).unwrap();
+        let output = tailcoat().arg("check").arg("-c").arg(&file).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        let found = said.contains("nothing runs") || said.contains("never applies");
+        assert!(said.contains(expect) && found != expect.is_empty(), "{options}: {said}");
+    };
+    check("index \"index.php\"", "nothing runs `index.php`: clients would get its source");
+    check("fallback \"/index.php\"", "nothing runs `/index.php`: clients would get its source");
+    check(
+        "index \"index.php\"\nforward \"http://127.0.0.1:1\" path=\"*.cgi\"",
+        "nothing runs `index.php`: nobody would get",
+    );
+    check("index \"index.php\"\nforward \"http://127.0.0.1:1\" path=\"*.php\"", "");
+    check("index \"index.php\"\nforward \"http://127.0.0.1:1\"", "");
+    check("index \"index.php\"\nexclude-extensions off", "");
+    check("rewrite \"*\" \"/a.html\" missing=on", "");
+    check("rewrite \"*\" \"/a.php\" missing=on\nforward \"http://127.0.0.1:1\" path=\"*.php\"", "");
+    check("rewrite \"*\" \"/a.php\" missing=on\nforward \"http://127.0.0.1:1\"", "this never applies");
+}
