@@ -23,11 +23,13 @@ const INPUT_OUTPUT: [&str; 7] =
     ["std::net", "std::fs", "std::thread", "std::process", "tokio", "Instant::now", "SystemTime::now"];
 
 /// Which rooms of a crate a room may know. A room that is not in the list may know all.
-const EDGES: [(&str, &str, &[&str]); 18] = [
+const EDGES: [(&str, &str, &[&str]); 20] = [
     ("wire", "http", &[]),
     ("wire", "h1", &["http"]),
     ("wire", "h2", &["h1", "http"]),
     ("wire", "proxy_protocol", &[]),
+    ("wire", "cgi", &["h1", "http"]),
+    ("wire", "fastcgi", &[]),
     ("tailcoat", "config", &[]),
     ("tailcoat", "log", &["config"]),
     ("tailcoat", "object_cache", &["config"]),

@@ -159,7 +159,7 @@ fn parse_version(text: &[u8]) -> Result<Version, Refusal> {
 }
 
 /// `field-name ":" OWS field-value OWS` (RFC 9112, section 5). Also the form of trailer fields.
-pub(super) fn parse_field_line(bytes: &[u8], line: Span) -> Result<(Span, Span), Refusal> {
+pub(crate) fn parse_field_line(bytes: &[u8], line: Span) -> Result<(Span, Span), Refusal> {
     let text = line.of(bytes);
     if matches!(text[0], b' ' | b'\t') {
         return Err(Refusal::bad_request("folded field line")); // RFC 9112, section 5.2

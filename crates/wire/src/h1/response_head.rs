@@ -148,7 +148,7 @@ fn next_line(bytes: &[u8], start: usize, limits: &HeadLimits) -> Result<Option<S
 const REASON_AT: usize = 13;
 
 /// `HTTP-version SP status-code SP [ reason-phrase ]` (RFC 9112, section 4). The space after the code is often missing.
-fn parse_status_line(line: &[u8]) -> Result<(Version, Status), MalformedResponse> {
+pub(crate) fn parse_status_line(line: &[u8]) -> Result<(Version, Status), MalformedResponse> {
     const MALFORMED: MalformedResponse = MalformedResponse("malformed status line");
     let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ b'0'..=b'9', b' ', code @ ..] = line else {
         return Err(MALFORMED);

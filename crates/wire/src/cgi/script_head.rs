@@ -1,0 +1,203 @@
+//! Heads of scripts' responses (RFC 3875, section 6), read into the same form as those of HTTP/1.
+
+use memchr::memchr;
+
+use crate::h1::{HeadLimits, MalformedResponse, ResponseField, ResponseHead, parse_field_line, parse_status_line};
+use crate::http::{Span, Status, Version};
+
+/// What was found besides the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScriptHead {
+    /// Its length with the empty line.
+    pub bytes: usize,
+    /// Where the server itself is to look for the answer (RFC 3875, section 6.2.2): a path, and a query perhaps.
+    pub local_location: Option<Span>,
+}
+
+/// Parses a head from the beginning of `bytes`; `None` as long as it is incomplete. Lines may end with LF alone, which is
+/// what RFC 3875 has, or with CRLF. A status line may come first: then it is a whole response of HTTP, as a script gives it
+/// whose headers are not parsed (section 5), and a uwsgi server. Status, which is no field of a response, is not among the
+/// fields.
+///
+/// # Errors
+/// No field at all, two of Status, Location or Content-Length, a status that is not a final one, or what is no field line.
+pub fn parse_script_head(
+    bytes: &[u8],
+    head: &mut ResponseHead,
+    limits: &HeadLimits,
+) -> Result<Option<ScriptHead>, MalformedResponse> {
+    head.fields.clear();
+    (head.version, head.status, head.reason) = (Version::Http11, Status::OK, Span::default());
+    let (mut at, mut found) = (0, Found::default());
+    loop {
+        let Some(line) = next_line(bytes, at, limits)? else { return Ok(None) };
+        let is_first = at == 0;
+        at = line.next;
+        match line.span.of(bytes) {
+            [] => break,
+            text if is_first && text.starts_with(b"HTTP/") => {
+                (head.version, head.status) = parse_status_line(text)?;
+                (found.has_status, found.is_http) = (true, true);
+            }
+            _ => found.on_field(bytes, line.span, head, limits)?,
+        }
+    }
+    if head.fields.is_empty() && !found.has_status {
+        return Err(MalformedResponse("no fields before the content"));
+    }
+    let mut local_location = None;
+    if let Some(location) = found.location.filter(|_| !found.has_status) {
+        match location.of(bytes) {
+            // What begins with two slashes names another host.
+            [b'/', b'/', ..] => head.status = Status::FOUND,
+            [b'/', ..] => local_location = Some(location),
+            // RFC 3875, section 6.2.3.
+            _ => head.status = Status::FOUND,
+        }
+    }
+    Ok(Some(ScriptHead { bytes: at, local_location }))
+}
+
+/// What decides how the fields are meant.
+#[derive(Default)]
+struct Found {
+    has_status: bool,
+    is_http: bool,
+    location: Option<Span>,
+    has_length: bool,
+}
+
+impl Found {
+    fn on_field(
+        &mut self,
+        bytes: &[u8],
+        line: Span,
+        head: &mut ResponseHead,
+        limits: &HeadLimits,
+    ) -> Result<(), MalformedResponse> {
+        if head.fields.len() == limits.fields_max {
+            return Err(MalformedResponse("too many fields"));
+        }
+        let (name, value) = parse_field_line(bytes, line).map_err(|refusal| MalformedResponse(refusal.reason))?;
+        let text = name.of(bytes);
+        if text.eq_ignore_ascii_case(b"status") {
+            if std::mem::replace(&mut self.has_status, true) {
+                return Err(MalformedResponse("more than one status"));
+            }
+            (head.status, head.reason) = parse_status(bytes, value)?;
+            return Ok(());
+        }
+        // RFC 3875, section 6.3: a field comes once. Where it matters, which of two is meant is not guessed.
+        if text.eq_ignore_ascii_case(b"location") && self.location.replace(value).is_some() {
+            return Err(MalformedResponse("more than one Location"));
+        }
+        if text.eq_ignore_ascii_case(b"content-length") && std::mem::replace(&mut self.has_length, true) {
+            return Err(MalformedResponse("more than one Content-Length"));
+        }
+        // How the content gets to the client is the server's business (section 6.3.4), and the script has not encoded it.
+        if self.is_http || !text.eq_ignore_ascii_case(b"transfer-encoding") {
+            head.fields.push(ResponseField { name, value });
+        }
+        Ok(())
+    }
+}
+
+/// A line, and where the next one begins.
+struct Line {
+    span: Span,
+    next: usize,
+}
+
+fn next_line(bytes: &[u8], start: usize, limits: &HeadLimits) -> Result<Option<Line>, MalformedResponse> {
+    let end = memchr(b'\n', &bytes[start..]).map(|length| start + length);
+    if end.unwrap_or(bytes.len()) >= limits.head_bytes_max {
+        return Err(MalformedResponse("head too large"));
+    }
+    let Some(end) = end else { return Ok(None) };
+    let text_end = if end > start && bytes[end - 1] == b'\r' { end - 1 } else { end };
+    Ok(Some(Line { span: Span::new(start, text_end), next: end + 1 }))
+}
+
+/// `3digit [ SP reason-phrase ]` (RFC 3875, section 6.3.3).
+fn parse_status(bytes: &[u8], value: Span) -> Result<(Status, Span), MalformedResponse> {
+    const MALFORMED: MalformedResponse = MalformedResponse("malformed status");
+    let text = value.of(bytes);
+    let (digits, rest) = text.split_at_checked(3).ok_or(MALFORMED)?;
+    if !matches!(rest, [] | [b' ', ..]) || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(MALFORMED);
+    }
+    let code = digits.iter().fold(0, |code, digit| code * 10 + u16::from(digit - b'0'));
+    // Interim statuses answer nothing, and 101 would change a protocol that no script speaks.
+    let status = Status::new(code).filter(|_| (200..600).contains(&code)).ok_or(MALFORMED)?;
+    let blanks = rest.iter().take_while(|&&byte| byte == b' ').count();
+    Ok((status, Span::new(value.start() + 3 + blanks, value.end())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 128, fields_max: 3, target_bytes_max: 0 };
+
+    /// Status, reason, fields, local location and what follows; or why not.
+    fn parse(input: &[u8]) -> Result<String, &'static str> {
+        let mut head = ResponseHead::default();
+        let found = parse_script_head(input, &mut head, &LIMITS).map_err(|malformed| malformed.0)?;
+        let Some(found) = found else { return Ok("incomplete".into()) };
+        let text = |span: Span| String::from_utf8_lossy(span.of(input)).into_owned();
+        let fields = head.fields.iter().map(|field| format!("{}={}", text(field.name), text(field.value)));
+        let fields = fields.collect::<Vec<_>>().join(",");
+        let local = found.local_location.map_or(String::new(), |span| format!(" local {}", text(span)));
+        let rest = String::from_utf8_lossy(&input[found.bytes..]).into_owned();
+        Ok(format!("{} {}|{fields}|{rest}{local}", head.status, text(head.reason)))
+    }
+
+    #[test]
+    fn heads() {
+        let check = |input: &str, expect: &str| {
+            assert_eq!(parse(input.as_bytes()).as_deref(), Ok(expect), "{input:?}");
+            // In pieces it is the same.
+            for end in 0..input.find("\n\n").or(input.find("\r\n\r\n")).unwrap_or(0) {
+                assert_eq!(parse(&input.as_bytes()[..end]).as_deref(), Ok("incomplete"), "{input:?} up to {end}");
+            }
+        };
+        check("Content-Type: text/plain\n\nabc", "200 |Content-Type=text/plain|abc");
+        check("Content-Type: text/plain\r\n\r\nabc", "200 |Content-Type=text/plain|abc");
+        check("A: 1\r\nB: 2\n\r\n\n", "200 |A=1,B=2|\n");
+        check("Status: 404 Not here\nA:b\n\n", "404 Not here|A=b|");
+        check("status:  404\n\n", "404 ||");
+        check("Status: 204\r\n\r\n", "204 ||");
+        check("HTTP/1.0 403 Forbidden\r\nA: b\r\n\r\nc", "403 |A=b|c");
+        check("Transfer-Encoding: chunked\nA: b\n\n", "200 |A=b|");
+        check("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n", "200 |Transfer-Encoding=chunked|");
+        check("Location: http://h/\n\n", "302 |Location=http://h/|");
+        check("Location: //h/\n\n", "302 |Location=//h/|");
+        check("Location: /a?b\n\n", "200 |Location=/a?b| local /a?b");
+        check("Status: 302 Found\nLocation: /a?b\n\n", "302 Found|Location=/a?b|");
+        check("Status: 201\nLocation: /a\n\n", "201 |Location=/a|");
+    }
+
+    #[test]
+    fn malformed_heads() {
+        let check =
+            |input: &[u8], expect: &'static str| assert_eq!(parse(input), Err(expect), "{}", input.escape_ascii());
+        check(b"\nhello", "no fields before the content");
+        check(b"\r\nhello", "no fields before the content");
+        check(b"Hello World\n\n", "malformed field name");
+        check(b"<html>\n", "malformed field name");
+        check(b"A : b\n\n", "malformed field name");
+        check(b"A: b\n c\n\n", "folded field line");
+        check(b"A: b\rC: d\n\n", "control byte in a field value");
+        check(b"A: \0\n\n", "control byte in a field value");
+        check(b"Status: 200\nStatus: 404\n\n", "more than one status");
+        check(b"HTTP/1.1 200 OK\nStatus: 404\n\n", "more than one status");
+        check(b"Location: /a\nLocation: /b\n\n", "more than one Location");
+        check(b"Content-Length: 1\nContent-Length: 1\n\n", "more than one Content-Length");
+        for status in ["", "2", "20", "2000", "20x", "OK", "100", "101 Switching", "999", "600"] {
+            check(format!("Status: {status}\n\n").as_bytes(), "malformed status");
+        }
+        check(b"A:\nB:\nC:\nD:\n\n", "too many fields");
+        check(&[b"A: ", &[b'x'; 128][..]].concat(), "head too large");
+        check(&b"A: b\n".repeat(64), "too many fields");
+    }
+}

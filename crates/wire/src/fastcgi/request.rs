@@ -1,0 +1,55 @@
+//! The records of a request: begin, parameters, content.
+
+use super::record::{CONTENT_BYTES_MAX, HEADER_BYTES, Header, record_type};
+
+/// Section 5.1: an application that answers as a CGI script does.
+const ROLE_RESPONDER: u16 = 1;
+
+/// Section 5.1: the connection stays open behind the request.
+const KEEP_CONNECTION: u8 = 1;
+
+/// Writes the record that begins a request; `is_kept`: the connection is to be kept open for another.
+pub fn write_begin(is_kept: bool, out: &mut Vec<u8>) {
+    let [role_high, role_low] = ROLE_RESPONDER.to_be_bytes();
+    let flags = if is_kept { KEEP_CONNECTION } else { 0 };
+    out.extend_from_slice(&Header::new(record_type::BEGIN_REQUEST, 8).to_bytes());
+    out.extend_from_slice(&[role_high, role_low, flags, 0, 0, 0, 0, 0]);
+}
+
+/// Writes the parameters, which [`push_name_value`] has put together, and their end. They may be as long as they like.
+pub fn write_parameters(parameters: &[u8], out: &mut Vec<u8>) {
+    for piece in parameters.chunks(CONTENT_BYTES_MAX) {
+        out.extend_from_slice(&header(record_type::PARAMS, piece.len()));
+        out.extend_from_slice(piece);
+    }
+    out.extend_from_slice(&header(record_type::PARAMS, 0));
+}
+
+/// Appends a name and a value behind their lengths, each in one byte if it is below 128, else in four (section 3.4).
+pub fn push_name_value(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    for part in [name, value] {
+        match u8::try_from(part.len()) {
+            Ok(length @ 0..=127) => out.push(length),
+            // Heads are far below 2 GiB: `head_bytes_max` sees to it.
+            _ => out.extend_from_slice(&(part.len() as u32 | 1 << 31).to_be_bytes()),
+        }
+    }
+    out.extend_from_slice(name);
+    out.extend_from_slice(value);
+}
+
+/// Writes the header of a record with `content_bytes` of the request's content, which follows: at least 1, at most
+/// [`CONTENT_BYTES_MAX`].
+pub fn write_stdin_header(content_bytes: usize, out: &mut Vec<u8>) {
+    debug_assert!((1..=CONTENT_BYTES_MAX).contains(&content_bytes), "none would be the end");
+    out.extend_from_slice(&header(record_type::STDIN, content_bytes));
+}
+
+/// Writes the end of the request's content.
+pub fn write_stdin_end(out: &mut Vec<u8>) {
+    out.extend_from_slice(&header(record_type::STDIN, 0));
+}
+
+fn header(record_type: u8, content_bytes: usize) -> [u8; HEADER_BYTES] {
+    Header::new(record_type, content_bytes as u16).to_bytes()
+}

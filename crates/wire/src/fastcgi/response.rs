@@ -1,0 +1,196 @@
+//! The records of an answer: standard output, standard error, and the end.
+
+use std::ops::Range;
+
+use super::record::{HEADER_BYTES, Header, record_type};
+
+/// Why an application's records can't be read. A fixed text, with nothing of the peer's in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MalformedRecord(pub &'static str);
+
+/// How a request ended (FastCGI 1.0, section 5.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// What the application returned, as a program's exit status.
+    pub application_status: u32,
+    /// Whether it did the request at all.
+    pub protocol_status: ProtocolStatus,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolStatus {
+    /// It is done.
+    Complete,
+    /// It was refused: the connection has another. (We begin none.)
+    NotMultiplexed,
+    /// It was refused: the application is out of resources.
+    Overloaded,
+    /// It was refused: the application is no responder.
+    UnknownRole,
+}
+
+/// What a piece of input is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// Nothing to pass on; more input may be needed.
+    Nothing,
+    /// These bytes of the input are standard output.
+    Output(Range<usize>),
+    /// These bytes of the input are standard error.
+    Error(Range<usize>),
+    /// The request has ended: what follows is not part of its answer.
+    Ended(Ended),
+}
+
+/// What was read of an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decoded {
+    /// Bytes that are done with. 0 only for an empty input.
+    pub consumed_bytes: usize,
+    /// What they are.
+    pub piece: Piece,
+}
+
+/// Reads the records of one answer, in whatever pieces they come. It keeps a few bytes at most.
+#[derive(Clone, Debug, Default)]
+pub struct ResponseDecoder {
+    state: State,
+    /// A header, or the content of an END_REQUEST, that has not come whole.
+    partial: [u8; HEADER_BYTES],
+    partial_bytes: u8,
+    output_has_ended: bool,
+    error_has_ended: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    #[default]
+    Header,
+    Content {
+        is_output: bool,
+        content_bytes: u16,
+        padding_bytes: u8,
+    },
+    End {
+        padding_bytes: u8,
+    },
+    /// Behind `then`.
+    Padding {
+        padding_bytes: u8,
+        then: Option<Ended>,
+    },
+    Done,
+}
+
+impl ResponseDecoder {
+    /// Reads from `input` up to the end of one piece.
+    ///
+    /// # Errors
+    /// A record of another version or request, or of a type that has no place in an answer, or one behind the end.
+    pub fn decode(&mut self, input: &[u8]) -> Result<Decoded, MalformedRecord> {
+        let mut at = 0;
+        while at < input.len() {
+            let rest = &input[at..];
+            match self.state {
+                State::Header => {
+                    at += self.fill_partial(rest);
+                    if let Some(bytes) = self.take_partial() {
+                        self.on_header(Header::from_bytes(bytes))?;
+                    }
+                }
+                State::Content { is_output, content_bytes, padding_bytes } => {
+                    let count = rest.len().min(usize::from(content_bytes));
+                    let content_bytes = content_bytes - count as u16;
+                    self.state = match content_bytes {
+                        0 => after(padding_bytes, None),
+                        _ => State::Content { is_output, content_bytes, padding_bytes },
+                    };
+                    let range = at..at + count;
+                    let piece = if is_output { Piece::Output(range) } else { Piece::Error(range) };
+                    return Ok(Decoded { consumed_bytes: at + count, piece });
+                }
+                State::End { padding_bytes } => {
+                    at += self.fill_partial(rest);
+                    if let Some(bytes) = self.take_partial() {
+                        self.state = after(padding_bytes, Some(ended(bytes)?));
+                    }
+                }
+                State::Padding { padding_bytes, then } => {
+                    let count = rest.len().min(usize::from(padding_bytes));
+                    at += count;
+                    self.state = after(padding_bytes - count as u8, then);
+                }
+                State::Done => return Err(MalformedRecord("bytes behind the end of the answer")),
+            }
+            if let State::Padding { padding_bytes: 0, then: Some(ended) } = self.state {
+                self.state = State::Done;
+                return Ok(Decoded { consumed_bytes: at, piece: Piece::Ended(ended) });
+            }
+        }
+        Ok(Decoded { consumed_bytes: at, piece: Piece::Nothing })
+    }
+
+    fn fill_partial(&mut self, input: &[u8]) -> usize {
+        let filled = usize::from(self.partial_bytes);
+        let count = input.len().min(HEADER_BYTES - filled);
+        self.partial[filled..filled + count].copy_from_slice(&input[..count]);
+        self.partial_bytes += count as u8;
+        count
+    }
+
+    fn take_partial(&mut self) -> Option<[u8; HEADER_BYTES]> {
+        let is_whole = usize::from(self.partial_bytes) == HEADER_BYTES;
+        is_whole.then(|| {
+            self.partial_bytes = 0;
+            self.partial
+        })
+    }
+
+    fn on_header(&mut self, header: Header) -> Result<(), MalformedRecord> {
+        if !header.is_ours() {
+            return Err(MalformedRecord("a record of another version or request"));
+        }
+        let Header { content_bytes, padding_bytes, .. } = header;
+        let (is_output, has_ended) = match header.record_type {
+            record_type::STDOUT => (true, &mut self.output_has_ended),
+            record_type::STDERR => (false, &mut self.error_has_ended),
+            record_type::END_REQUEST if content_bytes == 8 => {
+                self.state = State::End { padding_bytes };
+                return Ok(());
+            }
+            record_type::END_REQUEST => return Err(MalformedRecord("an end of unknown form")),
+            _ => return Err(MalformedRecord("a record that has no place in an answer")),
+        };
+        if *has_ended && content_bytes > 0 {
+            return Err(MalformedRecord("output behind its end"));
+        }
+        // Section 3.3: a stream ends with an empty record. Applications may leave that out.
+        *has_ended |= content_bytes == 0;
+        self.state = match content_bytes {
+            0 => after(padding_bytes, None),
+            _ => State::Content { is_output, content_bytes, padding_bytes },
+        };
+        Ok(())
+    }
+}
+
+/// What comes behind content: padding, if there is any, and then a header, or the end.
+fn after(padding_bytes: u8, then: Option<Ended>) -> State {
+    match (padding_bytes, then) {
+        (0, None) => State::Header,
+        (padding_bytes, then) => State::Padding { padding_bytes, then },
+    }
+}
+
+fn ended(content: [u8; HEADER_BYTES]) -> Result<Ended, MalformedRecord> {
+    let [a, b, c, d, protocol_status, ..] = content;
+    let protocol_status = match protocol_status {
+        0 => ProtocolStatus::Complete,
+        1 => ProtocolStatus::NotMultiplexed,
+        2 => ProtocolStatus::Overloaded,
+        3 => ProtocolStatus::UnknownRole,
+        _ => return Err(MalformedRecord("an end of unknown status")),
+    };
+    Ok(Ended { application_status: u32::from_be_bytes([a, b, c, d]), protocol_status })
+}
