@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tailcoat::config::{self, AccessLog, AccessLogFormat, AccessLogTarget};
 use tailcoat::connection::{Clock, Connections, Context, Socket};
-use tailcoat::handler::SharedSite;
+use tailcoat::handler::{Parts, SharedSite};
 use tailcoat::log::{Client, LogHandle, ServerLog};
 use tailcoat::object_cache::{ObjectStore, WorkerCache};
 use tailcoat::routing::{Router, SiteSetup};
@@ -104,7 +104,8 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
     let shared: Vec<_> =
         config.upstreams.iter().map(|upstream| SharedUpstream::new(upstream, server_log.clone())).collect();
     let upstreams: Vec<_> = shared.iter().map(|shared| Upstream::new(Arc::clone(shared), 0)).collect();
-    let site = SharedSite::new(&config.sites[0], &config, &store, &shared);
+    let parts = Parts { store: &store, upstreams: &shared, log: &server_log, spawner: None };
+    let site = SharedSite::new(&config.sites[0], &config, parts);
     let target = AccessLogTarget::File(log_directory.join("access.log"));
     let logs = [AccessLog { target, format: AccessLogFormat::Combined }];
     let (log, ids) = tailcoat::log::start(&logs, tailcoat::log::Options::default(), server_log).unwrap();

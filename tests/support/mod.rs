@@ -1,5 +1,6 @@
 //! What the black-box tests share: the built server, started on a free port.
 
+pub(crate) mod fastcgi;
 pub(crate) mod real_server;
 pub(crate) mod tls;
 pub(crate) mod upstream;
@@ -44,6 +45,24 @@ impl Server {
         let mut command = tailcoat();
         command.arg("run").arg("-c").arg(file.path());
         Self::start(command)
+    }
+
+    /// The same, with what it says on standard error in this file, too.
+    pub(crate) fn run_logging(config: &str, errors: &Path) -> Self {
+        let file = tempfile::NamedTempFile::new().expect("a file for the configuration");
+        std::fs::write(file.path(), config).expect("it can be written");
+        let mut command = Command::new("bash");
+        let copying = format!("exec \"$@\" 2> >(tee \"{}\" >&2)", errors.display());
+        command.args(["-c", &copying, "bash"]).arg(tailcoat().get_program()).arg("run").arg("-c").arg(file.path());
+        Self::start(command)
+    }
+
+    /// Its children that have ended, and that it has not waited for.
+    pub(crate) fn zombies(&self) -> usize {
+        let parent = format!(" Z {} ", self.child.id());
+        let processes = std::fs::read_dir("/proc").expect("the kernel tells").filter_map(Result::ok);
+        let stats = processes.filter_map(|process| std::fs::read_to_string(process.path().join("stat")).ok());
+        stats.filter(|stat| stat.contains(&parent)).count()
     }
 
     /// Starts the command, and waits until it says where it listens.

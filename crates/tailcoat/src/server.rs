@@ -19,8 +19,9 @@ use tokio::sync::watch;
 use crate::config::{AccessLog, Config};
 use crate::connection::ClientLimit;
 use crate::control::{Command, ControlSocket, Executor, Order, Report, Signals};
-use crate::handler::SharedSite;
+use crate::handler::cgi::Spawner;
 use crate::handler::response_cache::{Purge, SharedResponseCache};
+use crate::handler::{Parts, SharedSite};
 use crate::log::{LogHandle, LogId, ServerLog};
 use crate::object_cache::ObjectStore;
 use crate::routing::rules::AllRules;
@@ -113,7 +114,11 @@ impl Server {
         let store = ObjectStore::new(config.cache.clone()).map_err(StartError::at("cannot set up the object cache"))?;
         let upstreams: Vec<_> =
             config.upstreams.iter().map(|upstream| SharedUpstream::new(upstream, server_log.clone())).collect();
-        let sites = config.sites.iter().map(|site| SharedSite::new(site, &config, &store, &upstreams)).collect();
+        // From this thread, which no worker's core or priority binds.
+        let spawner = config.has_programs().then(Spawner::start_threads).transpose();
+        let spawner = spawner.map_err(StartError::at("cannot start the threads that start programs"))?;
+        let parts = Parts { store: &store, upstreams: &upstreams, log: &server_log, spawner: spawner.as_ref() };
+        let sites = config.sites.iter().map(|site| SharedSite::new(site, &config, parts)).collect();
         let sites: Arc<Vec<SharedSite>> = Arc::new(sites);
         let rules = AllRules::new(&config, &server_log).map_err(StartError::at("cannot set up the rules"))?;
         let rules = Arc::new(rules);

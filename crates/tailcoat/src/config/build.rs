@@ -8,6 +8,7 @@ use kdl::KdlDocument;
 
 use super::check_rules::RulesDraft;
 use super::diagnostic::{Diagnostics, Severity, Source};
+use super::gateway::{Gateway, GatewayProtocol};
 use super::model::*;
 use super::options::{Place, Set};
 use super::read::{Finding, Reader, Setting};
@@ -75,8 +76,20 @@ pub(super) struct SiteDraft {
     files: Vec<FileSetting>,
     /// How the files of each route that has some are served.
     route_files: Vec<(usize, Vec<FileSetting>)>,
+    /// Those whose roots are known when the whole site is.
+    gateways: Vec<GatewayDraft>,
     /// What is tried after the site's own root.
     fallbacks: Vec<(Route, Range<usize>)>,
+}
+
+/// Scripts whose root is not known yet.
+struct GatewayDraft {
+    route: usize,
+    gateway: Gateway,
+    /// If they have one of their own.
+    root: Option<Vec<RootPiece>>,
+    /// They are no files.
+    is_application: bool,
 }
 
 impl Draft {
@@ -122,6 +135,7 @@ impl Draft {
                 | Set::Site(_)
                 | Set::Upstream(_)
                 | Set::Forward(_)
+                | Set::Gateway(_)
                 | Set::Caching(_) => {
                     unreachable!("the table has no such option outside of blocks")
                 }
@@ -208,6 +222,7 @@ impl Draft {
         let routes = self.sites.iter().flat_map(|draft| &draft.site.routes);
         for target in routes.filter_map(|route| match &route.handler {
             Handler::Forward(forward) => Some(&forward.upstream),
+            Handler::Gateway(gateway, _) => Some(&gateway.forward.upstream),
             _ => None,
         }) {
             if !upstreams.iter().any(|upstream| upstream.name == *target)
@@ -267,6 +282,7 @@ impl SiteDraft {
             shared: Shared::default(),
             files: Vec::new(),
             route_files: Vec::new(),
+            gateways: Vec::new(),
             fallbacks: Vec::new(),
         };
         for (value, span) in setting.values.all("name") {
@@ -293,6 +309,12 @@ impl SiteDraft {
                 Set::Rules(set) => self.rules.add(set, &setting, source, diagnostics),
                 Set::Files(set) => self.files.push((set, setting.values)),
                 Set::Block(Place::Forward) => self.read_forward(source, &setting, diagnostics),
+                Set::Block(Place::FastCgi) => {
+                    self.read_gateway(GatewayProtocol::FastCgi, source, &setting, diagnostics)
+                }
+                Set::Block(Place::Cgi) => self.read_gateway(GatewayProtocol::Cgi, source, &setting, diagnostics),
+                Set::Block(Place::Scgi) => self.read_gateway(GatewayProtocol::Scgi, source, &setting, diagnostics),
+                Set::Block(Place::Uwsgi) => self.read_gateway(GatewayProtocol::Uwsgi, source, &setting, diagnostics),
                 Set::Block(_) => self.read_files(source, &setting, diagnostics),
                 _ => unreachable!("the table has no such option in a site"),
             }
@@ -342,6 +364,70 @@ impl SiteDraft {
         }
     }
 
+    /// A route whose root is known when the whole site is.
+    fn read_gateway(
+        &mut self,
+        protocol: GatewayProtocol,
+        source: &Arc<Source>,
+        setting: &Setting<'_>,
+        diagnostics: &mut Diagnostics,
+    ) {
+        let place = match protocol {
+            GatewayProtocol::Cgi => Place::Cgi,
+            GatewayProtocol::FastCgi => Place::FastCgi,
+            GatewayProtocol::Scgi => Place::Scgi,
+            GatewayProtocol::Uwsgi => Place::Uwsgi,
+        };
+        let path = setting.values.path_pattern("path").unwrap_or(PathPattern::Any);
+        let mut gateway = Gateway::new(protocol, path, setting.values.text("to").unwrap_or_default());
+        let mut is_application = matches!(protocol, GatewayProtocol::Scgi | GatewayProtocol::Uwsgi);
+        if let Some(document) = setting.children {
+            for inner in (Reader { source: source.clone(), diagnostics }).read(document, place) {
+                is_application |= inner.option.name == "application";
+                match inner.option.set {
+                    Set::Gateway(set) => set(&mut gateway, &inner.values),
+                    Set::Forward(set) => set(&mut gateway.forward, &inner.values),
+                    Set::Block(Place::Caching) => {
+                        gateway.forward.cache = Some(read_caching(source, &inner, diagnostics));
+                    }
+                    _ => unreachable!("the table has only such options {}", place.describe()),
+                }
+            }
+        }
+        let root = setting.values.root("root");
+        self.gateways.push(GatewayDraft {
+            route: self.site.routes.len(),
+            gateway: gateway.clone(),
+            root,
+            is_application,
+        });
+        let handler = Handler::Gateway(Arc::new(gateway), GatewayPart::Scripts);
+        self.site.routes.push(Route { path: PathPattern::Any, handler });
+    }
+
+    /// Gateways with their roots; what they do with the rest comes behind all files.
+    fn complete_gateways(&mut self, files: &Files) {
+        for draft in std::mem::take(&mut self.gateways) {
+            let mut gateway = draft.gateway;
+            gateway.forward.body_bytes_max = gateway.forward.body_bytes_max.or(self.site.body_bytes_max);
+            if !draft.is_application {
+                let own = draft.root.map(|pieces| RootPattern { pieces, ..files.root.clone() });
+                gateway.root = own.or_else(|| has_root(files).then(|| files.root.clone()));
+            }
+            let (gateway, span) = (Arc::new(gateway), self.route_spans[draft.route].clone());
+            if !gateway.has_files() {
+                self.site.routes[draft.route].path = gateway.scripts.clone();
+            } else if gateway.has_rest() {
+                let handler = Handler::Gateway(Arc::clone(&gateway), GatewayPart::Rest);
+                // Before a `forward` without a path, which has what nothing else can answer.
+                let at = self.fallbacks.iter().take_while(|(route, _)| matches!(route.handler, Handler::Gateway(..)));
+                let at = at.count();
+                self.fallbacks.insert(at, (Route { path: PathPattern::Any, handler }, span));
+            }
+            self.site.routes[draft.route].handler = Handler::Gateway(gateway, GatewayPart::Scripts);
+        }
+    }
+
     fn complete(&mut self, shared: &Shared, of_all: &Files, body_bytes_max: BodyBytesMax) {
         let mut files = of_all.clone();
         for (set, values) in &self.files {
@@ -355,15 +441,16 @@ impl SiteDraft {
             self.site.routes[*route].handler = Handler::Files(files);
         }
         if has_root(&files) {
-            self.site.routes.push(Route { path: PathPattern::Any, handler: Handler::Files(files) });
+            self.site.routes.push(Route { path: PathPattern::Any, handler: Handler::Files(files.clone()) });
             self.route_spans.push(self.span.clone());
         }
         self.site.rules = self.rules.rules.clone();
+        self.site.body_bytes_max = self.site.body_bytes_max.or(body_bytes_max);
+        self.complete_gateways(&files);
         for (route, span) in self.fallbacks.drain(..) {
             self.site.routes.push(route);
             self.route_spans.push(span);
         }
-        self.site.body_bytes_max = self.site.body_bytes_max.or(body_bytes_max);
         for route in &mut self.site.routes {
             if let Handler::Forward(forward) = &mut route.handler {
                 forward.body_bytes_max = forward.body_bytes_max.or(self.site.body_bytes_max);

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use super::build::{Draft, SiteDraft, UpstreamDraft, has_root, note};
 use super::check_tls;
 use super::diagnostic::{Diagnostics, Severity};
+use super::gateway::{Gateway, GatewayProtocol};
 use super::model::*;
 use super::programs::Runners;
 use super::read::{Finding, Reader};
 use super::suggest::nearest;
 use super::taken_paths::TakenPaths;
-use super::upstream::Upstream;
+use super::upstream::{ServerAddress, Upstream};
 
 /// Notes conflicts within and between sites.
 pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
@@ -23,6 +24,7 @@ pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
     check_alike(draft, "proxy-protocol", |site| &site.proxied_listen, diagnostics);
     check_alike(draft, "tls", |site| &site.tls_listen, diagnostics);
     check_upstreams(draft, diagnostics);
+    check_protocols(draft, diagnostics);
     whole_sites(draft).for_each(|site| check_listen(site, diagnostics));
     draft.rules.check(None, diagnostics);
     for site in whole_sites(draft) {
@@ -168,6 +170,46 @@ fn check_upstreams(draft: &Draft, diagnostics: &mut Diagnostics) {
     }
 }
 
+/// The servers of an upstream speak one protocol, and it is theirs.
+fn check_protocols(draft: &Draft, diagnostics: &mut Diagnostics) {
+    for upstream in draft.upstreams.iter().filter(|upstream| upstream.is_whole) {
+        let mut protocols: Vec<&str> = Vec::new();
+        for route in whole_sites(draft).flat_map(|site| &site.site.routes) {
+            match &route.handler {
+                Handler::Forward(forward) if forward.upstream == upstream.upstream.name => protocols.push("HTTP"),
+                Handler::Gateway(gateway, _) if gateway.forward.upstream == upstream.upstream.name => {
+                    protocols.push(gateway.protocol.name());
+                }
+                _ => {}
+            }
+        }
+        protocols.sort_unstable();
+        protocols.dedup();
+        let mut reader = Reader { source: upstream.source.clone(), diagnostics };
+        let mut error = |message: String, help: &str| {
+            reader.error(Finding::new(upstream.span.clone(), message, "in here").help(help.to_owned()));
+        };
+        let servers = || upstream.upstream.servers.iter().map(|server| &server.address);
+        let [protocol] = protocols.as_slice() else {
+            if let [first, second, ..] = protocols.as_slice() {
+                error(format!("this upstream is spoken to in {first} and in {second}"), "make one for each");
+            }
+            continue;
+        };
+        if *protocol == "HTTP" && servers().any(|address| matches!(address, ServerAddress::OtherTcp(..))) {
+            error("`forward` speaks HTTP to this upstream".into(), "write its servers as `\"http://HOST:PORT\"`");
+        }
+        if *protocol != "HTTP" && servers().any(|address| matches!(address, ServerAddress::Tcp(..))) {
+            let message = format!("`{protocol}` speaks another protocol than HTTP to this upstream");
+            error(message, "write its servers as `\"tcp://HOST:PORT\"`");
+        }
+        if *protocol != "HTTP" && upstream.upstream.health_check.is_some() {
+            let message = format!("health checks are requests of HTTP, which servers of `{protocol}` don't answer");
+            error(message, "leave `health-check` out: servers that fail requests are passed over anyway");
+        }
+    }
+}
+
 /// What can't work in an upstream, each with what can be done about it.
 fn upstream_faults(upstream: &Upstream) -> Vec<(&'static str, &'static str)> {
     let mut faults = Vec::new();
@@ -201,6 +243,9 @@ fn check_handlers(site: &SiteDraft, upstreams: &[UpstreamDraft], diagnostics: &m
     for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
         if let Handler::Forward(forward) = &route.handler {
             check_forward(site, forward, &route.path, span, upstreams, diagnostics);
+        }
+        if let Handler::Gateway(gateway, GatewayPart::Scripts) = &route.handler {
+            check_gateway(site, gateway, span, upstreams, diagnostics);
         }
         let Handler::Files(files) = &route.handler else { continue };
         if !has_root(files) {
@@ -253,20 +298,69 @@ fn check_forward(
     upstreams: &[UpstreamDraft],
     diagnostics: &mut Diagnostics,
 ) {
-    let target = &forward.upstream;
-    let names: Vec<&str> = upstreams.iter().map(|draft| draft.upstream.name.as_str()).collect();
-    if !target.contains(':') && !names.contains(&target.as_str()) {
-        let finding = Finding::new(span.clone(), format!("there is no upstream `{target}`"), "forwarded to here");
-        let help = match nearest(target, &names) {
-            Some(name) => format!("did you mean `{name}`?"),
-            None => format!("write `upstream \"{target}\" {{ … }}` outside of sites, or a server's URL here"),
-        };
-        note(site, Severity::Error, finding.help(help), diagnostics);
-    }
+    check_target(site, &forward.upstream, span, upstreams, diagnostics);
     if !prefix_fits(path, &forward.strip_prefix) {
         let message = format!("no path of this pattern begins with `{}`", forward.strip_prefix);
         let finding = Finding::new(span.clone(), message, "`strip-prefix` in here");
         note(site, Severity::Error, finding, diagnostics);
+    }
+}
+
+/// What is forwarded to is known.
+fn check_target(
+    site: &SiteDraft,
+    target: &String,
+    span: &Range<usize>,
+    upstreams: &[UpstreamDraft],
+    diagnostics: &mut Diagnostics,
+) {
+    let names: Vec<&str> = upstreams.iter().map(|draft| draft.upstream.name.as_str()).collect();
+    if target.contains(':') || names.contains(&target.as_str()) {
+        return;
+    }
+    let finding = Finding::new(span.clone(), format!("there is no upstream `{target}`"), "forwarded to here");
+    let help = match nearest(target, &names) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => format!("write `upstream \"{target}\" {{ … }}` outside of sites, or a server's URL here"),
+    };
+    note(site, Severity::Error, finding.help(help), diagnostics);
+}
+
+/// Scripts are somewhere, and can be run.
+fn check_gateway(
+    site: &SiteDraft,
+    gateway: &Gateway,
+    span: &Range<usize>,
+    upstreams: &[UpstreamDraft],
+    diagnostics: &mut Diagnostics,
+) {
+    let mut error = |message: String, label, help: &str| {
+        let finding =
+            Finding::new(span.clone(), message, label).help(Some(help.to_owned()).filter(|help| !help.is_empty()));
+        note(site, Severity::Error, finding, diagnostics);
+    };
+    let name = gateway.protocol.name();
+    if gateway.protocol == GatewayProtocol::Cgi && gateway.root.is_none() {
+        error(format!("this `{name}` has no root"), "nor has the site", "add such as `root=\"/usr/lib/cgi-bin\"`");
+    }
+    if !prefix_fits(&gateway.scripts, &gateway.strip_prefix) {
+        let message = format!("no path of this pattern begins with `{}`", gateway.strip_prefix);
+        error(message, "`strip-prefix` in here", "");
+    }
+    if !gateway.has_files() && !prefix_fits(&gateway.scripts, &gateway.application) {
+        let message = format!("no path of this pattern begins with `{}`", gateway.application);
+        error(message, "`application` in here", "");
+    }
+    if gateway.keeps_connections && gateway.protocol != GatewayProtocol::FastCgi {
+        error(format!("{name} has a connection for each request"), "`keep-connections` in here", "leave it out");
+    }
+    if gateway.programs.user.is_some() && !rustix::process::geteuid().is_root() {
+        let finding = Finding::new(span.clone(), "only root can run programs as another `user`", "in here")
+            .help("they can't be started unless the server is started as root".to_owned());
+        note(site, Severity::Warning, finding, diagnostics);
+    }
+    if gateway.protocol != GatewayProtocol::Cgi {
+        check_target(site, &gateway.forward.upstream, span, upstreams, diagnostics);
     }
 }
 
@@ -298,7 +392,7 @@ fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
             note(site, Severity::Warning, finding, diagnostics);
         }
         // Files leave what they don't have to those behind them.
-        if !matches!(route.handler, Handler::Files(_)) {
+        if !matches!(route.handler, Handler::Files(_) | Handler::Gateway(..)) {
             taken.add(&route.path, index);
         }
     }

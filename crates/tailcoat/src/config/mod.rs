@@ -10,6 +10,7 @@ mod check_tls;
 mod cross_check;
 mod diagnostic;
 mod format;
+mod gateway;
 mod lex;
 mod model;
 mod options;
@@ -35,6 +36,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
+pub use gateway::*;
 pub use model::*;
 pub use pages::{default_config, manual, reference};
 pub use password_file::{PASSWORD_FILE_BYTES_MAX, PasswordFile, PasswordHash};

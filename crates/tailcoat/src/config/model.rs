@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use wire::http::Status;
 
+use super::gateway::{Gateway, GatewayProtocol};
 use super::response_caching::ResponseCaching;
 use super::rules::{ClientPattern, Regex, Rules};
 use super::tls::Tls;
@@ -32,6 +33,21 @@ pub struct Config {
     pub rules: Rules,
     /// Log of all requests of sites that don't name one of their own.
     pub access_log: Option<AccessLog>,
+}
+
+impl Config {
+    /// Whether programs are started for requests.
+    pub fn has_programs(&self) -> bool {
+        self.gateways().any(|gateway| gateway.protocol == GatewayProtocol::Cgi)
+    }
+
+    /// All scripts and applications; some of them twice.
+    pub fn gateways(&self) -> impl Iterator<Item = &Gateway> {
+        self.sites.iter().flat_map(|site| &site.routes).filter_map(|route| match &route.handler {
+            Handler::Gateway(gateway, _) => Some(&**gateway),
+            _ => None,
+        })
+    }
 }
 
 /// Workers and what they share.
@@ -282,6 +298,17 @@ pub enum Handler {
     Respond(Respond),
     /// Another server's answer.
     Forward(Forward),
+    /// A script's or application's answer.
+    Gateway(Arc<Gateway>, GatewayPart),
+}
+
+/// Which of a gateway's requests a route has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GatewayPart {
+    /// Those of scripts.
+    Scripts,
+    /// Those that nothing else has: directories without their slash, and what is for the fallback.
+    Rest,
 }
 
 /// Requests that another server answers.
@@ -407,7 +434,7 @@ pub struct Files {
 }
 
 /// Where the files of a request are: a path whose pieces may depend on the host.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RootPattern {
     /// The pieces, joined without a separator.
     pub pieces: Vec<RootPiece>,

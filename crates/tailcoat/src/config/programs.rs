@@ -1,6 +1,6 @@
 //! Which files are programs, whose source is not for clients, and who runs them.
 
-use super::model::{Files, Handler, PathPattern, Site};
+use super::model::{Files, GatewayPart, Handler, PathPattern, Route, Site};
 
 /// Who runs the programs among a route's files: the paths of the routes that may.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,9 +14,9 @@ pub struct Runners {
 impl Runners {
     /// Those of a site's route.
     pub fn of(site: &Site, route: usize) -> Self {
-        let paths = |routes: &[super::Route]| {
+        let paths = |routes: &[Route]| {
             let runners = routes.iter().filter(|route| route.handler.runs_programs());
-            runners.map(|route| route.path.clone()).collect()
+            runners.map(programs_of).cloned().collect()
         };
         Self { before: paths(&site.routes[..route]), after: paths(&site.routes[route + 1..]) }
     }
@@ -55,6 +55,14 @@ impl Runners {
     }
 }
 
+/// The paths of a route's programs. A route for scripts sees all paths, and takes those with scripts in them.
+fn programs_of(route: &Route) -> &PathPattern {
+    match &route.handler {
+        Handler::Gateway(gateway, GatewayPart::Scripts) => &gateway.scripts,
+        _ => &route.path,
+    }
+}
+
 /// Whether paths of this pattern, which is no prefix, may end with this name.
 fn may_end_with(pattern: &PathPattern, name: &str) -> bool {
     let name = format!("/{name}");
@@ -69,7 +77,7 @@ impl Handler {
     /// Whether it runs programs, or asks who does.
     pub fn runs_programs(&self) -> bool {
         match self {
-            Self::Forward(_) => true,
+            Self::Forward(_) | Self::Gateway(..) => true,
             Self::Files(_) | Self::Respond(_) => false,
         }
     }

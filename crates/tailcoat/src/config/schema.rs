@@ -119,11 +119,15 @@ fn value(kind: Kind) -> Map<String, Json> {
         Kind::SitePath | Kind::PathPrefix | Kind::RequestTarget => json!({ "type": "string", "pattern": "^/" }),
         Kind::HostSuffix => json!({ "type": "string", "pattern": "^\\." }),
         Kind::PathPattern => json!({ "type": "string", "pattern": "^[/*~]" }),
-        Kind::ServerAddress => json!({ "type": "string", "pattern": "^(http://|unix:)" }),
+        Kind::ServerAddress => json!({ "type": "string", "pattern": "^(http://|tcp://|unix:)" }),
         Kind::HashKey => json!({ "type": "string", "pattern": "^(address|field:.+|cookie:.+)$" }),
         Kind::Rate => json!({ "type": "string", "pattern": "^[0-9]+/[smhd]$" }),
         Kind::LimitKey => json!({ "type": "string", "pattern": "^(address|host|field:.+|cookie:.+)$" }),
+        Kind::VariableName => json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" }),
         Kind::Text
+        | Kind::GatewayTarget
+        | Kind::ProgramUser
+        | Kind::ProgramGroup
         | Kind::ForwardTarget
         | Kind::ForwardHost
         | Kind::UpgradeProtocol

@@ -62,12 +62,15 @@ pub struct UpstreamServer {
     pub backup: bool,
 }
 
-/// Where a server is. Written as in the configuration: `http://localhost:8080`, `unix:/run/app.sock`.
+/// Where a server is. Written as in the configuration: `http://localhost:8080`, `tcp://localhost:9000`,
+/// `unix:/run/app.sock`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ServerAddress {
     /// HTTP over TCP: a name or an address (IPv6 in brackets), and a port.
     Tcp(String, u16),
-    /// HTTP over a unix socket.
+    /// Another protocol over TCP: the same.
+    OtherTcp(String, u16),
+    /// Any protocol over a unix socket.
     Unix(PathBuf),
 }
 
@@ -180,6 +183,7 @@ impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(host, port) => write!(f, "http://{host}:{port}"),
+            Self::OtherTcp(host, port) => write!(f, "tcp://{host}:{port}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }

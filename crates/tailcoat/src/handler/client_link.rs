@@ -20,11 +20,13 @@ use super::Forwarding;
 /// connection drops the handler's future: a handler never sees the end of content that is not whole.
 #[derive(Debug)]
 pub struct ClientLink {
-    framing: BodyFraming,
+    framing: Cell<BodyFraming>,
     body_bytes_max: Cell<u64>,
     /// Where it is to be told to servers.
     destination: OnceCell<Box<SocketAddr>>,
     forwarding: RefCell<Forwarding>,
+    /// Whose password was right.
+    user: OnceCell<Box<[u8]>>,
     state: RefCell<State>,
 }
 
@@ -72,10 +74,11 @@ impl ClientLink {
         let state = State { is_complete: framing == BodyFraming::None, ..State::default() };
         let body_bytes_max = Cell::new(body_bytes_max);
         Self {
-            framing,
+            framing: Cell::new(framing),
             body_bytes_max,
             destination: OnceCell::new(),
             forwarding: RefCell::default(),
+            user: OnceCell::new(),
             state: RefCell::new(state),
         }
     }
@@ -92,7 +95,7 @@ impl ClientLink {
 
     /// Whether the head says that there is more content than there may be.
     pub fn is_too_large(&self) -> bool {
-        matches!(self.framing, BodyFraming::Length(length) if length > self.body_bytes_max())
+        matches!(self.framing.get(), BodyFraming::Length(length) if length > self.body_bytes_max())
     }
 
     /// What becomes of the request on its way to another server.
@@ -102,7 +105,23 @@ impl ClientLink {
 
     /// What the head said of the content.
     pub fn framing(&self) -> BodyFraming {
-        self.framing
+        self.framing.get()
+    }
+
+    /// The request is sent on without its content.
+    pub fn forget_content(&self) {
+        self.framing.set(BodyFraming::None);
+    }
+
+    /// Whose password was right, if one was needed.
+    pub fn user(&self) -> Option<&[u8]> {
+        self.user.get().map(|user| &**user)
+    }
+
+    /// Tells whose password was right.
+    pub fn set_user(&self, user: &[u8]) {
+        // A request names one user.
+        let _ = self.user.set(user.into());
     }
 
     /// Where the client has connected to, for the PROXY protocol; `None` if that is told to nobody, or is a unix socket.

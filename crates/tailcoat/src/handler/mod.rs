@@ -1,10 +1,12 @@
 //! Who answers a request. Handlers are a closed set, matched in one place.
 
+pub mod cgi;
 mod client_link;
 mod error_page;
 mod error_pages;
 mod forward;
 mod forwarding;
+pub mod gateway;
 mod page;
 mod part;
 mod request;
@@ -28,7 +30,7 @@ pub use response::{
     Segment, Tunnel, TunnelStream,
 };
 use rustix::time::{ClockId, clock_gettime};
-pub use setup::{Handler, SharedSite};
+pub use setup::{Handler, Parts, SharedSite};
 use wire::http::{Request, Status};
 
 use crate::config::ForwardedField;

@@ -88,8 +88,21 @@ pub struct Forwarded {
     pub reason: Vec<u8>,
     /// The Content-Length of a response without content, which tells that of another (HEAD, 304; RFC 9110, section 8.6).
     pub content_length: Option<u64>,
+    /// Where a script sends the request on to: a path of the site, and a query perhaps (RFC 3875, section 6.2.2).
+    pub local_redirect: Option<Vec<u8>>,
+    /// How often that may happen.
+    pub local_redirects_max: u32,
     /// The way to the other server after 101 (Switching Protocols): the connection becomes a tunnel.
     pub tunnel: Option<Tunnel>,
+}
+
+impl Response {
+    /// Where a script sends the request on to, and how often that may happen.
+    pub fn local_redirect(&self) -> Option<(&[u8], u32)> {
+        let Self::Built(response) = self else { return None };
+        let forwarded = response.forwarded.as_ref()?;
+        Some((forwarded.local_redirect.as_deref()?, forwarded.local_redirects_max))
+    }
 }
 
 impl BuiltResponse {

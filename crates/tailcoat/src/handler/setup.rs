@@ -5,13 +5,16 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::cgi::{Programs, SharedPrograms, Spawner};
 use super::error_pages::{ErrorPage, ErrorPages};
 use super::forward::{Forward, Plan};
+use super::gateway::{Gateway, GatewayPlan, ScriptTree};
 use super::respond::Respond;
 use super::response_cache::{ResponseCache, SharedResponseCache};
 use super::static_file::{FileTree, StaticFile};
 use super::{Outcome, Routed};
-use crate::config::{self, Config, ErrorPageFile, Files, Runners};
+use crate::config::{self, Config, ErrorPageFile, Files, GatewayPart, Runners};
+use crate::log::ServerLog;
 use crate::object_cache::{ObjectStore, WorkerCache};
 use crate::upstream::{SharedUpstream, Upstream};
 
@@ -23,6 +26,8 @@ pub enum Handler {
     Respond(Arc<Respond>),
     /// Another server's answer.
     Forward(Forward),
+    /// A script's or application's answer.
+    Gateway(Gateway),
 }
 
 impl Handler {
@@ -32,6 +37,7 @@ impl Handler {
             Self::StaticFile(files) => files.handle(routed),
             Self::Respond(respond) => respond.handle(routed),
             Self::Forward(forward) => forward.handle(routed),
+            Self::Gateway(gateway) => gateway.handle(routed),
         }
     }
 }
@@ -50,20 +56,50 @@ enum SharedHandler {
     Respond(Arc<Respond>),
     /// The plan, which upstream, and the cache before it.
     Forward(Arc<Plan>, usize, Option<Arc<SharedResponseCache>>),
+    Gateway(Arc<SharedGateway>, GatewayPart),
+}
+
+/// What all parts of a gateway share.
+#[derive(Debug)]
+struct SharedGateway {
+    config: Arc<config::Gateway>,
+    plan: Arc<GatewayPlan>,
+    forward: Arc<Plan>,
+    runner: Runner,
+    cache: Option<Arc<SharedResponseCache>>,
+}
+
+/// Who runs the scripts of a gateway.
+#[derive(Debug)]
+enum Runner {
+    /// The servers of this upstream.
+    Servers(usize),
+    /// Programs that are started here.
+    Programs(Arc<SharedPrograms>),
+}
+
+/// What handlers are made with.
+#[derive(Clone, Copy)]
+pub struct Parts<'a> {
+    /// Where objects are kept.
+    pub store: &'a Arc<ObjectStore>,
+    /// The upstreams of the configuration, in their order.
+    pub upstreams: &'a [Arc<SharedUpstream>],
+    /// Where handlers tell what an operator should know.
+    pub log: &'a ServerLog,
+    /// Who starts programs; there is one if the configuration [has programs](config::Config::has_programs).
+    pub spawner: Option<&'a Arc<Spawner>>,
 }
 
 impl SharedSite {
-    /// Prepares a site's handlers. `upstreams` are those of the configuration, in their order. Nothing is opened yet.
-    pub fn new(
-        site: &config::Site,
-        config: &Config,
-        store: &Arc<ObjectStore>,
-        upstreams: &[Arc<SharedUpstream>],
-    ) -> Self {
+    /// Prepares a site's handlers. Nothing is opened yet.
+    pub fn new(site: &config::Site, config: &Config, parts: Parts<'_>) -> Self {
+        let Parts { store, upstreams, .. } = parts;
         let tree = |files: &Files, runners: Runners| {
             let (server_field, ranges_max) = (config.server.server_field, config.limits.ranges_max);
             FileTree::new(files.clone(), runners, server_field, ranges_max, Arc::clone(store))
         };
+        let mut gateways: Vec<Arc<SharedGateway>> = Vec::new();
         let handlers: Vec<_> = site
             .routes
             .iter()
@@ -71,10 +107,17 @@ impl SharedSite {
             .map(|(index, route)| match &route.handler {
                 config::Handler::Files(files) => SharedHandler::StaticFile(tree(files, Runners::of(site, index))),
                 config::Handler::Respond(respond) => SharedHandler::Respond(Arc::new(Respond::new(respond))),
+                config::Handler::Gateway(gateway, part) => {
+                    let known = gateways.iter().find(|shared| Arc::ptr_eq(&shared.config, gateway)).cloned();
+                    let shared = known.unwrap_or_else(|| {
+                        let shared = Arc::new(SharedGateway::new(gateway, config, parts));
+                        gateways.push(Arc::clone(&shared));
+                        shared
+                    });
+                    SharedHandler::Gateway(shared, *part)
+                }
                 config::Handler::Forward(forward) => {
-                    let index = upstreams.iter().position(|upstream| upstream.name() == forward.upstream);
-                    // The check of the configuration sees to it that there is one.
-                    let index = index.unwrap_or_else(|| panic!("no upstream {}", forward.upstream));
+                    let index = upstream_of(forward, upstreams);
                     let cache = forward.cache.as_ref().map(|caching| {
                         SharedResponseCache::new(caching.clone(), forward, config.limits.ranges_max, Arc::clone(store))
                     });
@@ -106,6 +149,7 @@ impl SharedSite {
     pub fn response_caches(&self) -> impl Iterator<Item = &Arc<SharedResponseCache>> {
         self.handlers.iter().filter_map(|handler| match handler {
             SharedHandler::Forward(_, _, cache) => cache.as_ref(),
+            SharedHandler::Gateway(shared, GatewayPart::Scripts) => shared.cache.as_ref(),
             _ => None,
         })
     }
@@ -119,6 +163,9 @@ impl SharedSite {
                 let response_cache =
                     shared.as_ref().map(|shared| ResponseCache::new(Arc::clone(shared), Rc::clone(cache)));
                 Handler::Forward(Forward::new(Arc::clone(plan), Rc::clone(&upstreams[*index]), response_cache))
+            }
+            SharedHandler::Gateway(shared, part) => {
+                Handler::Gateway(Gateway::new(&shared.plan, *part, shared.forward(cache, upstreams)))
             }
         });
         handlers.collect()
@@ -134,6 +181,48 @@ impl SharedSite {
         });
         ErrorPages::new(pages.collect())
     }
+}
+
+impl SharedGateway {
+    fn new(gateway: &Arc<config::Gateway>, config: &Config, parts: Parts<'_>) -> Self {
+        let Parts { store, upstreams, log, spawner } = parts;
+        let forward = &gateway.forward;
+        let (plan, runner) = match gateway.protocol {
+            config::GatewayProtocol::Cgi => {
+                // Whoever makes the parts sees to it that there is one.
+                let spawner = spawner.unwrap_or_else(|| panic!("nobody starts programs"));
+                let programs = SharedPrograms::new(&gateway.programs, Arc::clone(spawner));
+                (Plan::of_programs(forward, log), Runner::Programs(programs))
+            }
+            _ => {
+                let index = upstream_of(forward, upstreams);
+                (Plan::new(forward, &upstreams[index]), Runner::Servers(index))
+            }
+        };
+        let tree = gateway.has_files().then(|| ScriptTree::new(gateway, store));
+        let cache = forward.cache.as_ref().map(|caching| {
+            SharedResponseCache::new(caching.clone(), forward, config.limits.ranges_max, Arc::clone(store))
+        });
+        let plan_of_scripts = GatewayPlan::new(Arc::clone(gateway), tree, log, config.server.server_field);
+        Self { config: Arc::clone(gateway), plan: plan_of_scripts, forward: plan, runner, cache }
+    }
+
+    /// A worker's way to those who run the scripts.
+    fn forward(&self, cache: &Rc<WorkerCache>, upstreams: &[Rc<Upstream>]) -> Forward {
+        let response_cache = self.cache.as_ref().map(|shared| ResponseCache::new(Arc::clone(shared), Rc::clone(cache)));
+        let plan = Arc::clone(&self.forward);
+        match &self.runner {
+            Runner::Servers(index) => Forward::new(plan, Rc::clone(&upstreams[*index]), response_cache),
+            Runner::Programs(shared) => Forward::to_programs(plan, Programs::new(Arc::clone(shared)), response_cache),
+        }
+    }
+}
+
+/// Which upstream requests are forwarded to.
+fn upstream_of(forward: &config::Forward, upstreams: &[Arc<SharedUpstream>]) -> usize {
+    let index = upstreams.iter().position(|upstream| upstream.name() == forward.upstream);
+    // The check of the configuration sees to it that there is one.
+    index.unwrap_or_else(|| panic!("no upstream {}", forward.upstream))
 }
 
 /// The path of a file, as a request for it below its directory would have it.

@@ -81,6 +81,11 @@ impl ServerLog {
         self.log(LogLevel::Warn, &message, help, Some(Location::caller()));
     }
 
+    /// Logs what a script of the operator's says, line by line. However often it does, for only they know what it is worth.
+    pub fn relay(&self, message: impl Display) {
+        self.log(LogLevel::Warn, &message, "", None);
+    }
+
     /// Logs start, stop, reload.
     pub fn info(&self, message: impl Display) {
         self.log(LogLevel::Info, &message, "", None);

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use super::rules::{Entry, Passage, Question, Rules};
+use super::local_redirects::LocalRedirects;
+use super::rules::{Entry, Passage, Question, Rules, Target};
 use super::site::{Asked, Finished, Site, declined_by_all};
 use super::{Account, Answer, ResponseFuture};
 use crate::handler::{Outcome, OutcomeFuture, OwnedRequest, Response, Routed};
@@ -44,6 +45,7 @@ impl Site {
         mut passage: Passage,
         mut waiting: Waiting,
     ) -> Response {
+        let mut redirects = LocalRedirects::default();
         loop {
             let step = match waiting {
                 Waiting::Password(question) => {
@@ -53,7 +55,11 @@ impl Site {
                     self.on_entry(entry.unwrap_or(Entry::Pass), &mut passage, &routed)
                 }
                 Waiting::Handler(outcome, next) => match outcome.await {
-                    Outcome::Ready(response) => self.complete(response, &passage, &request.routed(false)),
+                    Outcome::Ready(response) => match redirects.next(&response) {
+                        None => self.complete(response, &passage, &request.routed(false)),
+                        Some(Ok(target)) => self.redirect(target, &mut passage, &request.routed(false)),
+                        Some(Err(error)) => self.complete(error, &passage, &request.routed(false)),
+                    },
                     Outcome::Wait(outcome) => Step::Wait(Waiting::Handler(outcome, next)),
                     Outcome::Decline => self.ask_handlers(next, &mut passage, &request.routed(false)),
                     Outcome::Elsewhere(path) => self.ask_elsewhere(path, &mut passage, &request.routed(false)),
@@ -70,6 +76,13 @@ impl Site {
         }
     }
 
+    /// Goes on as if the client had asked for this.
+    fn redirect(self: &Rc<Self>, target: Target, passage: &mut Passage, routed: &Routed<'_>) -> Step {
+        routed.link.link().forget_content();
+        let entry = self.rules.as_ref().map(|rules| rules.enter_redirected(passage, routed, target));
+        self.on_entry(entry.unwrap_or(Entry::Pass), passage, routed)
+    }
+
     fn on_entry(self: &Rc<Self>, entry: Entry, passage: &mut Passage, routed: &Routed<'_>) -> Step {
         match entry {
             Entry::Pass => self.ask_handlers(0, passage, routed),
@@ -82,6 +95,7 @@ impl Site {
     fn ask_handlers(self: &Rc<Self>, from: usize, passage: &mut Passage, routed: &Routed<'_>) -> Step {
         let rules =
             self.rules.as_ref().filter(|rules| !passage.is_last() && rules.has_for_missing(&passage.seen(routed)));
+        passage.tell_user(routed);
         let asked = {
             let seen = passage.seen(routed);
             self.ask(&Routed { has_next: rules.is_some(), ..seen }, from)

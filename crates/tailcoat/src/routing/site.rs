@@ -1,8 +1,9 @@
 use std::rc::Rc;
 
-use wire::http::{Method, Status};
+use wire::http::{Method, Request, Status};
 
-use super::rules::Rules;
+use super::local_redirects::LocalRedirects;
+use super::rules::{Rules, Target, redirected_head};
 use super::{Account, Answer, ResponseFuture, SiteSetup};
 use crate::config::PathPattern;
 use crate::handler::{
@@ -97,23 +98,41 @@ impl Site {
         (from..self.routes.len()).find(|&index| self.routes[index].path.matches(path))
     }
 
-    async fn wait(self: Rc<Self>, mut future: OutcomeFuture, request: Rc<OwnedRequest>, mut next: usize) -> Response {
+    async fn wait(
+        self: Rc<Self>,
+        mut future: OutcomeFuture,
+        mut request: Rc<OwnedRequest>,
+        mut next: usize,
+    ) -> Response {
+        let mut redirects = LocalRedirects::default();
         loop {
-            let response = match future.await {
-                Outcome::Ready(response) => response,
+            let mut asked = match future.await {
+                Outcome::Ready(response) => Asked::Answered(response),
                 Outcome::Wait(again) => {
                     future = again;
                     continue;
                 }
-                Outcome::Elsewhere(_) => declined_by_all(&request.routed(false)),
-                Outcome::Decline => match self.ask(&request.routed(false), next) {
-                    Asked::Answered(response) => response,
-                    Asked::Declined | Asked::Elsewhere(_) => declined_by_all(&request.routed(false)),
-                    Asked::Wait(another, after) => {
-                        (future, next) = (another, after);
-                        continue;
+                Outcome::Decline => self.ask(&request.routed(false), next),
+                Outcome::Elsewhere(path) => Asked::Elsewhere(path),
+            };
+            if let Asked::Answered(response) = &asked
+                && let Some(target) = redirects.next(response)
+            {
+                asked = match target {
+                    Ok(target) => {
+                        request = Rc::new(redirected(&request, &target));
+                        self.ask(&request.routed(false), 0)
                     }
-                },
+                    Err(error) => Asked::Answered(error),
+                };
+            }
+            let response = match asked {
+                Asked::Answered(response) => response,
+                Asked::Declined | Asked::Elsewhere(_) => declined_by_all(&request.routed(false)),
+                Asked::Wait(another, after) => {
+                    (future, next) = (another, after);
+                    continue;
+                }
             };
             return match self.finish(response, &request.routed(false)) {
                 Finished::Ready(response) => response,
@@ -175,6 +194,15 @@ impl Site {
         }
         Response::Built(with_page(response, format))
     }
+}
+
+/// The request that a script's local redirect stands for, with the same link to its client.
+fn redirected(request: &OwnedRequest, target: &Target) -> OwnedRequest {
+    let routed = request.routed(false);
+    routed.link.link().forget_content();
+    let (head, bytes) = redirected_head(&routed.request, target, Vec::new());
+    let seen = Request { head: &head, bytes: &bytes };
+    OwnedRequest::new(&Routed { request: seen, path: &target.path, query: target.query.as_deref(), ..routed })
 }
 
 /// Whether the request has more content than the site takes. What rules refused for another reason stays so.

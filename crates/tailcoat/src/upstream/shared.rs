@@ -125,7 +125,7 @@ impl Server {
             hash: hash_key(name.as_bytes()),
             name,
             location: match &config.address {
-                ServerAddress::Tcp(host, port) => {
+                ServerAddress::Tcp(host, port) | ServerAddress::OtherTcp(host, port) => {
                     Location::Tcp { host: host.clone(), port: *port, addresses: Addresses::of_host(host, *port) }
                 }
                 ServerAddress::Unix(path) => Location::Unix(path.clone()),

@@ -133,7 +133,8 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
         plan.recorder,
         clock,
     ));
-    let tells_destinations = plan.config.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some());
+    let tells_destinations = plan.config.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some())
+        || plan.config.gateways().next().is_some();
     context.tells_destinations.set(tells_destinations);
     let connections = Rc::new(Connections::new(Rc::clone(&context), plan.client_limit)?);
     let busy = Rc::new(Notify::new());

@@ -7,7 +7,7 @@ use crate::config::value::Value;
 /// A time limit from a millisecond to a day.
 const TIMEOUT: Kind = Kind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(86_400) };
 
-/// What stands in `forward`.
+/// What stands in `forward` alone.
 pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "host",
@@ -59,16 +59,6 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
-        name: "body-bytes-max",
-        parameters: BODY_BYTES,
-        doc: "Size of a request's content that is forwarded here, instead of what the site or `limits` says; see there. \
-              `auto` is no limit.",
-        example: r#"body-bytes-max "100MiB""#,
-        known_as: &["client_max_body_size", "LimitRequestBody", "request_body", "max_size"],
-        set: Set::Forward(|forward, values| forward.body_bytes_max = values.body_bytes_max("size")),
-        ..OPTION
-    },
-    OptionDefinition {
         name: "upgrade",
         parameters: &[many("protocol", Kind::UpgradeProtocol)],
         default: r#"upgrade "websocket""#,
@@ -85,13 +75,44 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "tunnel-timeout",
+        parameters: &[one("time", TIMEOUT)],
+        default: r#"tunnel-timeout "1h""#,
+        doc: "How long both ends of an upgraded connection may be silent.",
+        example: r#"tunnel-timeout "5m""#,
+        known_as: &["timeout tunnel", "stream_timeout"],
+        set: Set::Forward(|forward, values| forward.tunnel_timeout = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+];
+
+/// What stands wherever others answer: limits of requests and of answers.
+pub(super) static ANSWERS: &[OptionDefinition] = &[
+    OptionDefinition {
+        name: "body-bytes-max",
+        parameters: BODY_BYTES,
+        doc: "Size of a request's content that is forwarded here, instead of what the site or `limits` says; see there. \
+              `auto` is no limit.",
+        example: r#"body-bytes-max "100MiB""#,
+        known_as: &["client_max_body_size", "LimitRequestBody", "request_body", "max_size"],
+        set: Set::Forward(|forward, values| forward.body_bytes_max = values.body_bytes_max("size")),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "first-byte-timeout",
         parameters: &[one("time", TIMEOUT)],
         default: r#"first-byte-timeout "1m""#,
         doc: "How long the server may take to answer, from the last piece of the request that was sent; then the client \
               gets 504.",
         example: r#"first-byte-timeout "5m""#,
-        known_as: &["proxy_read_timeout", "response_header_timeout", "ProxyTimeout", "timeout server"],
+        known_as: &[
+            "proxy_read_timeout",
+            "response_header_timeout",
+            "ProxyTimeout",
+            "timeout server",
+            "fastcgi_read_timeout",
+            "CGIDScriptTimeout",
+        ],
         set: Set::Forward(|forward, values| forward.first_byte_timeout = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
@@ -106,16 +127,6 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         set: Set::Forward(|forward, values| {
             forward.between_bytes_timeout = values.duration("time").unwrap_or_default();
         }),
-        ..OPTION
-    },
-    OptionDefinition {
-        name: "tunnel-timeout",
-        parameters: &[one("time", TIMEOUT)],
-        default: r#"tunnel-timeout "1h""#,
-        doc: "How long both ends of an upgraded connection may be silent.",
-        example: r#"tunnel-timeout "5m""#,
-        known_as: &["timeout tunnel", "stream_timeout"],
-        set: Set::Forward(|forward, values| forward.tunnel_timeout = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
@@ -158,7 +169,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Answers are kept as long as they say, and served again without asking the server (RFC 9111). Without this \
               block, none is.",
         example: r#"cache { stale-if-error "1d" }"#,
-        known_as: &["proxy_cache", "CacheEnable", "proxy_cache_path"],
+        known_as: &["proxy_cache", "CacheEnable", "proxy_cache_path", "fastcgi_cache"],
         set: Set::Block(Place::Caching),
         ..OPTION
     },

@@ -3,6 +3,7 @@
 
 mod files;
 mod forward;
+mod gateway;
 mod response_caching;
 mod rules;
 mod server;
@@ -11,6 +12,7 @@ mod tls;
 mod upstream;
 
 use super::build::Shared;
+use super::gateway::Gateway;
 use super::model::*;
 use super::response_caching::ResponseCaching;
 use super::rules::Rules;
@@ -116,6 +118,8 @@ pub(super) enum Set {
     Shared(fn(&mut Shared, &Values)),
     /// How requests are forwarded.
     Forward(fn(&mut Forward, &Values)),
+    /// How scripts are run.
+    Gateway(fn(&mut Gateway, &Values)),
     /// Rules of all sites, or of a site.
     Rules(fn(&mut Rules, &Values)),
     /// How responses to forwarded requests are cached.
@@ -139,7 +143,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 15] = [
+pub(super) static SECTIONS: [Section; 20] = [
     Section {
         title: "Blocks",
         doc: "What a file consists of, besides settings for all sites.",
@@ -182,14 +186,46 @@ pub(super) static SECTIONS: [Section; 15] = [
     },
     Section {
         title: "Forwarding",
-        doc: "How requests are forwarded, and their answers read. They stand in `forward`.",
+        doc: "How requests are forwarded. They stand in `forward`.",
         places: &[Place::Forward],
         options: forward::OPTIONS,
     },
     Section {
+        title: "Answers of others",
+        doc: "How much a request may send to others, and how their answers are read. They stand in `forward`, `fastcgi`, \
+              `cgi`, `scgi` and `uwsgi`.",
+        places: &[Place::Forward, Place::FastCgi, Place::Cgi, Place::Scgi, Place::Uwsgi],
+        options: forward::ANSWERS,
+    },
+    Section {
+        title: "Scripts",
+        doc: "Where scripts are. They stand in `fastcgi` and `cgi`.",
+        places: &[Place::FastCgi, Place::Cgi],
+        options: gateway::SCRIPTS,
+    },
+    Section {
+        title: "Programs",
+        doc: "How programs are run. They stand in `cgi`.",
+        places: &[Place::Cgi],
+        options: gateway::PROGRAMS,
+    },
+    Section {
+        title: "Applications",
+        doc: "Servers that run scripts and applications. They stand in `fastcgi`, `scgi` and `uwsgi`.",
+        places: &[Place::FastCgi, Place::Scgi, Place::Uwsgi],
+        options: gateway::SERVERS,
+    },
+    Section {
+        title: "Variables",
+        doc: "What scripts and applications are told. They stand in `fastcgi`, `cgi`, `scgi` and `uwsgi`.",
+        places: &[Place::FastCgi, Place::Cgi, Place::Scgi, Place::Uwsgi],
+        options: gateway::ALL,
+    },
+    Section {
         title: "Caching answers",
         doc: "Which answers to forwarded requests are kept and served again. What they say themselves (`Cache-Control`, \
-              `Expires`, `Vary`) goes before what is said here. They stand in `cache` of a `forward`.",
+              `Expires`, `Vary`) goes before what is said here. They stand in `cache` of a `forward`, `fastcgi`, `cgi`, `scgi` or \
+              `uwsgi`.",
         places: &[Place::Caching],
         options: response_caching::OPTIONS,
     },
@@ -215,17 +251,25 @@ pub(super) enum Place {
     Site,
     Files,
     Forward,
+    FastCgi,
+    Cgi,
+    Scgi,
+    Uwsgi,
     Caching,
     Upstream,
 }
 
 impl Place {
     /// All places, in the order of the reference.
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Top,
         Self::Site,
         Self::Files,
         Self::Forward,
+        Self::FastCgi,
+        Self::Cgi,
+        Self::Scgi,
+        Self::Uwsgi,
         Self::Caching,
         Self::Upstream,
         Self::Server,
@@ -253,6 +297,10 @@ impl Place {
             Self::Site => "in `site`",
             Self::Files => "in `files`",
             Self::Forward => "in `forward`",
+            Self::FastCgi => "in `fastcgi`",
+            Self::Cgi => "in `cgi`",
+            Self::Scgi => "in `scgi`",
+            Self::Uwsgi => "in `uwsgi`",
             Self::Caching => "in `cache` of a `forward`",
             Self::Upstream => "in `upstream`",
         }

@@ -146,6 +146,51 @@ pub(super) static SITE: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "fastcgi",
+        parameters: &[one("path", Kind::PathPattern), one("to", Kind::GatewayTarget), property("root", Kind::Root)],
+        repeatable: true,
+        doc: "Scripts that a server runs by FastCGI, such as php-fpm: `\"unix:PATH\"`, `\"tcp://HOST:PORT\"`, or the name of \
+              an `upstream`. A path is for it if it, or a part of it up to a slash, fits the pattern and is a file below the \
+              `root` (by default the site's); what follows that part is PATH_INFO. It is tried where it stands among \
+              `files`, `forward` and `respond`; its `fallback` comes last of all. Files with extensions of programs are not \
+              sent by a site that has one.",
+        example: r#"fastcgi "*.php" "unix:/run/php/php-fpm.sock" { fallback "/index.php" }"#,
+        known_as: &["fastcgi_pass", "php_fastcgi", "ProxyFCGI", "fastcgi.server", "fastcgi.connect", "php"],
+        set: Set::Block(Place::FastCgi),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "cgi",
+        parameters: &[one("path", Kind::PathPattern), property("root", Kind::Root)],
+        repeatable: true,
+        doc: "Programs that are started for each request (CGI/1.1). Which paths are for it is as for `fastcgi`. Files must be \
+              executable, unless there is an `interpreter`.",
+        example: r#"cgi "/cgi-bin/*" root="/usr/lib/cgi-bin" { strip-prefix "/cgi-bin" }"#,
+        known_as: &["ScriptAlias", "cgi.assign", "mod_cgi", "cgi-bin", "file.custom-handler"],
+        set: Set::Block(Place::Cgi),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "scgi",
+        parameters: &[one("path", Kind::PathPattern), one("to", Kind::GatewayTarget)],
+        repeatable: true,
+        doc: "An application behind SCGI, with all paths of this pattern.",
+        example: r#"scgi "/app/*" "unix:/run/app.sock" { application "/app" }"#,
+        known_as: &["scgi_pass", "SCGIMount", "scgi.server"],
+        set: Set::Block(Place::Scgi),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "uwsgi",
+        parameters: &[one("path", Kind::PathPattern), one("to", Kind::GatewayTarget)],
+        repeatable: true,
+        doc: "An application behind the uwsgi protocol, with all paths of this pattern.",
+        example: r#"uwsgi "*" "unix:/run/uwsgi/app.sock""#,
+        known_as: &["uwsgi_pass", "uWSGIHandler"],
+        set: Set::Block(Place::Uwsgi),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "respond",
         parameters: &[
             one("path", Kind::PathPattern),

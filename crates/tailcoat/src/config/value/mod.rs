@@ -1,5 +1,6 @@
 //! Kinds of values: how each is read from KDL, told to a person, and checked.
 
+mod gateway;
 mod log;
 mod network;
 mod open_redirect;
@@ -22,6 +23,7 @@ pub(super) use parse::parse;
 pub(super) use rules::check_target;
 pub(super) use upstream::parse_server_address;
 
+use super::gateway::ProgramUser;
 use super::model::*;
 use super::rules::*;
 use super::upstream::{HashKey, ServerAddress};
@@ -57,6 +59,14 @@ pub(super) enum Kind {
     ServerAddress,
     /// A server's address or the name of an upstream.
     ForwardTarget,
+    /// As `ForwardTarget`, of a server that runs scripts.
+    GatewayTarget,
+    /// The name of a user, or its number.
+    ProgramUser,
+    /// The name of a group, or its number.
+    ProgramGroup,
+    /// The name of a variable of scripts.
+    VariableName,
     /// What Host says in forwarded requests.
     ForwardHost,
     /// The name of a protocol that a connection may change to, or `off`.
@@ -147,6 +157,10 @@ impl Kind {
             Self::Mode => "permissions in octal, such as `\"660\"`".into(),
             Self::ServerAddress => "a server, such as `\"http://HOST:PORT\"` or `\"unix:PATH\"`".into(),
             Self::ForwardTarget => "`\"http://HOST:PORT\"`, `\"unix:PATH\"` or the name of an upstream".into(),
+            Self::GatewayTarget => "`\"unix:PATH\"`, `\"tcp://HOST:PORT\"` or the name of an upstream".into(),
+            Self::ProgramUser => "the name of a user, or its number".into(),
+            Self::ProgramGroup => "the name of a group, or its number".into(),
+            Self::VariableName => "the name of a variable: letters, digits and `_`".into(),
             Self::ForwardHost => "`keep`, `upstream` or a host".into(),
             Self::UpgradeProtocol => "the name of a protocol, or `off`".into(),
             Self::HashKey => "`address`, `\"field:NAME\"` or `\"cookie:NAME\"`".into(),
@@ -210,6 +224,7 @@ pub(super) enum Value {
     Listen(Vec<Listen>),
     ServerAddress(ServerAddress),
     HashKey(HashKey),
+    ProgramUser(ProgramUser),
     PathPattern(PathPattern),
     FieldMatch(FieldMatch),
     Status(Status),
@@ -297,6 +312,7 @@ impl Values {
         text: Text -> String;
         server_address: ServerAddress -> ServerAddress;
         hash_key: HashKey -> HashKey;
+        program_user: ProgramUser -> ProgramUser;
         path_pattern: PathPattern -> PathPattern;
         field_match: FieldMatch -> FieldMatch;
         status: Status -> Status;

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use kdl::KdlValue;
 
+use super::gateway::{parse_program_group, parse_program_user, parse_variable_name};
 use super::log::{parse_log_format, parse_log_target};
 use super::network::{parse_host, parse_host_suffix, parse_listen, parse_mode};
 use super::rules::*;
 use super::upstream::{
-    parse_forward_host, parse_forward_target, parse_hash_key, parse_request_target, parse_server_address,
-    parse_upgrade_protocol,
+    parse_forward_host, parse_forward_target, parse_gateway_target, parse_hash_key, parse_request_target,
+    parse_server_address, parse_upgrade_protocol,
 };
 use super::web::*;
 use super::{Kind, Value, format_duration, format_size};
@@ -81,6 +82,10 @@ fn parse_text(kind: Kind, text: &str, directory: &Path) -> Result<Value, Wrong> 
         Kind::Mode => Value::Number(parse_mode(text)?),
         Kind::ServerAddress => Value::ServerAddress(parse_server_address(text, directory)?),
         Kind::ForwardTarget => Value::Text(parse_forward_target(text, directory)?),
+        Kind::GatewayTarget => Value::Text(parse_gateway_target(text, directory)?),
+        Kind::ProgramUser => Value::ProgramUser(parse_program_user(text)?),
+        Kind::ProgramGroup => Value::Number(parse_program_group(text)?),
+        Kind::VariableName => Value::Text(parse_variable_name(text)?),
         Kind::ForwardHost => Value::Text(parse_forward_host(text)?),
         Kind::UpgradeProtocol => Value::Text(parse_upgrade_protocol(text)?),
         Kind::HashKey => Value::HashKey(parse_hash_key(text)?),

@@ -16,9 +16,13 @@ pub(in crate::config) fn parse_server_address(text: &str, directory: &Path) -> R
     if text.starts_with("https://") {
         return Err(Wrong::help("servers are spoken to without TLS", "write `\"http://HOST:PORT\"`"));
     }
-    let Some(rest) = text.strip_prefix("http://") else {
-        let help = format!("write `\"http://{text}\"` or `\"unix:PATH\"`");
-        return Err(Wrong::help(format!("`{text}` is not a server's URL"), help));
+    let (rest, is_http) = match (text.strip_prefix("http://"), text.strip_prefix("tcp://")) {
+        (Some(rest), _) => (rest, true),
+        (_, Some(rest)) => (rest, false),
+        _ => {
+            let help = format!("write `\"http://{text}\"` or `\"unix:PATH\"`");
+            return Err(Wrong::help(format!("`{text}` is not a server's URL"), help));
+        }
     };
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     if authority.contains(['/', '?', '#', '@']) {
@@ -33,19 +37,30 @@ pub(in crate::config) fn parse_server_address(text: &str, directory: &Path) -> R
             Ok(port @ 1..) => (host, port),
             _ => return Err(Wrong::new(format!("`{port}` is not a port, which is from 1 to 65535"))),
         },
-        _ => (authority, 80),
+        _ if is_http => (authority, 80),
+        _ => return Err(Wrong::help(format!("`{text}` has no port"), "write `\"tcp://HOST:PORT\"`")),
     };
     if host.contains(':') && !host.starts_with('[') {
         return Err(Wrong::help(format!("`{host}` lacks brackets"), "write `\"http://[ADDRESS]:PORT\"`"));
     }
     match parse_host(host)? {
-        HostPattern::Exact(host) => Ok(ServerAddress::Tcp(host, port)),
+        HostPattern::Exact(host) if is_http => Ok(ServerAddress::Tcp(host, port)),
+        HostPattern::Exact(host) => Ok(ServerAddress::OtherTcp(host, port)),
         HostPattern::Suffix(_) => Err(Wrong::new(format!("`{host}` stands for many servers"))),
     }
 }
 
 /// Reads what requests are forwarded to: the address of a server in its normal form, or the name of an upstream.
 pub(super) fn parse_forward_target(text: &str, directory: &Path) -> Result<String, Wrong> {
+    if let Some(rest) = text.strip_prefix("tcp://") {
+        let help =
+            format!("write `\"http://{rest}\"`; what speaks other protocols is for `fastcgi`, `scgi` or `uwsgi`");
+        return Err(Wrong::help("`forward` speaks HTTP", help));
+    }
+    parse_target(text, directory)
+}
+
+fn parse_target(text: &str, directory: &Path) -> Result<String, Wrong> {
     if text.contains("://") || text.starts_with("unix:") {
         return parse_server_address(text, directory).map(|address| address.to_string());
     }
@@ -54,6 +69,22 @@ pub(super) fn parse_forward_target(text: &str, directory: &Path) -> Result<Strin
         return Err(Wrong::help(format!("`{text}` is no server"), help));
     }
     Ok(text.to_owned())
+}
+
+/// Reads who runs scripts: as [`parse_forward_target`], but a host and port are spoken to in another protocol than HTTP.
+pub(super) fn parse_gateway_target(text: &str, directory: &Path) -> Result<String, Wrong> {
+    if let Some(rest) = text.strip_prefix("http://") {
+        let help = format!("write `\"tcp://{rest}\"`; what speaks HTTP is for `forward`");
+        return Err(Wrong::help(format!("`{text}` speaks HTTP"), help));
+    }
+    if !text.contains("://") && !text.starts_with("unix:") && text.contains(':') && !text.contains('/') {
+        return parse_server_address(&format!("tcp://{text}"), directory).map(|address| address.to_string());
+    }
+    if text.starts_with('/') {
+        let help = format!("write `\"unix:{text}\"`");
+        return Err(Wrong::help(format!("`{text}` is a path"), help));
+    }
+    parse_target(text, directory)
 }
 
 /// Reads what Host says: a host with or without a port.

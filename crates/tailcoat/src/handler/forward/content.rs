@@ -8,19 +8,24 @@ use wire::h1::{BodyDecoder, BodyLimits};
 use wire::http::Fields;
 
 use super::Inner;
+use super::peer::Peer;
+use super::records::Records;
 use super::response::body_limits;
 use super::upload::{Upload, passed_on_trailers};
 use crate::handler::{ClientLink, ContentSource, Filled, Now, TunnelStream};
 use crate::log::escaped;
-use crate::upstream::{self, Ending, Failure, Lease, Tried};
+use crate::upstream::{self, Ending, Failure, Tried};
 
 /// An exchange whose response has begun.
 pub(super) struct Upstreaming {
-    pub(super) lease: Lease,
+    pub(super) peer: Peer,
     /// The request's content, which may still be on its way.
     pub(super) upload: Upload,
     pub(super) link: Rc<ClientLink>,
     pub(super) inner: Rc<Inner>,
+    /// In which the answer comes, if it is by FastCGI.
+    pub(super) records: Option<Box<Records>>,
+    pub(super) is_http: bool,
     pub(super) trailer_limits: usize,
 }
 
@@ -31,23 +36,63 @@ impl Upstreaming {
         let ending = if is_reusable && self.upload.is_complete() { Ending::Reusable } else { Ending::Close };
         let now = Now::read();
         self.link.forwarding().borrow_mut().on_end(now.unix_us);
-        self.lease.finish(ending, now.monotonic_ms);
+        self.peer.finish(ending, now.monotonic_ms);
     }
 
     /// Content is to come.
     pub(super) fn stream(mut self, awaiting: Awaiting, is_persistent: bool) -> Box<UpstreamContent> {
         let now_ms = Now::read().monotonic_ms;
-        self.lease.answered(now_ms);
+        self.peer.answered(now_ms);
         let limits = body_limits(self.trailer_limits);
         self.link.set_deadline(None);
-        Box::new(UpstreamContent { upstreaming: Some(self), awaiting, limits, is_persistent, is_waiting: false })
+        Box::new(UpstreamContent {
+            upstreaming: Some(self),
+            awaiting,
+            limits,
+            is_persistent,
+            is_waiting: false,
+            is_drained: false,
+        })
     }
 
     /// The connection carries another protocol from now on.
-    pub(super) fn into_tunnel(self) -> Box<dyn TunnelStream> {
-        Box::new(self.lease.into_tunnel(Now::read().monotonic_ms))
+    ///
+    /// # Errors
+    /// There is nobody who speaks one.
+    pub(super) fn into_tunnel(self) -> Result<Box<dyn TunnelStream>, Peer> {
+        Ok(Box::new(self.peer.into_tunnel(Now::read().monotonic_ms)?))
+    }
+
+    /// The rest of the answer is read and dropped, whether or not anybody waits for it: a script that is interrupted in what
+    /// it does because there is no use for what it says would be another script.
+    pub(super) fn drain(self) {
+        if let Some(records) = &self.records
+            && records.has_ended()
+        {
+            let is_reusable = records.is_reusable();
+            return self.finish(is_reusable);
+        }
+        let awaiting = match self.records.is_some() {
+            true => Awaiting::Records(None),
+            false => Awaiting::Close,
+        };
+        let mut content = self.stream(awaiting, true);
+        let Some(timeout) = content.between_bytes_timeout() else { return };
+        // The client's connection has its own deadlines from now on.
+        content.is_drained = true;
+        tokio::task::spawn_local(async move {
+            let mut buffer = vec![0; DRAIN_BYTES];
+            let mut read = async || std::future::poll_fn(|task| content.poll_fill(task, &mut buffer)).await;
+            while let Ok(Ok(Filled::Content(_))) = tokio::time::timeout(timeout, read()).await {}
+        });
     }
 }
+
+/// Bytes that are read at once of what is dropped.
+const DRAIN_BYTES: usize = 16 << 10;
+
+/// Reads in a turn that have brought no content. What is read for nothing must not keep others waiting.
+const EMPTY_READS_PER_TURN_MAX: u32 = 64;
 
 impl TunnelStream for upstream::Tunnel {
     fn poll_read(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -72,6 +117,8 @@ pub(super) struct UpstreamContent {
     is_persistent: bool,
     /// The server is waited for, and the deadline is set: not while the client takes its time.
     is_waiting: bool,
+    /// Nobody gets it.
+    is_drained: bool,
 }
 
 /// What is still to come.
@@ -81,6 +128,8 @@ pub(super) enum Awaiting {
     Length(u64),
     /// Chunks.
     Chunks(Box<BodyDecoder>),
+    /// The end of the records of FastCGI; so many bytes, if the head said it.
+    Records(Option<u64>),
     /// The end of the connection.
     Close,
     /// Nothing; these were the trailers.
@@ -90,12 +139,25 @@ pub(super) enum Awaiting {
 impl UpstreamContent {
     /// Notes until when the server has to send more.
     fn await_more(&mut self) {
-        if let Some(upstreaming) = &self.upstreaming
+        if let Some(upstreaming) = self.upstreaming.as_ref().filter(|_| !self.is_drained)
             && !std::mem::replace(&mut self.is_waiting, true)
         {
             let timeout = upstreaming.inner.plan.config.between_bytes_timeout;
             upstreaming.link.set_deadline(Some(Now::read().monotonic_ms + timeout.as_millis() as u64));
         }
+    }
+
+    /// Content has come: what follows has its own time.
+    fn await_no_more(&mut self) {
+        if let Some(upstreaming) = &self.upstreaming
+            && std::mem::take(&mut self.is_waiting)
+        {
+            upstreaming.link.set_deadline(None);
+        }
+    }
+
+    fn between_bytes_timeout(&self) -> Option<std::time::Duration> {
+        self.upstreaming.as_ref().map(|upstreaming| upstreaming.inner.plan.config.between_bytes_timeout)
     }
 
     /// All has come: the connection may be of use to others.
@@ -116,13 +178,13 @@ impl UpstreamContent {
 
     fn fail(&mut self, failure: Failure, kind: io::ErrorKind) -> Poll<io::Result<Filled>> {
         if let Some(upstreaming) = self.upstreaming.take() {
-            let (name, now) = (upstreaming.lease.server_name(), Now::read());
+            let (name, now) = (upstreaming.peer.name(), Now::read());
             let request = escaped(upstreaming.upload.request_line());
             let message = format_args!("{name} did not complete its answer ({kind}): {request}");
             upstreaming.inner.plan.log.warn(message, "");
             upstreaming.link.forwarding().borrow_mut().on_end(now.unix_us);
             // The response has begun, so that nothing can be tried again.
-            upstreaming.lease.fail(failure, &mut Tried::default(), now.monotonic_ms);
+            upstreaming.peer.fail(failure, &mut Tried::default(), now.monotonic_ms);
         }
         Poll::Ready(Err(kind.into()))
     }
@@ -138,8 +200,29 @@ impl UpstreamContent {
                 Ok(count)
             }
             Awaiting::Chunks(_) => self.on_chunks(buffer, count),
+            Awaiting::Records(_) => self.on_records(buffer, count),
             Awaiting::Close | Awaiting::Nothing(_) => Ok(count),
         }
+    }
+
+    fn on_records(&mut self, buffer: &mut [u8], count: usize) -> Result<usize, ()> {
+        let records = self.upstreaming.as_mut().and_then(|upstreaming| upstreaming.records.as_mut());
+        let (Awaiting::Records(remaining), Some(records)) = (&mut self.awaiting, records) else { return Ok(0) };
+        let output_bytes = records.unwrap(buffer, count).map_err(|_| ())?;
+        let mut length = output_bytes;
+        if let Some(remaining) = remaining {
+            // What is more than the head has promised has no place in the response.
+            length = length.min(usize::try_from(*remaining).unwrap_or(usize::MAX));
+            *remaining -= length as u64;
+        }
+        if records.has_ended() {
+            if matches!(remaining, Some(1..)) {
+                return Err(());
+            }
+            let is_reusable = records.is_reusable();
+            self.finish(is_reusable, None);
+        }
+        Ok(length)
     }
 
     fn on_chunks(&mut self, buffer: &mut [u8], count: usize) -> Result<usize, ()> {
@@ -165,34 +248,31 @@ impl UpstreamContent {
 
 impl ContentSource for UpstreamContent {
     fn poll_fill(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<Filled>> {
-        loop {
+        for _ in 0..EMPTY_READS_PER_TURN_MAX {
             if let Awaiting::Nothing(trailers) = &mut self.awaiting {
                 let trailers = trailers.take();
                 self.finish(true, None);
                 return Poll::Ready(Ok(Filled::End(trailers)));
             }
-            let Some(Upstreaming { lease, upload, link, inner, .. }) = &mut self.upstreaming else {
+            let Some(Upstreaming { peer, upload, link, inner, .. }) = &mut self.upstreaming else {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             };
-            if link.take_late() {
+            if !self.is_drained && link.take_late() {
                 return self.fail(Failure::TimedOut, io::ErrorKind::TimedOut);
             }
             // A server may answer while it is still being asked.
-            let _ = upload.poll_send(lease, link, task);
+            let _ = upload.poll_send(peer, link, task);
             let room = match self.awaiting {
                 Awaiting::Length(remaining) => usize::try_from(remaining).unwrap_or(usize::MAX).min(buffer.len()),
                 _ => buffer.len(),
             };
-            let read = lease.poll_read(task, &mut buffer[..room]);
+            let read = peer.poll_read(task, &mut buffer[..room]);
             if read.is_pending() {
-                if link.has_client_ended() && inner.plan.config.abort_with_client {
+                if !self.is_drained && link.has_client_ended() && inner.plan.config.abort_with_client {
                     return self.give_up();
                 }
                 self.await_more();
                 return Poll::Pending;
-            }
-            if std::mem::take(&mut self.is_waiting) {
-                link.set_deadline(None);
             }
             let count = match ready!(read) {
                 Ok(0) if matches!(self.awaiting, Awaiting::Close) => {
@@ -204,10 +284,16 @@ impl ContentSource for UpstreamContent {
                 Err(error) => return self.fail(Failure::Closed, error.kind()),
             };
             match self.on_input(buffer, count) {
+                // The time for more goes on.
                 Ok(0) => {}
-                Ok(length) => return Poll::Ready(Ok(Filled::Content(length))),
+                Ok(length) => {
+                    self.await_no_more();
+                    return Poll::Ready(Ok(Filled::Content(length)));
+                }
                 Err(()) => return self.fail(Failure::Malformed, io::ErrorKind::InvalidData),
             }
         }
+        task.waker().wake_by_ref();
+        Poll::Pending
     }
 }

@@ -5,18 +5,21 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll, ready};
 
-use wire::h1::{BodyFraming, parse_response_head};
-use wire::http::{Fields, Method, Status};
+use wire::cgi::parse_script_head;
+use wire::h1::{BodyFraming, MalformedResponse, ResponseHead, parse_response_head};
+use wire::http::{Fields, Method, Span, Status};
 use wire::proxy_protocol::Endpoints;
 
 use super::content::Upstreaming;
+use super::peer::{ConnectError, Connecting, Peer};
+use super::records::Records;
 use super::request::forwarded_head;
 use super::response::{Received, interim_fields};
-use super::upload::Upload;
-use super::{Inner, Scratch, hash_key_of};
+use super::upload::{Coding, Upload};
+use super::{ErrorLines, Inner, Launch, Scratch};
 use crate::handler::{BuiltResponse, ClientLink, Now, Outcome, Response, Routed};
 use crate::log::{Client, escaped};
-use crate::upstream::{Acquire, AcquireError, Failure, Lease, Tried, Wanted};
+use crate::upstream::{AcquireError, Failure, Tried, Wanted};
 
 /// How long a server has to say that it wants the content of a request, before it gets it anyway (RFC 9110,
 /// section 10.1.1: not for ever).
@@ -24,6 +27,36 @@ const CONTINUE_TIMEOUT_MS: u64 = 1_000;
 
 /// Interim responses before a final one. More are no information, but a way to keep us busy.
 const INTERIM_RESPONSES_MAX: u32 = 64;
+
+/// Reads in a turn. What is read for nothing (errors for the log, records without content) must not keep others waiting.
+const READS_PER_TURN_MAX: u32 = 64;
+
+/// A request to a script or application, in the form that its protocol has.
+pub struct Asked {
+    /// What is sent before the content.
+    pub head: Vec<u8>,
+    /// What logs call the request.
+    pub line: Vec<u8>,
+    /// What is spoken.
+    pub dialect: Dialect,
+}
+
+/// What is spoken with who answers.
+pub enum Dialect {
+    /// HTTP/1.
+    Http,
+    /// What CGI scripts say (RFC 3875): content as it is, and an answer that ends with the connection.
+    Script,
+    /// The same in records of FastCGI.
+    FastCgi {
+        /// Where its errors go.
+        errors: ErrorLines,
+        /// Whether the server has been asked to keep the connection open.
+        is_kept: bool,
+    },
+    /// What CGI scripts say, by one that is started.
+    Program(Box<Launch>),
+}
 
 /// The exchange, as a future that is ready with the response or with what became of it.
 pub(super) struct Exchange {
@@ -41,14 +74,19 @@ pub(super) struct Exchange {
     interim_responses: u32,
     /// The beginning of a head that has not come to its end.
     received: Vec<u8>,
+    is_http: bool,
+    /// In which its answer comes, if it is by FastCGI.
+    records: Option<Box<Records>>,
+    /// What is started, until it is.
+    launch: Option<Box<Launch>>,
     state: State,
 }
 
 enum State {
     /// No connection has been asked for.
     Unconnected,
-    Connecting(Acquire),
-    Exchanging(Lease),
+    Connecting(Connecting),
+    Exchanging(Peer),
     /// The answer has been given.
     Done,
 }
@@ -57,17 +95,46 @@ impl Exchange {
     /// An exchange for this request, but with the fields of `changes` in the place of its own of the same names; an empty
     /// one only takes the place.
     pub(super) fn new(inner: Rc<Inner>, routed: &Routed<'_>, changes: &Fields) -> Self {
+        let framing = routed.link.link().framing();
+        let head = forwarded_head(routed, framing, &inner.plan.config, &inner.plan.authority, changes);
+        let asked = Asked { head: head.bytes, line: Vec::new(), dialect: Dialect::Http };
+        let mut exchange = Self::asking(inner, routed, asked);
+        exchange.expects_continue = head.expects_continue;
+        exchange.upload.awaits_continue = head.expects_continue;
+        exchange.asks_upgrade = head.asks_upgrade;
+        exchange
+    }
+
+    /// An exchange of what was made of this request.
+    pub(super) fn asking(inner: Rc<Inner>, routed: &Routed<'_>, asked: Asked) -> Self {
         let link = Rc::clone(routed.link.link());
-        let key = hash_key_of(inner.upstream.shared().config(), routed);
-        let head = forwarded_head(routed, link.framing(), &inner.plan.config, &inner.plan.authority, changes);
+        let (mut is_http, mut records, mut launch) = (false, None, None);
+        let coding = match asked.dialect {
+            Dialect::Http => {
+                is_http = true;
+                Coding::of_http(link.framing())
+            }
+            Dialect::Script => Coding::Plain,
+            Dialect::FastCgi { errors, is_kept } => {
+                records = Some(Box::new(Records::new(errors, is_kept)));
+                Coding::Records
+            }
+            Dialect::Program(program) => {
+                launch = Some(program);
+                Coding::Plain
+            }
+        };
         Self {
             method: routed.request.method(),
-            expects_continue: head.expects_continue,
-            asks_upgrade: head.asks_upgrade,
+            expects_continue: false,
+            asks_upgrade: false,
             client: routed.client,
-            key,
+            key: inner.destination.key(routed),
             tried: Tried::default(),
-            upload: Upload::new(head.bytes, link.framing(), head.expects_continue),
+            upload: Upload::new(asked.head, asked.line, coding, link.framing()),
+            is_http,
+            records,
+            launch,
             sent_bytes: 0,
             interim_responses: 0,
             received: Vec::new(),
@@ -81,8 +148,9 @@ impl Exchange {
         let wanted = Wanted { key: self.key, tried: self.tried, endpoints: self.endpoints() };
         let now = Now::read();
         self.link.set_deadline(None);
-        self.link.forwarding().borrow_mut().on_wanted(self.inner.upstream.name(), now.unix_us);
-        self.state = State::Connecting(self.inner.upstream.acquire(wanted, now.monotonic_ms));
+        self.link.forwarding().borrow_mut().on_wanted(self.inner.destination.name(), now.unix_us);
+        let connecting = self.inner.destination.connect(wanted, self.launch.take(), now.monotonic_ms);
+        self.state = State::Connecting(connecting);
     }
 
     /// Both ends of the client's connection, if they have addresses.
@@ -91,9 +159,9 @@ impl Exchange {
         Some(Endpoints { source, destination: self.link.destination()? })
     }
 
-    fn on_connected(&mut self, lease: Lease) {
-        if !self.may_repeat() && lease.is_stale() {
-            lease.fail(Failure::Closed, &mut self.tried, Now::read().monotonic_ms);
+    fn on_connected(&mut self, peer: Peer) {
+        if !self.may_repeat() && peer.is_stale() {
+            peer.fail(Failure::Closed, &mut self.tried, Now::read().monotonic_ms);
             return self.connect();
         }
         let config = &self.inner.plan.config;
@@ -103,9 +171,9 @@ impl Exchange {
         };
         let now = Now::read();
         self.link.set_deadline(Some(now.monotonic_ms + timeout_ms));
-        self.link.forwarding().borrow_mut().on_connected(lease.shared_server_name(), now.unix_us);
+        self.link.forwarding().borrow_mut().on_connected(&peer.shared_name(), now.unix_us);
         self.received.clear();
-        self.state = State::Exchanging(lease);
+        self.state = State::Exchanging(peer);
     }
 
     /// Sends, and reads the response's head.
@@ -120,14 +188,14 @@ impl Exchange {
             return Poll::Ready(answer(Status::CLIENT_CLOSED_REQUEST));
         }
         let inner = Rc::clone(&self.inner);
-        loop {
-            let State::Exchanging(lease) = &mut self.state else { return Poll::Pending };
+        for _ in 0..READS_PER_TURN_MAX {
+            let State::Exchanging(peer) = &mut self.state else { return Poll::Pending };
             // What can't be sent may have been answered before: so the end of sending, well or not, is not waited for.
-            let _ = self.upload.poll_send(lease, &self.link, task);
+            let _ = self.upload.poll_send(peer, &self.link, task);
             let scratch = &mut *inner.scratch.borrow_mut();
             let kept = self.received.len();
             scratch.input[..kept].copy_from_slice(&self.received);
-            let count = match lease.poll_read(task, &mut scratch.input[kept..]) {
+            let count = match peer.poll_read(task, &mut scratch.input[kept..]) {
                 Poll::Ready(count) => count,
                 Poll::Pending => {
                     self.note_progress();
@@ -137,12 +205,35 @@ impl Exchange {
             match count {
                 Ok(0) => return self.on_closed(),
                 Ok(count) => {
-                    if let Some(outcome) = self.on_input(kept + count, scratch) {
+                    if let Some(outcome) = self.on_bytes(kept, count, scratch) {
                         return Poll::Ready(outcome);
                     }
                 }
                 Err(_) => return self.on_closed(),
             }
+        }
+        task.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Looks at `scratch.input[kept..kept + count]`, which has come behind the beginning of a head. `None` if more is needed.
+    fn on_bytes(&mut self, kept: usize, count: usize, scratch: &mut Scratch) -> Option<Outcome> {
+        let Some(records) = &mut self.records else { return self.on_input(kept + count, scratch) };
+        match records.unwrap(&mut scratch.input[kept..], count) {
+            Ok(0) if !records.has_ended() => None,
+            Ok(count) => {
+                let is_whole = records.has_ended();
+                let outcome = self.on_input(kept + count, scratch);
+                if outcome.is_none() && is_whole {
+                    return Some(self.fail(Failure::Malformed, "ended its answer before its head did"));
+                }
+                outcome
+            }
+            Err(_) if records.is_overloaded() => {
+                self.fail(Failure::Closed, "is overloaded");
+                Some(answer(Status::SERVICE_UNAVAILABLE))
+            }
+            Err(reason) => Some(self.fail(Failure::Malformed, reason)),
         }
     }
 
@@ -181,8 +272,13 @@ impl Exchange {
         let mut at = 0;
         loop {
             let bytes = &input[at..filled];
-            let head_bytes = match parse_response_head(bytes, head, &self.inner.plan.head_limits) {
-                Ok(Some(head_bytes)) => head_bytes,
+            let parsed = match self.is_http {
+                true => parse_response_head(bytes, head, &self.inner.plan.head_limits)
+                    .map(|found| found.map(|bytes| (bytes, None))),
+                false => self.parse_script_head(bytes, head),
+            };
+            let (head_bytes, local_location) = match parsed {
+                Ok(Some(found)) => found,
                 Ok(None) => {
                     self.received = bytes.to_vec();
                     return None;
@@ -190,7 +286,7 @@ impl Exchange {
                 Err(malformed) => return Some(self.fail(Failure::Malformed, malformed.0)),
             };
             if head.status.code() >= 200 || head.status == Status::SWITCHING_PROTOCOLS {
-                let received = Received { head, bytes, head_bytes };
+                let received = Received { head, bytes, head_bytes, local_location };
                 return Some(self.on_response(&received));
             }
             self.interim_responses += 1;
@@ -202,7 +298,7 @@ impl Exchange {
                 self.upload.awaits_continue = false;
                 self.await_first_byte();
             } else {
-                let received = Received { head, bytes, head_bytes };
+                let received = Received { head, bytes, head_bytes, local_location: None };
                 self.link.send_interim(head.status, interim_fields(&received));
             }
             at += head_bytes;
@@ -213,23 +309,40 @@ impl Exchange {
         }
     }
 
+    /// The length of a script's head, and where it sends the request on to.
+    fn parse_script_head(
+        &self,
+        bytes: &[u8],
+        head: &mut ResponseHead,
+    ) -> Result<Option<(usize, Option<Span>)>, MalformedResponse> {
+        let found = parse_script_head(bytes, head, &self.inner.plan.head_limits)?;
+        if head.status.code() < 200 && found.is_some() {
+            // Only a status line could say so.
+            return Err(MalformedResponse("an interim response of a script"));
+        }
+        Ok(found.map(|found| (found.bytes, found.local_location)))
+    }
+
     fn on_response(&mut self, received: &Received<'_>) -> Outcome {
-        let State::Exchanging(lease) = std::mem::replace(&mut self.state, State::Done) else {
+        let State::Exchanging(peer) = std::mem::replace(&mut self.state, State::Done) else {
             unreachable!("a response comes in an exchange")
         };
-        let upload = std::mem::replace(&mut self.upload, Upload::new(Vec::new(), BodyFraming::None, false));
+        let upload =
+            std::mem::replace(&mut self.upload, Upload::new(Vec::new(), Vec::new(), Coding::Plain, BodyFraming::None));
         let upstreaming = Upstreaming {
-            lease,
+            peer,
             upload,
             link: Rc::clone(&self.link),
             inner: Rc::clone(&self.inner),
+            records: self.records.take(),
+            is_http: self.is_http,
             trailer_limits: self.inner.plan.head_limits.head_bytes_max,
         };
         self.link.forwarding().borrow_mut().on_response(received.head.status, Now::read().unix_us);
         match received.into_response(self.method, self.asks_upgrade, upstreaming) {
             Ok(response) => Outcome::Ready(Response::Built(response)),
-            Err((lease, reason)) => {
-                self.state = State::Exchanging(lease);
+            Err((peer, reason)) => {
+                self.state = State::Exchanging(peer);
                 self.fail(Failure::Malformed, reason)
             }
         }
@@ -246,16 +359,19 @@ impl Exchange {
         // A part of a head has not been passed on, interim responses have.
         let may_repeat = self.interim_responses == 0 && self.may_repeat();
         let tries_before = self.tried;
-        let has_been_closed_meanwhile = matches!(&self.state, State::Exchanging(lease) if lease.is_reused());
+        let has_been_closed_meanwhile = matches!(&self.state, State::Exchanging(peer) if peer.is_reused());
         if !may_repeat || !has_been_closed_meanwhile {
             self.warn("closed the connection without an answer");
         }
         let outcome = self.give_up(Failure::Closed);
-        let tries_max = self.inner.upstream.shared().config().tries_max;
+        let tries_max = self.inner.destination.tries_max();
         if !may_repeat || self.tried == tries_before || self.tried.count() >= tries_max {
             return Poll::Ready(outcome);
         }
         self.upload.restart(self.link.framing(), self.expects_continue);
+        if let Some(records) = &mut self.records {
+            records.restart();
+        }
         self.connect();
         Poll::Pending
     }
@@ -267,34 +383,34 @@ impl Exchange {
     }
 
     fn give_up(&mut self, failure: Failure) -> Outcome {
-        if let State::Exchanging(lease) = std::mem::replace(&mut self.state, State::Done) {
+        if let State::Exchanging(peer) = std::mem::replace(&mut self.state, State::Done) {
             let now = Now::read();
             self.link.forwarding().borrow_mut().on_end(now.unix_us);
-            lease.fail(failure, &mut self.tried, now.monotonic_ms);
+            peer.fail(failure, &mut self.tried, now.monotonic_ms);
         }
         answer(if failure == Failure::TimedOut { Status::GATEWAY_TIMEOUT } else { Status::BAD_GATEWAY })
     }
 
     /// Tells which server did what, and when asked for what.
     fn warn(&self, what: &str) {
-        if let State::Exchanging(lease) = &self.state {
+        if let State::Exchanging(peer) = &self.state {
             let request = escaped(self.upload.request_line());
-            self.inner.plan.log.warn(format_args!("{} {what}: {request}", lease.server_name()), "");
+            self.inner.plan.log.warn(format_args!("{} {what}: {request}", peer.name()), "");
         }
     }
 
-    fn on_not_connected(&mut self, error: AcquireError) -> Outcome {
+    fn on_not_connected(&mut self, error: &ConnectError) -> Outcome {
         self.state = State::Done;
         self.link.forwarding().borrow_mut().on_end(Now::read().unix_us);
-        if error == AcquireError::NoServer && self.tried.count() > 0 {
+        if matches!(error, ConnectError::Server(AcquireError::NoServer)) && self.tried.count() > 0 {
             // There was one; how it failed has been told, and is the cause.
             return answer(Status::BAD_GATEWAY);
         }
-        let shared = self.inner.upstream.shared();
+        let destination = &self.inner.destination;
         let request = escaped(self.upload.request_line());
-        self.inner.plan.log.warn(format_args!("upstream {}: {error}: {request}", shared.name()), "");
+        self.inner.plan.log.warn(format_args!("upstream {}: {error}: {request}", destination.name()), "");
         let mut response = BuiltResponse::new(error.status());
-        if let Some(seconds) = error.retry_after_seconds(shared.config()) {
+        if let Some(seconds) = destination.retry_after_seconds(error) {
             response.fields.push("Retry-After", seconds.to_string());
         }
         Outcome::Ready(Response::Built(response))
@@ -318,9 +434,9 @@ impl Future for Exchange {
         loop {
             match &mut this.state {
                 State::Unconnected => this.connect(),
-                State::Connecting(acquire) => match ready!(acquire.poll_acquire(task)) {
-                    Ok(lease) => this.on_connected(lease),
-                    Err(error) => return Poll::Ready(this.on_not_connected(error)),
+                State::Connecting(connecting) => match ready!(connecting.poll_connect(task)) {
+                    Ok(peer) => this.on_connected(peer),
+                    Err(error) => return Poll::Ready(this.on_not_connected(&error)),
                 },
                 State::Exchanging(_) => {
                     let polled = this.poll_exchange(task);

@@ -3,6 +3,8 @@
 mod client_fields;
 mod content;
 mod exchange;
+mod peer;
+mod records;
 mod request;
 mod response;
 #[cfg(test)]
@@ -18,6 +20,11 @@ use wire::http::{Fields, KnownField, Method, Status, path};
 
 pub use self::client_fields::told_scheme;
 use self::exchange::Exchange;
+pub use self::exchange::{Asked, Dialect};
+use self::peer::Destination;
+pub(super) use self::request::{host_and_port, is_passed_on};
+use super::cgi::{Launch, Programs};
+use super::gateway::ErrorLines;
 use super::response_cache::{Fetch, FetchFuture, ResponseCache};
 use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed};
 use crate::config::{self, Balance, HashKey};
@@ -37,7 +44,7 @@ pub struct Forward {
 /// What the exchanges of a worker's handler share.
 struct Inner {
     plan: Arc<Plan>,
-    upstream: Rc<Upstream>,
+    destination: Destination,
     scratch: RefCell<Scratch>,
 }
 
@@ -60,12 +67,20 @@ pub struct Plan {
 impl Plan {
     /// The plan for this configuration.
     pub fn new(config: &config::Forward, upstream: &SharedUpstream) -> Arc<Self> {
+        Self::with(config, upstream.log().clone(), upstream.authority())
+    }
+
+    /// The plan for requests that programs answer.
+    pub fn of_programs(config: &config::Forward, log: &ServerLog) -> Arc<Self> {
+        Self::with(config, log.clone(), String::new())
+    }
+
+    fn with(config: &config::Forward, log: ServerLog, authority: String) -> Arc<Self> {
         let head_limits = HeadLimits {
             head_bytes_max: config.response_head_bytes_max,
             fields_max: config.response_fields_max,
             target_bytes_max: 0,
         };
-        let (log, authority) = (upstream.log().clone(), upstream.authority());
         Arc::new(Self { config: config.clone(), head_limits, log, authority })
     }
 }
@@ -73,8 +88,17 @@ impl Plan {
 impl Forward {
     /// A worker's handler.
     pub fn new(plan: Arc<Plan>, upstream: Rc<Upstream>, cache: Option<ResponseCache>) -> Self {
+        Self::with(plan, Destination::Servers(upstream), cache)
+    }
+
+    /// The same, for requests that programs answer.
+    pub fn to_programs(plan: Arc<Plan>, programs: Programs, cache: Option<ResponseCache>) -> Self {
+        Self::with(plan, Destination::Programs(programs), cache)
+    }
+
+    fn with(plan: Arc<Plan>, destination: Destination, cache: Option<ResponseCache>) -> Self {
         let scratch = RefCell::new(Scratch { input: vec![0; READ_BYTES], head: ResponseHead::default() });
-        Self { inner: Rc::new(Inner { plan, upstream, scratch }), cache }
+        Self { inner: Rc::new(Inner { plan, destination, scratch }), cache }
     }
 
     /// Forwards a request.
@@ -92,11 +116,8 @@ impl Forward {
             }
             _ => {}
         }
-        if let Some(link) = routed.link.get() {
-            link.set_body_bytes_max(self.inner.plan.config.body_bytes_max.forwarded());
-            if link.is_too_large() {
-                return Outcome::Ready(Response::Built(BuiltResponse::new(Status::CONTENT_TOO_LARGE)));
-            }
+        if let Some(refused) = self.refuse_content(routed) {
+            return Outcome::Ready(Response::Built(refused));
         }
         match &self.cache {
             Some(cache) => cache.handle(routed, &self.inner),
@@ -105,16 +126,38 @@ impl Forward {
     }
 }
 
+impl Forward {
+    /// Sets how much content there may be; answers a request that has more.
+    pub fn refuse_content(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
+        let link = routed.link.get()?;
+        link.set_body_bytes_max(self.inner.plan.config.body_bytes_max.forwarded());
+        link.is_too_large().then(|| BuiltResponse::new(Status::CONTENT_TOO_LARGE))
+    }
+
+    /// What stands before it.
+    pub fn cache(&self) -> Option<&ResponseCache> {
+        self.cache.as_ref()
+    }
+
+    /// Asks for what a script or application answers.
+    pub async fn ask(&self, routed: &Routed<'_>, asked: Asked) -> Box<BuiltResponse> {
+        built(Exchange::asking(Rc::clone(&self.inner), routed, asked).await)
+    }
+}
+
+/// The response that an exchange has ended with.
+fn built(outcome: Outcome) -> Box<BuiltResponse> {
+    match outcome {
+        Outcome::Ready(Response::Built(response)) => response,
+        // Local invariant: an exchange ends with a response that was built.
+        _ => BuiltResponse::new(Status::BAD_GATEWAY),
+    }
+}
+
 impl Fetch for Inner {
     fn fetch(self: Rc<Self>, request: Rc<OwnedRequest>, changes: Fields) -> FetchFuture {
         let exchange = Exchange::new(self, &request.routed(false), &changes);
-        Box::pin(async move {
-            match exchange.await {
-                Outcome::Ready(Response::Built(response)) => response,
-                // Local invariant: an exchange ends with a response that was built.
-                _ => BuiltResponse::new(Status::BAD_GATEWAY),
-            }
-        })
+        Box::pin(async move { built(exchange.await) })
     }
 }
 

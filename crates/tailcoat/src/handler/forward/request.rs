@@ -126,7 +126,7 @@ fn push_host(routed: &Routed<'_>, config: &Forward, authority: &str, fields: &mu
 }
 
 /// Host and port that the client asked for, as it wrote them.
-pub(super) fn host_and_port<'a>(routed: &Routed<'a>) -> &'a [u8] {
+pub(in crate::handler) fn host_and_port<'a>(routed: &Routed<'a>) -> &'a [u8] {
     let raw = routed.request.target();
     if !raw.starts_with(b"/")
         && let Some(at) = memchr::memmem::find(raw, b"://")
@@ -138,7 +138,8 @@ pub(super) fn host_and_port<'a>(routed: &Routed<'a>) -> &'a [u8] {
     routed.request.field(KnownField::Host).unwrap_or(routed.host)
 }
 
-fn is_passed_on(routed: &Routed<'_>, name: &[u8], known: KnownField, config: &Forward) -> bool {
+/// Whether a field of the request goes on to who answers it: not those about this connection, nor those that are ours to set.
+pub(in crate::handler) fn is_passed_on(routed: &Routed<'_>, name: &[u8], known: KnownField, config: &Forward) -> bool {
     match known {
         KnownField::Host
         | KnownField::Connection

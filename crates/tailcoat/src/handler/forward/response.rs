@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use wire::h1::{BodyDecoder, BodyFraming, BodyLimits, ResponseFraming, ResponseHead, parse_content_length};
 use wire::http::forwarding::{is_hop_by_hop, is_named_by_connection};
-use wire::http::{Fields, Method, Status};
+use wire::http::{Fields, Method, Span, Status};
 
 use super::content::{Awaiting, Upstreaming};
+use super::peer::Peer;
 use super::upload::passed_on_trailers;
 use crate::handler::{Body, BuiltResponse, ContentStream, Forwarded, Segment, Tunnel};
-use crate::upstream::Lease;
 
 /// What has come of a response: its head, and what was read behind it.
 #[derive(Clone, Copy)]
@@ -17,6 +17,8 @@ pub(super) struct Received<'a> {
     /// The bytes that the head was parsed from, and those behind it.
     pub(super) bytes: &'a [u8],
     pub(super) head_bytes: usize,
+    /// Where a script sends the request on to.
+    pub(super) local_location: Option<Span>,
 }
 
 /// The fields of an interim response that are passed on.
@@ -31,24 +33,45 @@ impl Received<'_> {
         method: Method,
         asks_upgrade: bool,
         upstreaming: Upstreaming,
-    ) -> Result<Box<BuiltResponse>, (Lease, &'static str)> {
+    ) -> Result<Box<BuiltResponse>, (Peer, &'static str)> {
         if self.head.status == Status::SWITCHING_PROTOCOLS {
             return self.into_tunnel(asks_upgrade, upstreaming);
         }
         let framing = match self.head.framing(self.bytes, method) {
             Ok(framing) => framing,
-            Err(malformed) => return Err((upstreaming.lease, malformed.0)),
+            Err(malformed) => return Err((upstreaming.peer, malformed.0)),
         };
         let mut response = BuiltResponse::with_fields(self.head.status, self.fields(), Body::default());
         let mut forwarded = self.forwarded();
+        if !upstreaming.is_http && forwarded.reason.is_empty() {
+            forwarded.reason = self.head.status.reason().into();
+        }
         let rest = &self.bytes[self.head_bytes..];
-        let is_persistent = self.head.is_persistent(self.bytes);
+        if let Some(location) = self.local_location {
+            forwarded.local_redirect = Some(location.of(self.bytes).to_vec());
+            response.forwarded = Some(Box::new(forwarded));
+            upstreaming.drain();
+            return Ok(response);
+        }
+        let is_persistent = upstreaming.is_http && self.head.is_persistent(self.bytes);
         match framing {
             ResponseFraming::Delimited(BodyFraming::None) => {
                 // Without content of its own, it may tell the length of another's.
                 let is_for_another = method == Method::Head || self.head.status == Status::NOT_MODIFIED;
                 forwarded.content_length = self.declared_length().filter(|_| is_for_another);
-                upstreaming.finish(is_persistent && rest.is_empty());
+                match upstreaming.is_http {
+                    true => upstreaming.finish(is_persistent && rest.is_empty()),
+                    false => upstreaming.drain(),
+                }
+            }
+            ResponseFraming::Delimited(BodyFraming::Length(length)) if upstreaming.records.is_some() => {
+                response.body = in_records(Some(length), rest, upstreaming)?;
+            }
+            ResponseFraming::UntilClose if upstreaming.records.is_some() => {
+                response.body = in_records(None, rest, upstreaming)?;
+            }
+            ResponseFraming::Delimited(BodyFraming::Chunked) if upstreaming.records.is_some() => {
+                return Err((upstreaming.peer, "chunks in records"));
             }
             ResponseFraming::Delimited(BodyFraming::Length(length)) => {
                 response.body = with_length(length, rest, is_persistent, upstreaming);
@@ -70,9 +93,9 @@ impl Received<'_> {
         self,
         asks_upgrade: bool,
         upstreaming: Upstreaming,
-    ) -> Result<Box<BuiltResponse>, (Lease, &'static str)> {
+    ) -> Result<Box<BuiltResponse>, (Peer, &'static str)> {
         if !asks_upgrade {
-            return Err((upstreaming.lease, "changed protocols without being asked"));
+            return Err((upstreaming.peer, "changed protocols without being asked"));
         }
         let mut response = BuiltResponse::with_fields(self.head.status, self.fields(), Body::default());
         for protocol in self.head.values(self.bytes, b"upgrade") {
@@ -82,7 +105,7 @@ impl Received<'_> {
         forwarded.tunnel = Some(Tunnel {
             early: self.bytes[self.head_bytes..].to_vec(),
             idle_timeout_ms: upstreaming.inner.plan.config.tunnel_timeout.as_millis() as u64,
-            stream: upstreaming.into_tunnel(),
+            stream: upstreaming.into_tunnel().map_err(|peer| (peer, "changed protocols without being asked"))?,
         });
         response.forwarded = Some(Box::new(forwarded));
         Ok(response)
@@ -115,6 +138,24 @@ impl Received<'_> {
     }
 }
 
+/// Content in records of FastCGI, of which `rest` has come, and of which the head may have told the length.
+fn in_records(length: Option<u64>, rest: &[u8], upstreaming: Upstreaming) -> Result<Body, (Peer, &'static str)> {
+    let there = length.map_or(rest.len(), |length| rest.len().min(usize::try_from(length).unwrap_or(usize::MAX)));
+    let content = Bytes::copy_from_slice(&rest[..there]);
+    let remaining = length.map(|length| length - there as u64);
+    match &upstreaming.records {
+        Some(records) if records.has_ended() => {
+            if matches!(remaining, Some(1..)) {
+                return Err((upstreaming.peer, "promised more content than it gave"));
+            }
+            let is_reusable = records.is_reusable();
+            upstreaming.finish(is_reusable);
+            Ok(Body::from_bytes(content))
+        }
+        _ => Ok(streamed(content, remaining, upstreaming.stream(Awaiting::Records(remaining), true))),
+    }
+}
+
 /// Content of known length, of which `rest` has come.
 fn with_length(length: u64, rest: &[u8], is_persistent: bool, upstreaming: Upstreaming) -> Body {
     let there = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
@@ -129,7 +170,7 @@ fn with_length(length: u64, rest: &[u8], is_persistent: bool, upstreaming: Upstr
 }
 
 /// Chunks, of which `rest` has come.
-fn chunked(rest: &[u8], is_persistent: bool, upstreaming: Upstreaming) -> Result<Body, (Lease, &'static str)> {
+fn chunked(rest: &[u8], is_persistent: bool, upstreaming: Upstreaming) -> Result<Body, (Peer, &'static str)> {
     let limits = body_limits(upstreaming.trailer_limits);
     // It is chunked.
     let Some(mut decoder) = BodyDecoder::new(BodyFraming::Chunked) else { return Ok(Body::default()) };
@@ -137,7 +178,7 @@ fn chunked(rest: &[u8], is_persistent: bool, upstreaming: Upstreaming) -> Result
     loop {
         let decoded = match decoder.decode(&rest[at..], &limits) {
             Ok(decoded) => decoded,
-            Err(refusal) => return Err((upstreaming.lease, refusal.reason)),
+            Err(refusal) => return Err((upstreaming.peer, refusal.reason)),
         };
         content.extend_from_slice(&rest[at..][decoded.content]);
         at += decoded.consumed_bytes;

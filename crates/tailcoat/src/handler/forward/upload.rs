@@ -3,25 +3,47 @@
 use std::io;
 use std::task::{Context as Task, Poll, ready};
 
+use wire::fastcgi::{CONTENT_BYTES_MAX, write_stdin_end, write_stdin_header};
 use wire::h1::{BodyFraming, CHUNK_SIZE_LINE_BYTES_MAX, write_chunk_size_line, write_fields};
 use wire::http::Fields;
 use wire::http::forwarding::may_be_trailer;
 
+use super::peer::Peer;
 use crate::handler::ClientLink;
-use crate::upstream::Lease;
 
 /// A request on its way to a server.
 #[derive(Debug)]
 pub(super) struct Upload {
     head: Vec<u8>,
     head_bytes_sent: usize,
-    /// Chunks that the connection has not taken yet.
+    /// What logs call the request; empty where that is the head's first line.
+    line: Vec<u8>,
+    coding: Coding,
+    /// Chunks or records that the connection has not taken yet.
     chunks: Vec<u8>,
     chunk_bytes_sent: usize,
     sent_bytes: u64,
     /// The content is not sent before the server has said that it wants it.
     pub(super) awaits_continue: bool,
     state: State,
+}
+
+/// In which form content is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coding {
+    /// As it is.
+    Plain,
+    /// In chunks (RFC 9112, section 7.1).
+    Chunks,
+    /// In records of FastCGI.
+    Records,
+}
+
+impl Coding {
+    /// As content that comes in this framing goes on.
+    pub(super) fn of_http(framing: BodyFraming) -> Self {
+        if framing == BodyFraming::Chunked { Self::Chunks } else { Self::Plain }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,26 +59,32 @@ enum State {
 }
 
 impl Upload {
-    pub(super) fn new(head: Vec<u8>, framing: BodyFraming, awaits_continue: bool) -> Self {
+    pub(super) fn new(head: Vec<u8>, line: Vec<u8>, coding: Coding, framing: BodyFraming) -> Self {
         let state = if framing == BodyFraming::None { State::Ended } else { State::Open };
         Self {
             head,
             head_bytes_sent: 0,
+            line,
+            coding,
             chunks: Vec::new(),
             chunk_bytes_sent: 0,
             sent_bytes: 0,
-            awaits_continue,
+            awaits_continue: false,
             state,
         }
     }
 
     /// Begins again with another connection. Only as long as no content was taken.
     pub(super) fn restart(&mut self, framing: BodyFraming, awaits_continue: bool) {
-        *self = Self::new(std::mem::take(&mut self.head), framing, awaits_continue);
+        let (head, line) = (std::mem::take(&mut self.head), std::mem::take(&mut self.line));
+        *self = Self { awaits_continue, ..Self::new(head, line, self.coding, framing) };
     }
 
     /// The first line of the request.
     pub(super) fn request_line(&self) -> &[u8] {
+        if !self.line.is_empty() {
+            return &self.line;
+        }
         self.head.split(|byte| *byte == b'\r').next().unwrap_or_default()
     }
 
@@ -71,10 +99,13 @@ impl Upload {
     }
 
     /// Sends what there is. Ready when nothing more is to be sent.
-    pub(super) fn poll_send(&mut self, lease: &mut Lease, link: &ClientLink, task: &mut Task<'_>) -> Poll<()> {
-        match self.poll_send_all(lease, link, task) {
+    pub(super) fn poll_send(&mut self, peer: &mut Peer, link: &ClientLink, task: &mut Task<'_>) -> Poll<()> {
+        match self.poll_send_all(peer, link, task) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(())) => {
+                if self.state != State::Complete {
+                    peer.end_request();
+                }
                 self.state = State::Complete;
                 Poll::Ready(())
             }
@@ -85,7 +116,7 @@ impl Upload {
         }
     }
 
-    fn poll_send_all(&mut self, lease: &mut Lease, link: &ClientLink, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+    fn poll_send_all(&mut self, peer: &mut Peer, link: &ClientLink, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         if matches!(self.state, State::Complete | State::Broken) {
             return Poll::Ready(if self.state == State::Complete {
                 Ok(())
@@ -94,13 +125,13 @@ impl Upload {
             });
         }
         while self.head_bytes_sent < self.head.len() {
-            let sent = ready!(lease.poll_write(task, &self.head[self.head_bytes_sent..]))?;
+            let sent = ready!(peer.poll_write(task, &self.head[self.head_bytes_sent..]))?;
             self.head_bytes_sent += sent;
             self.sent_bytes += sent as u64;
         }
         loop {
             while self.chunk_bytes_sent < self.chunks.len() {
-                let sent = ready!(lease.poll_write(task, &self.chunks[self.chunk_bytes_sent..]))?;
+                let sent = ready!(peer.poll_write(task, &self.chunks[self.chunk_bytes_sent..]))?;
                 self.chunk_bytes_sent += sent;
                 self.sent_bytes += sent as u64;
             }
@@ -112,26 +143,28 @@ impl Upload {
             if self.awaits_continue {
                 return Poll::Pending;
             }
-            ready!(self.poll_take(lease, link, task))?;
+            ready!(self.poll_take(peer, link, task))?;
         }
     }
 
     /// Takes content from the client.
-    fn poll_take(&mut self, lease: &mut Lease, link: &ClientLink, task: &mut Task<'_>) -> Poll<io::Result<()>> {
-        let is_chunked = link.framing() == BodyFraming::Chunked;
-        let chunks = &mut self.chunks;
+    fn poll_take(&mut self, peer: &mut Peer, link: &ClientLink, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        let (coding, chunks) = (self.coding, &mut self.chunks);
         let taken = ready!(link.poll_take(task, |task, content| {
-            if is_chunked {
-                push_chunk(content, chunks);
-                return Poll::Ready(Ok(content.len()));
+            match coding {
+                Coding::Plain => return peer.poll_write(task, content),
+                Coding::Chunks => push_chunk(content, chunks),
+                Coding::Records => push_records(content, chunks),
             }
-            lease.poll_write(task, content)
+            Poll::Ready(Ok(content.len()))
         }))?;
-        self.sent_bytes += if is_chunked { 0 } else { taken as u64 };
+        self.sent_bytes += if coding == Coding::Plain { taken as u64 } else { 0 };
         if taken == 0 {
             self.state = State::Ended;
-            if is_chunked {
-                push_last_chunk(link.take_trailers().as_deref(), &mut self.chunks);
+            match coding {
+                Coding::Plain => {}
+                Coding::Chunks => push_last_chunk(link.take_trailers().as_deref(), &mut self.chunks),
+                Coding::Records => write_stdin_end(&mut self.chunks),
             }
         }
         Poll::Ready(Ok(()))
@@ -145,6 +178,14 @@ fn push_chunk(content: &[u8], chunks: &mut Vec<u8>) {
     chunks.extend_from_slice(&line[CHUNK_SIZE_LINE_BYTES_MAX - line_bytes..]);
     chunks.extend_from_slice(content);
     chunks.extend_from_slice(b"\r\n");
+}
+
+fn push_records(content: &[u8], records: &mut Vec<u8>) {
+    records.reserve(content.len() + 64);
+    for piece in content.chunks(CONTENT_BYTES_MAX) {
+        write_stdin_header(piece.len(), records);
+        records.extend_from_slice(piece);
+    }
 }
 
 fn push_last_chunk(trailers: Option<&Fields>, chunks: &mut Vec<u8>) {

@@ -223,7 +223,10 @@ impl Inner {
     /// What is to be stored of a response.
     fn entry(&self, routed: &Routed<'_>, response: &BuiltResponse, reception: Reception) -> Option<Entry> {
         // An answer of our own is none of the upstream's.
-        response.forwarded.as_ref().filter(|forwarded| forwarded.tunnel.is_none())?;
+        response
+            .forwarded
+            .as_ref()
+            .filter(|forwarded| forwarded.tunnel.is_none() && forwarded.local_redirect.is_none())?;
         let (status, fields) = (response.status, &response.fields);
         let directives = self.shared.directives(fields);
         let asked = self.asked(&routed.request);

@@ -12,7 +12,7 @@ mod heads;
 mod in_progress;
 mod load;
 mod respond;
-mod roots;
+pub(in crate::handler) mod roots;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -309,7 +309,7 @@ impl Inner {
 
 /// If such are not served: a path up to its first name that begins with a dot. What is registered as well-known (RFC 8615)
 /// is meant to be.
-fn hidden_part(path: &[u8], hidden: bool) -> Option<&[u8]> {
+pub(in crate::handler) fn hidden_part(path: &[u8], hidden: bool) -> Option<&[u8]> {
     if hidden {
         return None;
     }

@@ -14,14 +14,16 @@ use crate::object_cache::{Access, Blocking, ObjectStore, OpenError, Root, RootId
 
 /// A root as it was opened, with the identifier of its objects.
 #[derive(Debug)]
-pub(super) struct OpenedRoot {
-    pub(super) id: RootId,
-    pub(super) root: Root,
+pub(in crate::handler) struct OpenedRoot {
+    pub(in crate::handler) id: RootId,
+    pub(in crate::handler) root: Root,
+    /// Where it is.
+    pub(in crate::handler) path: PathBuf,
 }
 
 /// The roots of all workers, by path. Each is opened once, so that all workers find the same objects below it.
 #[derive(Debug, Default)]
-pub(super) struct SharedRoots {
+pub(in crate::handler) struct SharedRoots {
     opened: Mutex<HashMap<PathBuf, Arc<OpenedRoot>>>,
 }
 
@@ -58,7 +60,7 @@ impl SharedRoots {
                 used
             });
         }
-        let new = Arc::new(OpenedRoot { id: store.new_root_id(), root });
+        let new = Arc::new(OpenedRoot { id: store.new_root_id(), root, path: path.into() });
         opened.insert(path.into(), Arc::clone(&new));
         Ok(new)
     }
@@ -71,7 +73,7 @@ impl SharedRoots {
 
 /// A worker's view of its roots.
 #[derive(Debug)]
-pub(super) struct WorkerRoots {
+pub(in crate::handler) struct WorkerRoots {
     kind: Kind,
     /// How long a root is taken for what is at its path: half of what objects are, because an object that was checked
     /// just before that ran out is served for as long again.
@@ -95,7 +97,7 @@ struct ByHost {
 
 /// A root as a worker last saw it.
 #[derive(Debug)]
-pub(super) struct WorkerRoot {
+pub(in crate::handler) struct WorkerRoot {
     path: PathBuf,
     opened: RefCell<Result<Arc<OpenedRoot>, OpenError>>,
     check_at_ms: Cell<u64>,
@@ -103,7 +105,7 @@ pub(super) struct WorkerRoot {
 }
 
 impl WorkerRoots {
-    pub(super) fn new(pattern: &RootPattern, limits: &Cache) -> Self {
+    pub(in crate::handler) fn new(pattern: &RootPattern, limits: &Cache) -> Self {
         let kind = match literal(pattern) {
             Some(path) => Kind::One(Rc::new(WorkerRoot::new(path.into()))),
             None => {
@@ -116,14 +118,14 @@ impl WorkerRoots {
 
     /// The root for this host. It may have to be checked: see [`WorkerRoot::check`].
     #[inline]
-    pub(super) fn get(&self, host: &[u8]) -> Result<Rc<WorkerRoot>, OpenError> {
+    pub(in crate::handler) fn get(&self, host: &[u8]) -> Result<Rc<WorkerRoot>, OpenError> {
         match &self.kind {
             Kind::One(root) => Ok(Rc::clone(root)),
             Kind::ByHost(roots) => roots.get(host),
         }
     }
 
-    pub(super) fn recheck_after_ms(&self) -> u64 {
+    pub(in crate::handler) fn recheck_after_ms(&self) -> u64 {
         self.recheck_after_ms
     }
 }
@@ -140,18 +142,18 @@ impl WorkerRoot {
 
     /// The root as it was last seen, if that is not too long ago.
     #[inline]
-    pub(super) fn current(&self, now_ms: u64) -> Option<Result<RootId, OpenError>> {
+    pub(in crate::handler) fn current(&self, now_ms: u64) -> Option<Result<RootId, OpenError>> {
         let opened = || self.opened.borrow().as_ref().map(|root| root.id).map_err(|error| *error);
         (now_ms < self.check_at_ms.get()).then(opened)
     }
 
     /// The root that [`Self::current`] told of.
-    pub(super) fn opened(&self) -> Result<Arc<OpenedRoot>, OpenError> {
+    pub(in crate::handler) fn opened(&self) -> Result<Arc<OpenedRoot>, OpenError> {
         self.opened.borrow().clone()
     }
 
     /// Looks whether the root is still what is at its path, if that only takes what the kernel has in memory.
-    pub(super) fn check_now(
+    pub(in crate::handler) fn check_now(
         &self,
         shared: &SharedRoots,
         store: &ObjectStore,
@@ -163,7 +165,7 @@ impl WorkerRoot {
     }
 
     /// As [`Self::check_now`], but on the blocking pool.
-    pub(super) async fn check(
+    pub(in crate::handler) async fn check(
         &self,
         shared: &Arc<SharedRoots>,
         store: &Arc<ObjectStore>,

@@ -1,7 +1,7 @@
 //! Fields set, added and taken away, on requests and on responses.
 
 use wire::http::forwarding::is_named_by_connection;
-use wire::http::{Fields, KnownField, Request, RequestHead, Span, path};
+use wire::http::{Fields, KnownField, Method, Request, RequestHead, Span, path};
 
 use super::{Target, Visit};
 use crate::config::{FieldAction, FieldEdit, Template, TemplatePiece, TlsPiece};
@@ -90,6 +90,16 @@ pub fn change_request(
     target: Option<&Target>,
     changes: &[FieldChange],
 ) -> (RequestHead, Vec<u8>) {
+    change_request_to(request, (request.method(), request.method_name()), target, changes)
+}
+
+/// The same, with this method and its name.
+pub fn change_request_to(
+    request: &Request<'_>,
+    (method, method_name): (Method, &[u8]),
+    target: Option<&Target>,
+    changes: &[FieldChange],
+) -> (RequestHead, Vec<u8>) {
     let connection = connection_without(request, changes);
     let mut lines = Vec::with_capacity(request.head.fields.len() + changes.len());
     for field in &request.head.fields {
@@ -122,8 +132,8 @@ pub fn change_request(
         Span::new(start, bytes.len())
     };
     let mut head = RequestHead::default();
-    head.method = request.method();
-    head.method_name = append(request.method_name());
+    head.method = method;
+    head.method_name = append(method_name);
     head.target = match target {
         Some(target) => append(&target.encoded()),
         None => append(request.target()),

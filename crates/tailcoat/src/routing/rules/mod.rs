@@ -32,15 +32,16 @@ mod visit;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use wire::http::{KnownField, Request, RequestHead, Status, path};
+use wire::http::{KnownField, Method, Request, RequestHead, Status, path};
 
 pub use self::address_set::AddressSet;
 pub use self::count_table::{CountTable, Permit};
-use self::field_edits::{change, change_request, changes};
+use self::field_edits::{change, change_request, change_request_to, changes};
 pub use self::limit_key::KeyHasher;
 pub use self::passwords::PasswordChecks;
 use self::passwords::{Credentials, PasswordStore, Verdict, challenge, credentials};
-use self::rewrites::{Rewrites, Rewritten, Target, apply};
+pub use self::rewrites::Target;
+use self::rewrites::{Rewrites, Rewritten, apply};
 pub use self::shared::{AllRules, SharedRules};
 pub use self::trusted_proxies::TrustedProxies;
 pub use self::visit::{RequestIds, Visit};
@@ -71,6 +72,8 @@ pub struct Passage {
     asked: Vec<usize>,
     /// No handler had it, and it was rewritten for that.
     is_last: bool,
+    /// A script has sent it on to the last of the targets.
+    is_redirected: bool,
     /// Another head than the client sent, with the last of the targets.
     head: Option<(RequestHead, Vec<u8>)>,
 }
@@ -124,6 +127,7 @@ impl Rules {
             other_paths: Vec::new(),
             asked: Vec::new(),
             is_last: false,
+            is_redirected: false,
             head: None,
         };
         let entry = self.enter_rewritten(&mut passage, routed);
@@ -197,6 +201,18 @@ impl Rules {
             return Entry::Answer(refusal);
         }
         passage.targets.push(target);
+        self.go_on(passage, routed)
+    }
+
+    /// What is done with a request that a script sends on to another path: 1 and 2, 4 and 5 for that.
+    pub fn enter_redirected(&self, passage: &mut Passage, routed: &Routed<'_>, target: Target) -> Entry {
+        let before: Vec<_> = passage.paths(routed).into_iter().map(<[u8]>::to_vec).collect();
+        let before: Vec<_> = before.iter().map(Vec::as_slice).collect();
+        if let Err(refusal) = self.guard(routed, &target.path, &before, passage) {
+            return Entry::Answer(refusal);
+        }
+        passage.targets.push(target);
+        passage.is_redirected = true;
         self.go_on(passage, routed)
     }
 
@@ -334,13 +350,39 @@ impl Rules {
             changes.insert(0, hide);
         }
         let target = passage.targets.last();
-        if target.is_some() || !changes.is_empty() {
+        if let Some(target) = target.filter(|_| passage.is_redirected) {
+            passage.head = Some(redirected_head(&routed.request, target, changes));
+        } else if target.is_some() || !changes.is_empty() {
             passage.head = Some(change_request(&routed.request, target, &changes));
         }
     }
 }
 
+/// The head of a request that a script has sent on to this target: GET, without content.
+pub fn redirected_head(
+    request: &Request<'_>,
+    target: &Target,
+    mut changes: Vec<FieldChange>,
+) -> (RequestHead, Vec<u8>) {
+    for name in ["Content-Length", "Content-Type", "Content-Encoding", "Transfer-Encoding", "Expect", "Trailer"] {
+        changes.push(FieldChange { action: FieldAction::Set, name: name.into(), value: Vec::new() });
+    }
+    let method = match request.method() {
+        Method::Head => (Method::Head, &b"HEAD"[..]),
+        _ => (Method::Get, &b"GET"[..]),
+    };
+    change_request_to(request, method, Some(target), &changes)
+}
+
 impl Passage {
+    /// Tells handlers whose password was right.
+    pub fn tell_user(&self, routed: &Routed<'_>) {
+        let user = self.visit.signed_in_user();
+        if !user.is_empty() {
+            routed.link.link().set_user(user);
+        }
+    }
+
     /// Whether it is not rewritten any more.
     pub fn is_last(&self) -> bool {
         self.is_last

@@ -1,0 +1,161 @@
+//! Programs that are started for requests (CGI/1.1, RFC 3875): who may start, starting, what they say, and their end.
+//!
+//! [`SharedPrograms`] counts those that run; [`Programs::start`] gives a [`Process`], which is read and written like a
+//! connection. Whatever becomes of the request, each process is waited for, and none lives longer than it may.
+
+mod process;
+mod reaper;
+mod spawner;
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context as Task, Poll};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use wire::http::{Fields, Status};
+
+pub use self::process::Process;
+pub use self::spawner::Spawner;
+use super::gateway::ErrorLines;
+use crate::config;
+
+/// What is to be started.
+pub struct Launch {
+    /// The script's file.
+    pub file: Vec<u8>,
+    /// The program's environment, all of it.
+    pub variables: Fields,
+    /// Whether it is given content.
+    pub has_content: bool,
+    /// Where its errors go.
+    pub errors: ErrorLines,
+}
+
+/// Programs of a handler, as all workers share them.
+#[derive(Debug)]
+pub struct SharedPrograms {
+    config: config::Programs,
+    spawner: Arc<Spawner>,
+    running: Arc<Semaphore>,
+    waiting: AtomicUsize,
+}
+
+/// A worker's view of them.
+#[derive(Clone)]
+pub struct Programs {
+    shared: Arc<SharedPrograms>,
+    name: Rc<str>,
+}
+
+/// A program on its way.
+pub struct Starting(Pin<Box<dyn Future<Output = Result<Process, StartError>>>>);
+
+/// Why a program was not started.
+#[derive(Debug)]
+pub enum StartError {
+    /// As many run as may, and as many wait, or one waited for too long.
+    Busy,
+    /// The system refuses.
+    Failed(io::Error),
+}
+
+impl SharedPrograms {
+    /// Programs by this configuration, that this spawner starts.
+    pub fn new(config: &config::Programs, spawner: Arc<Spawner>) -> Arc<Self> {
+        let running = Arc::new(Semaphore::new(config.processes_max));
+        Arc::new(Self { config: config.clone(), spawner, running, waiting: AtomicUsize::new(0) })
+    }
+
+    /// Waits for one of the places of those that run.
+    async fn permit(self: &Arc<Self>) -> Result<OwnedSemaphorePermit, StartError> {
+        if let Ok(permit) = Arc::clone(&self.running).try_acquire_owned() {
+            return Ok(permit);
+        }
+        let _place = Place::join(self).ok_or(StartError::Busy)?;
+        let permit = Arc::clone(&self.running).acquire_owned();
+        match tokio::time::timeout(self.config.queue_timeout, permit).await {
+            Ok(Ok(permit)) => Ok(permit),
+            // The semaphore is never closed.
+            Ok(Err(_)) | Err(_) => Err(StartError::Busy),
+        }
+    }
+}
+
+/// A place among those that wait.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn join(programs: &'a SharedPrograms) -> Option<Self> {
+        let place = Self(&programs.waiting);
+        let before = programs.waiting.fetch_add(1, Ordering::Relaxed);
+        (before < programs.config.queue_max).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Programs {
+    /// A worker's view.
+    pub fn new(shared: Arc<SharedPrograms>) -> Self {
+        Self { shared, name: "cgi".into() }
+    }
+
+    /// What they are called in logs.
+    pub fn name(&self) -> &Rc<str> {
+        &self.name
+    }
+
+    /// Starts a program as soon as it may. There is something to start: an exchange with programs has it once.
+    pub fn start(&self, launch: Option<Box<Launch>>) -> Starting {
+        let shared = Arc::clone(&self.shared);
+        Starting(Box::pin(async move {
+            let Some(launch) = launch else { return Err(StartError::Busy) };
+            let Launch { file, variables, has_content, errors } = *launch;
+            let permit = shared.permit().await?;
+            let order = spawner::Order::new(&shared.config, &file, &variables, has_content);
+            let started = shared.spawner.start(order).await.map_err(StartError::Failed)?;
+            let name = String::from_utf8_lossy(&file).into();
+            Process::new(started, name, errors, &shared.config, permit).map_err(StartError::Failed)
+        }))
+    }
+}
+
+impl Starting {
+    /// The program, when it runs.
+    pub fn poll_start(&mut self, task: &mut Task<'_>) -> Poll<Result<Process, StartError>> {
+        self.0.as_mut().poll(task)
+    }
+}
+
+impl StartError {
+    /// The status that a client is answered with.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Busy => Status::SERVICE_UNAVAILABLE,
+            Self::Failed(error) => match error.kind() {
+                io::ErrorKind::PermissionDenied => Status::FORBIDDEN,
+                // Processes or descriptors: later there may be some.
+                io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => Status::SERVICE_UNAVAILABLE,
+                _ => Status::INTERNAL_SERVER_ERROR,
+            },
+        }
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("as many programs run as may (`processes-max`)"),
+            Self::Failed(error) => write!(f, "the program can't be started: {error}"),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Who answers: a server of an upstream, or a program that was started for the request.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context as Task, Poll, ready};
+
+use super::hash_key_of;
+use crate::handler::Routed;
+use crate::handler::cgi::{Launch, Process, Programs, StartError, Starting};
+use crate::upstream::{Acquire, AcquireError, Ending, Failure, Lease, Tried, Tunnel, Upstream, Wanted};
+use wire::http::Status;
+
+/// Where requests go.
+pub(super) enum Destination {
+    /// To the servers of an upstream.
+    Servers(Rc<Upstream>),
+    /// To programs that are started for them.
+    Programs(Programs),
+}
+
+/// Somebody who answers, on the way.
+pub(super) enum Connecting {
+    Server(Acquire),
+    Program(Starting),
+}
+
+/// Somebody who answers one request.
+pub(super) enum Peer {
+    Server(Lease),
+    Program(Process),
+}
+
+/// Why there is nobody to answer.
+pub(super) enum ConnectError {
+    Server(AcquireError),
+    Program(StartError),
+}
+
+impl Destination {
+    /// What chooses the server, where one is chosen by a key.
+    pub(super) fn key(&self, routed: &Routed<'_>) -> Option<u64> {
+        match self {
+            Self::Servers(upstream) => hash_key_of(upstream.shared().config(), routed),
+            Self::Programs(_) => None,
+        }
+    }
+
+    /// What it is called in logs.
+    pub(super) fn name(&self) -> &Rc<str> {
+        match self {
+            Self::Servers(upstream) => upstream.name(),
+            Self::Programs(programs) => programs.name(),
+        }
+    }
+
+    /// Servers that are asked for a request.
+    pub(super) fn tries_max(&self) -> usize {
+        match self {
+            Self::Servers(upstream) => upstream.shared().config().tries_max,
+            Self::Programs(_) => 1,
+        }
+    }
+
+    /// Asks for somebody. `launch` is what is started, if that is a program.
+    pub(super) fn connect(&self, wanted: Wanted, launch: Option<Box<Launch>>, now_ms: u64) -> Connecting {
+        match self {
+            Self::Servers(upstream) => Connecting::Server(upstream.acquire(wanted, now_ms)),
+            Self::Programs(programs) => Connecting::Program(programs.start(launch)),
+        }
+    }
+
+    /// When it may be worth while to ask again.
+    pub(super) fn retry_after_seconds(&self, error: &ConnectError) -> Option<u64> {
+        match (self, error) {
+            (Self::Servers(upstream), ConnectError::Server(error)) => {
+                error.retry_after_seconds(upstream.shared().config())
+            }
+            (_, ConnectError::Program(StartError::Busy)) => Some(1),
+            _ => None,
+        }
+    }
+}
+
+impl Connecting {
+    pub(super) fn poll_connect(&mut self, task: &mut Task<'_>) -> Poll<Result<Peer, ConnectError>> {
+        Poll::Ready(match self {
+            Self::Server(acquire) => ready!(acquire.poll_acquire(task)).map(Peer::Server).map_err(ConnectError::Server),
+            Self::Program(starting) => {
+                ready!(starting.poll_start(task)).map(Peer::Program).map_err(ConnectError::Program)
+            }
+        })
+    }
+}
+
+impl ConnectError {
+    /// The status that a client is answered with.
+    pub(super) fn status(&self) -> Status {
+        match self {
+            Self::Server(error) => error.status(),
+            Self::Program(error) => error.status(),
+        }
+    }
+}
+
+impl std::fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Server(error) => error.fmt(f),
+            Self::Program(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Peer {
+    /// As [`Lease::poll_read`].
+    pub(super) fn poll_read(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Server(lease) => lease.poll_read(task, buffer),
+            Self::Program(process) => process.poll_read(task, buffer),
+        }
+    }
+
+    /// As [`Lease::poll_write`].
+    pub(super) fn poll_write(&mut self, task: &mut Task<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Server(lease) => lease.poll_write(task, bytes),
+            Self::Program(process) => process.poll_write(task, bytes),
+        }
+    }
+
+    /// Nothing more is written.
+    pub(super) fn end_request(&mut self) {
+        if let Self::Program(process) = self {
+            process.end_input();
+        }
+    }
+
+    /// As [`Lease::is_reused`].
+    pub(super) fn is_reused(&self) -> bool {
+        matches!(self, Self::Server(lease) if lease.is_reused())
+    }
+
+    /// As [`Lease::is_stale`].
+    pub(super) fn is_stale(&self) -> bool {
+        matches!(self, Self::Server(lease) if lease.is_stale())
+    }
+
+    /// As [`Lease::server_name`].
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Server(lease) => lease.server_name(),
+            Self::Program(process) => process.name(),
+        }
+    }
+
+    /// The same, to be kept.
+    pub(super) fn shared_name(&self) -> Rc<str> {
+        match self {
+            Self::Server(lease) => Rc::clone(lease.shared_server_name()),
+            Self::Program(process) => Rc::clone(process.shared_name()),
+        }
+    }
+
+    /// As [`Lease::answered`].
+    pub(super) fn answered(&mut self, now_ms: u64) {
+        if let Self::Server(lease) = self {
+            lease.answered(now_ms);
+        }
+    }
+
+    /// As [`Lease::finish`].
+    pub(super) fn finish(self, ending: Ending, now_ms: u64) {
+        match self {
+            Self::Server(lease) => lease.finish(ending, now_ms),
+            Self::Program(process) => process.finish(),
+        }
+    }
+
+    /// As [`Lease::fail`].
+    pub(super) fn fail(self, failure: Failure, tried: &mut Tried, now_ms: u64) {
+        match self {
+            Self::Server(lease) => lease.fail(failure, tried, now_ms),
+            // Dropped, it is told to end.
+            Self::Program(_) => {}
+        }
+    }
+
+    /// As [`Lease::into_tunnel`]; programs have none.
+    pub(super) fn into_tunnel(self, now_ms: u64) -> Result<Tunnel, Self> {
+        match self {
+            Self::Server(lease) => Ok(lease.into_tunnel(now_ms)),
+            program @ Self::Program(_) => Err(program),
+        }
+    }
+}

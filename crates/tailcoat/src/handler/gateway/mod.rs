@@ -1,0 +1,273 @@
+//! Scripts and applications, run by CGI's rules: by a server that speaks FastCGI, SCGI or uwsgi, or as programs.
+//!
+//! [`Gateway::handle`] finds the script and what it is told of the request; the exchange itself is that of
+//! [`forward`](super::forward).
+
+mod error_lines;
+mod script;
+#[cfg(test)]
+mod tests;
+mod variables;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use wire::cgi::{write_scgi_request, write_uwsgi_request};
+use wire::fastcgi::{push_name_value, write_begin, write_parameters, write_stdin_end};
+use wire::h1::BodyFraming;
+use wire::http::{Fields, Method, Status, path};
+
+pub use self::error_lines::ErrorLines;
+use self::script::{Lookup, Scripts};
+pub use self::script::{Script, ScriptTree};
+use self::variables::variables;
+use super::cgi::Launch;
+use super::forward::{Asked, Dialect, Forward};
+use super::response_cache::{Fetch, FetchFuture};
+use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed};
+use crate::config::{self, GatewayPart, GatewayProtocol};
+use crate::log::ServerLog;
+
+/// What workers share of a handler.
+#[derive(Debug)]
+pub struct GatewayPlan {
+    config: Arc<config::Gateway>,
+    /// Where the scripts are, if they are files.
+    tree: Option<Arc<ScriptTree>>,
+    log: ServerLog,
+    /// Whether answers say `Server: tailcoat`.
+    server_field: bool,
+}
+
+impl GatewayPlan {
+    /// The plan for this configuration, with its tree of scripts if it [has files](config::Gateway::has_files).
+    pub fn new(
+        config: Arc<config::Gateway>,
+        tree: Option<Arc<ScriptTree>>,
+        log: &ServerLog,
+        server_field: bool,
+    ) -> Arc<Self> {
+        Arc::new(Self { config, tree, log: log.clone(), server_field })
+    }
+}
+
+/// Scripts or an application, on one worker.
+pub struct Gateway {
+    inner: Rc<Inner>,
+    part: GatewayPart,
+}
+
+struct Inner {
+    plan: Arc<GatewayPlan>,
+    scripts: Option<Scripts>,
+    forward: Forward,
+}
+
+/// What becomes of a path.
+enum Found {
+    /// This script has it.
+    Script(Script),
+    /// The directory that it names has a script, which the path with a slash is for.
+    Directory,
+    /// Nothing of this handler's.
+    Nothing,
+    /// This is the answer.
+    Refused(Status),
+}
+
+impl Gateway {
+    /// A worker's handler for this part of the requests; `forward` has the requests that it makes.
+    pub fn new(plan: &Arc<GatewayPlan>, part: GatewayPart, forward: Forward) -> Self {
+        let scripts = plan.tree.as_ref().map(Scripts::new);
+        Self { inner: Rc::new(Inner { plan: Arc::clone(plan), scripts, forward }), part }
+    }
+
+    /// Answers a request.
+    pub fn handle(&self, routed: &Routed<'_>) -> Outcome {
+        match routed.request.method() {
+            // Neither is about a resource of a script.
+            Method::Connect => return Outcome::Decline,
+            Method::Options if routed.path == b"*" => return Outcome::Decline,
+            // It shows what a browser hides from scripts.
+            Method::Trace => return answer(BuiltResponse::new(Status::METHOD_NOT_ALLOWED)),
+            _ => {}
+        }
+        if self.part == GatewayPart::Scripts && !self.inner.may_have(routed.path) {
+            return Outcome::Decline;
+        }
+        // The variables of an answer that is waited for include what the connection tells then.
+        routed.link.link();
+        let (inner, part, has_next) = (Rc::clone(&self.inner), self.part, routed.has_next);
+        let request = Rc::new(OwnedRequest::new(routed));
+        Outcome::Wait(Box::pin(inner.answer(request, part, has_next)))
+    }
+}
+
+impl Inner {
+    /// Whether a path may be a script's, as far as its name tells.
+    fn may_have(&self, path: &[u8]) -> bool {
+        self.scripts.as_ref().is_none_or(|scripts| scripts.may_have(&self.plan.config, path))
+    }
+
+    async fn answer(self: Rc<Self>, request: Rc<OwnedRequest>, part: GatewayPart, has_next: bool) -> Outcome {
+        let found = self.find(&request, part).await;
+        let routed = request.routed(has_next);
+        let script = match found {
+            Found::Script(script) => script,
+            Found::Nothing | Found::Refused(Status::FORBIDDEN) if has_next => return Outcome::Decline,
+            Found::Nothing => return answer(nothing(&routed, part)),
+            Found::Refused(status) => return answer(BuiltResponse::new(status)),
+            Found::Directory => return answer(redirect_to_directory(&routed)),
+        };
+        if let Some(refused) = self.forward.refuse_content(&routed) {
+            return answer(refused);
+        }
+        match self.forward.cache() {
+            Some(cache) => cache.handle(&routed, &Rc::new(ScriptFetch { inner: Rc::clone(&self), script })),
+            None => answer(self.run(&routed, &script, &Fields::new()).await),
+        }
+    }
+
+    async fn find(&self, request: &OwnedRequest, part: GatewayPart) -> Found {
+        let config = &self.plan.config;
+        let routed = request.routed(false);
+        let Some(scripts) = &self.scripts else { return Found::Script(Script::of_application(config, routed.path)) };
+        let found = match part {
+            GatewayPart::Scripts => scripts.find(config, &routed).await,
+            GatewayPart::Rest => match scripts.find_directory(config, &routed).await {
+                Lookup::Nothing => match &config.fallback {
+                    Some(fallback) => scripts.find_fallback(fallback, &routed).await,
+                    None => Lookup::Nothing,
+                },
+                Lookup::Found(_) if matches!(routed.request.method(), Method::Get | Method::Head) => {
+                    return Found::Directory;
+                }
+                // What a redirect would lose is better said at once.
+                Lookup::Found(_) => Lookup::Nothing,
+                refused => refused,
+            },
+        };
+        match found {
+            Lookup::Found(script) => Found::Script(script),
+            Lookup::Nothing => Found::Nothing,
+            Lookup::Refused(status) => Found::Refused(status),
+        }
+    }
+
+    /// Has a script answer. In place of the request's fields of the same names go those of `changes`.
+    async fn run(&self, routed: &Routed<'_>, script: &Script, changes: &Fields) -> Box<BuiltResponse> {
+        let content_length = match routed.link.link().framing() {
+            BodyFraming::None => None,
+            BodyFraming::Length(length) => Some(length),
+            // RFC 3875, section 4.1.2: a script that is given content is given its length.
+            BodyFraming::Chunked => return BuiltResponse::new(Status::LENGTH_REQUIRED),
+        };
+        let config = &self.plan.config;
+        let variables = variables(routed, script, config, content_length, changes);
+        let name = String::from_utf8_lossy(&script.name).into_owned();
+        let errors = ErrorLines::new(&self.plan.log, &name, config.error_bytes_max);
+        let Some((head, dialect)) = self.encode(variables, content_length, script, errors) else {
+            return BuiltResponse::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE);
+        };
+        let line = [routed.request.method_name(), b" ", routed.request.target()].concat();
+        let mut response = self.forward.ask(routed, Asked { head, line, dialect }).await;
+        if let Some(forwarded) = &mut response.forwarded {
+            match forwarded.local_redirect.take() {
+                Some(location) if config.local_redirects_max == 0 => {
+                    response.status = Status::FOUND;
+                    response.fields.set("Location", location);
+                }
+                location => forwarded.local_redirect = location,
+            }
+            forwarded.local_redirects_max = config.local_redirects_max;
+            if self.plan.server_field && !response.fields.has("Server") {
+                response.fields.push("Server", "tailcoat");
+            }
+        }
+        response
+    }
+
+    /// The request in the form that its protocol has. `None` if it is too long for it.
+    fn encode(
+        &self,
+        variables: Fields,
+        content_length: Option<u64>,
+        script: &Script,
+        errors: ErrorLines,
+    ) -> Option<(Vec<u8>, Dialect)> {
+        let config = &self.plan.config;
+        let mut head = Vec::with_capacity(2048);
+        let dialect = match config.protocol {
+            GatewayProtocol::FastCgi => {
+                let mut parameters = Vec::with_capacity(2048);
+                variables.iter().for_each(|(name, value)| push_name_value(name, value, &mut parameters));
+                write_begin(config.keeps_connections, &mut head);
+                write_parameters(&parameters, &mut head);
+                if content_length.is_none() {
+                    write_stdin_end(&mut head);
+                }
+                Dialect::FastCgi { errors, is_kept: config.keeps_connections }
+            }
+            GatewayProtocol::Scgi => {
+                let mut variables = variables;
+                variables.remove("CONTENT_LENGTH");
+                write_scgi_request(&variables, content_length.unwrap_or(0), &mut head);
+                Dialect::Script
+            }
+            GatewayProtocol::Uwsgi => {
+                write_uwsgi_request(&variables, &mut head).ok()?;
+                Dialect::Script
+            }
+            GatewayProtocol::Cgi => {
+                let has_content = content_length.is_some();
+                Dialect::Program(Box::new(Launch { file: script.file.clone(), variables, has_content, errors }))
+            }
+        };
+        Some((head, dialect))
+    }
+}
+
+/// A script as a cache asks it.
+struct ScriptFetch {
+    inner: Rc<Inner>,
+    script: Script,
+}
+
+impl Fetch for ScriptFetch {
+    fn fetch(self: Rc<Self>, request: Rc<OwnedRequest>, changes: Fields) -> FetchFuture {
+        Box::pin(async move { self.inner.run(&request.routed(false), &self.script, &changes).await })
+    }
+}
+
+/// The answer where there is no script. Behind all files, other methods than theirs are not for anything here.
+fn nothing(routed: &Routed<'_>, part: GatewayPart) -> Box<BuiltResponse> {
+    let status = match routed.request.method() {
+        _ if part == GatewayPart::Scripts => Status::NOT_FOUND,
+        Method::Get | Method::Head => Status::NOT_FOUND,
+        Method::Options => Status::NO_CONTENT,
+        _ => Status::METHOD_NOT_ALLOWED,
+    };
+    let mut response = BuiltResponse::new(status);
+    if status != Status::NOT_FOUND {
+        response.fields.push("Allow", "GET, HEAD, OPTIONS");
+    }
+    response
+}
+
+fn answer(response: Box<BuiltResponse>) -> Outcome {
+    Outcome::Ready(Response::Built(response))
+}
+
+/// To the same path with a slash, so that relative links in what the script answers lead into the directory.
+fn redirect_to_directory(routed: &Routed<'_>) -> Box<BuiltResponse> {
+    let mut location = Vec::with_capacity(routed.path.len() + 16);
+    path::encode(routed.path, &mut location);
+    location.push(b'/');
+    if let Some(query) = routed.query {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    let mut response = BuiltResponse::new(Status::MOVED_PERMANENTLY);
+    response.fields.push("Location", location);
+    response
+}

@@ -1,0 +1,300 @@
+//! From a path to the script that has it.
+//!
+//! A path is a script's if the script's pattern fits it, or a part of it up to a slash, and that part is a regular file below
+//! the root. Nothing else is ever handed to who runs scripts: `/upload/picture.jpg/x.php` is the file `x.php` below a
+//! directory `picture.jpg`, or nothing, and never `picture.jpg`.
+
+use std::cell::RefCell;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use rustix::fs::FileType;
+use wire::http::Status;
+
+use crate::config::{Gateway, PathPattern};
+use crate::handler::Routed;
+use crate::handler::static_file::hidden_part;
+use crate::handler::static_file::roots::{OpenedRoot, SharedRoots, WorkerRoots};
+use crate::object_cache::{Access, Blocking, ObjectStore, OpenError};
+
+/// Scripts that a worker remembers. With more, it begins anew.
+const REMEMBERED_MAX: usize = 1024;
+
+/// Where scripts are, as all workers share it.
+#[derive(Debug)]
+pub struct ScriptTree {
+    config: Arc<Gateway>,
+    roots: Arc<SharedRoots>,
+    store: Arc<ObjectStore>,
+    /// Whether scripts must be executable.
+    is_run_here: bool,
+}
+
+impl ScriptTree {
+    /// The tree of this configuration.
+    pub fn new(config: &Arc<Gateway>, store: &Arc<ObjectStore>) -> Arc<Self> {
+        let is_run_here =
+            config.protocol == crate::config::GatewayProtocol::Cgi && config.programs.interpreter.is_none();
+        Arc::new(Self { config: Arc::clone(config), roots: Arc::default(), store: Arc::clone(store), is_run_here })
+    }
+}
+
+/// What answers a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// The part of the path that is the script's (SCRIPT_NAME).
+    pub name: Vec<u8>,
+    /// What follows it (PATH_INFO); empty for nothing.
+    pub path_info: Vec<u8>,
+    /// Its file; empty for an application that is none.
+    pub file: Vec<u8>,
+    /// The root that the file is below; empty for an application that is no file.
+    pub root: Vec<u8>,
+}
+
+impl Script {
+    /// The application, for this path.
+    pub(super) fn of_application(config: &Gateway, path: &[u8]) -> Self {
+        let name = config.application.as_bytes();
+        let path_info = path.strip_prefix(name).unwrap_or(path);
+        Self { name: name.to_vec(), path_info: path_info.to_vec(), file: Vec::new(), root: Vec::new() }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Lookup {
+    Found(Script),
+    Nothing,
+    Refused(Status),
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    Script,
+    /// A script that may not be run.
+    Forbidden,
+    Directory,
+    Nothing,
+}
+
+/// A worker's view of a [`ScriptTree`].
+pub(super) struct Scripts {
+    tree: Arc<ScriptTree>,
+    roots: WorkerRoots,
+    /// What names stood for, by path, with when that was: as old as that of files may be.
+    remembered: RefCell<HashMap<Box<[u8]>, (Entry, u64)>>,
+    remember_ms: u64,
+}
+
+impl Scripts {
+    pub(super) fn new(tree: &Arc<ScriptTree>) -> Self {
+        let limits = tree.store.limits();
+        let pattern = tree.config.root.clone();
+        Self {
+            tree: Arc::clone(tree),
+            // Local invariant: only what has a root has a tree.
+            roots: WorkerRoots::new(&pattern.unwrap_or_default(), limits),
+            remembered: RefCell::default(),
+            remember_ms: limits.revalidate_after.as_millis() as u64,
+        }
+    }
+
+    /// Whether a path may be a script's, as far as its name tells.
+    pub(super) fn may_have(&self, config: &Gateway, path: &[u8]) -> bool {
+        (path.ends_with(b"/") && !config.index.is_empty()) || candidates(&config.scripts, path).next().is_some()
+    }
+
+    /// The script of a path, or that of the directory that the path names.
+    pub(super) async fn find(&self, config: &Gateway, routed: &Routed<'_>) -> Lookup {
+        let root = match self.open_root(routed).await {
+            Ok(root) => root,
+            Err(lookup) => return lookup,
+        };
+        for end in candidates(&config.scripts, routed.path) {
+            let (name, path_info) = routed.path.split_at(end);
+            match self.look_up(&root, name, routed).await {
+                Ok(Entry::Script) => return Lookup::Found(self.script(&root, name, path_info)),
+                Ok(Entry::Forbidden) => return Lookup::Refused(Status::FORBIDDEN),
+                Ok(Entry::Directory) => {}
+                // What is not there has nothing below it.
+                Ok(Entry::Nothing) => break,
+                Err(lookup) => return lookup,
+            }
+        }
+        if !routed.path.ends_with(b"/") {
+            return Lookup::Nothing;
+        }
+        self.find_index(config, &root, routed.path, routed).await
+    }
+
+    /// The script of the directory that a path names without its slash.
+    pub(super) async fn find_directory(&self, config: &Gateway, routed: &Routed<'_>) -> Lookup {
+        if routed.path.ends_with(b"/") || config.index.is_empty() {
+            return Lookup::Nothing;
+        }
+        match self.open_root(routed).await {
+            Ok(root) => self.find_index(config, &root, &[routed.path, b"/"].concat(), routed).await,
+            Err(lookup) => lookup,
+        }
+    }
+
+    async fn find_index(
+        &self,
+        config: &Gateway,
+        root: &Arc<OpenedRoot>,
+        directory: &[u8],
+        routed: &Routed<'_>,
+    ) -> Lookup {
+        for index in &config.index {
+            let name = [directory, index.as_bytes()].concat();
+            match self.look_up(root, &name, routed).await {
+                Ok(Entry::Script) => return Lookup::Found(self.script(root, &name, b"")),
+                Ok(Entry::Forbidden) => return Lookup::Refused(Status::FORBIDDEN),
+                Ok(Entry::Directory | Entry::Nothing) => {}
+                Err(lookup) => return lookup,
+            }
+        }
+        Lookup::Nothing
+    }
+
+    /// The script for what nothing else has.
+    pub(super) async fn find_fallback(&self, name: &str, routed: &Routed<'_>) -> Lookup {
+        let root = match self.open_root(routed).await {
+            Ok(root) => root,
+            Err(lookup) => return lookup,
+        };
+        match self.look_up_below(&root, &name.as_bytes()[1..], routed).await {
+            Ok(Entry::Script) => {
+                let path = [self.tree.config.strip_prefix.as_bytes(), name.as_bytes()].concat();
+                Lookup::Found(self.script(&root, &path, b""))
+            }
+            Ok(Entry::Forbidden) => Lookup::Refused(Status::FORBIDDEN),
+            Ok(Entry::Directory | Entry::Nothing) => Lookup::Nothing,
+            Err(lookup) => lookup,
+        }
+    }
+
+    fn script(&self, root: &OpenedRoot, name: &[u8], path_info: &[u8]) -> Script {
+        let below = name.strip_prefix(self.tree.config.strip_prefix.as_bytes()).unwrap_or(name);
+        let root = root.path.as_os_str().as_bytes();
+        let root = root.strip_suffix(b"/").unwrap_or(root);
+        Script { name: name.to_vec(), path_info: path_info.to_vec(), file: [root, below].concat(), root: root.to_vec() }
+    }
+
+    async fn open_root(&self, routed: &Routed<'_>) -> Result<Arc<OpenedRoot>, Lookup> {
+        let now_ms = routed.now.monotonic_ms;
+        let (roots, store) = (&self.tree.roots, &self.tree.store);
+        let root = self.roots.get(routed.host).map_err(refuse)?;
+        let recheck_after_ms = self.roots.recheck_after_ms();
+        let current = match root.current(now_ms) {
+            Some(current) => current,
+            None => root.check_now(roots, store, now_ms, recheck_after_ms),
+        };
+        match current {
+            Ok(_) => root.opened().map_err(refuse),
+            Err(OpenError::WouldBlock) => root.check(roots, store, now_ms, recheck_after_ms).await.map_err(refuse),
+            Err(error) => Err(refuse(error)),
+        }
+    }
+
+    /// What a path stands for.
+    async fn look_up(&self, root: &Arc<OpenedRoot>, path: &[u8], routed: &Routed<'_>) -> Result<Entry, Lookup> {
+        let below =
+            path.strip_prefix(self.tree.config.strip_prefix.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"));
+        match below {
+            Some(below) if hidden_part(path, false).is_none() => self.look_up_below(root, below, routed).await,
+            _ => Ok(Entry::Nothing),
+        }
+    }
+
+    async fn look_up_below(&self, root: &Arc<OpenedRoot>, name: &[u8], routed: &Routed<'_>) -> Result<Entry, Lookup> {
+        let now_ms = routed.now.monotonic_ms;
+        let key = [root.path.as_os_str().as_bytes(), b"/", name].concat();
+        if let Some((entry, since_ms)) = self.remembered.borrow().get(&key[..])
+            && now_ms.saturating_sub(*since_ms) < self.remember_ms
+        {
+            return Ok(*entry);
+        }
+        let is_run_here = self.tree.is_run_here;
+        let entry = match look(root, name, Access::Cached, is_run_here) {
+            Err(OpenError::WouldBlock) => {
+                let (root, name) = (Arc::clone(root), name.to_vec());
+                let looked = Blocking::spawn(move || look(&root, &name, Access::Blocking, is_run_here)).await;
+                looked.unwrap_or(Err(OpenError::Exhausted))
+            }
+            result => result,
+        };
+        let entry = entry.map_err(refuse)?;
+        if entry == Entry::Script {
+            let mut remembered = self.remembered.borrow_mut();
+            if remembered.len() >= REMEMBERED_MAX {
+                remembered.clear();
+            }
+            remembered.insert(key.into(), (entry, now_ms));
+        }
+        Ok(entry)
+    }
+}
+
+/// Where the parts of a path end that fit the pattern, the shortest first. A name never ends with a slash.
+fn candidates<'a>(pattern: &'a PathPattern, path: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+    let ends = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    let whole = (path.len() > 1 && !path.ends_with(b"/")).then_some(path.len());
+    ends.chain(whole).filter(|end| pattern.matches(&path[..*end]))
+}
+
+/// What a name below a root stands for.
+fn look(root: &OpenedRoot, name: &[u8], access: Access, is_run_here: bool) -> Result<Entry, OpenError> {
+    match root.root.find(name, access) {
+        Ok((_, status)) => Ok(match status.kind {
+            FileType::RegularFile if is_run_here && status.permissions & 0o111 == 0 => Entry::Forbidden,
+            FileType::RegularFile => Entry::Script,
+            FileType::Directory => Entry::Directory,
+            _ => Entry::Forbidden,
+        }),
+        Err(OpenError::NotFound) => Ok(Entry::Nothing),
+        Err(OpenError::Forbidden | OpenError::Directory) => Ok(Entry::Forbidden),
+        Err(error) => Err(error),
+    }
+}
+
+fn refuse(error: OpenError) -> Lookup {
+    match error {
+        OpenError::NotFound => Lookup::Nothing,
+        OpenError::Forbidden | OpenError::Directory => Lookup::Refused(Status::FORBIDDEN),
+        OpenError::WouldBlock | OpenError::Exhausted => Lookup::Refused(Status::SERVICE_UNAVAILABLE),
+        OpenError::Failed(_) => Lookup::Refused(Status::INTERNAL_SERVER_ERROR),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_paths() {
+        let check = |pattern: &PathPattern, path: &str, expect: &[&str]| {
+            let found: Vec<_> = candidates(pattern, path.as_bytes()).map(|end| &path[..end]).collect();
+            assert_eq!(found, expect, "{path}");
+        };
+        let php = PathPattern::Suffix(".php".into());
+        check(&php, "/a.php", &["/a.php"]);
+        check(&php, "/a.php/", &["/a.php"]);
+        check(&php, "/a.php/b/c", &["/a.php"]);
+        check(&php, "/a.php/b.php/c", &["/a.php", "/a.php/b.php"]);
+        check(&php, "/upload/x.jpg/y.php", &["/upload/x.jpg/y.php"]);
+        check(&php, "/a.phps", &[]);
+        check(&php, "/", &[]);
+        check(&php, "/a/", &[]);
+        check(&php, "/A.PHP", &[]);
+        let programs = PathPattern::Prefix("/cgi-bin/".into());
+        check(&programs, "/cgi-bin", &[]);
+        check(&programs, "/cgi-bin/", &[]);
+        check(&programs, "/cgi-bin/a", &["/cgi-bin/a"]);
+        check(&programs, "/cgi-bin/a/b/", &["/cgi-bin/a", "/cgi-bin/a/b"]);
+        check(&programs, "/other/a", &[]);
+    }
+}

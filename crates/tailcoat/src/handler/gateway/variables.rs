@@ -1,0 +1,204 @@
+//! What scripts are told of a request (RFC 3875, section 4.1), and what else PHP and others look for.
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+
+use wire::cgi::push_variable_name;
+use wire::http::{Fields, KnownField, Version};
+
+use super::Script;
+use crate::config::{Gateway, GatewayProtocol};
+use crate::handler::Routed;
+use crate::handler::forward::{host_and_port, is_passed_on};
+use crate::log::Client;
+
+/// The variables of a request. In place of its fields of the same names go those of `changes`, or none if their value is
+/// empty.
+pub(super) fn variables(
+    routed: &Routed<'_>,
+    script: &Script,
+    config: &Gateway,
+    content_length: Option<u64>,
+    changes: &Fields,
+) -> Fields {
+    let mut variables = Fields::with_capacity(routed.request.bytes.len().min(4 << 10) + 1024, 48);
+    push_server(routed, &mut variables);
+    push_request(routed, content_length, &mut variables);
+    push_script(script, config, &mut variables);
+    push_client(routed, &mut variables);
+    push_fields(routed, config, changes, &mut variables);
+    for (name, value) in &config.variables {
+        let is_there = variables.iter().any(|(other, _)| other == name.as_bytes());
+        if is_there {
+            variables.remove(name);
+        }
+        if !value.is_empty() {
+            variables.push(name, value);
+        }
+    }
+    variables
+}
+
+fn push_server(routed: &Routed<'_>, variables: &mut Fields) {
+    let destination = routed.link.link().destination();
+    let is_secure = routed.is_secure();
+    variables.push("GATEWAY_INTERFACE", "CGI/1.1").push("SERVER_SOFTWARE", "tailcoat");
+    match (routed.host, destination) {
+        (b"", Some(address)) => variables.push("SERVER_NAME", bracketed(address.ip())),
+        (b"", None) => variables.push("SERVER_NAME", "localhost"),
+        (host, _) => variables.push("SERVER_NAME", host),
+    };
+    if let Some(address) = destination {
+        variables.push("SERVER_ADDR", address.ip().to_canonical().to_string());
+    }
+    variables.push("SERVER_PORT", server_port(routed, destination, is_secure).to_string());
+    variables.push(
+        "SERVER_PROTOCOL",
+        match routed.request.head.version {
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2.0",
+            Version::Http3 => "HTTP/3.0",
+        },
+    );
+    variables.push("REQUEST_SCHEME", if is_secure { "https" } else { "http" });
+    if is_secure {
+        variables.push("HTTPS", "on");
+    }
+}
+
+/// The port that the client asked for: behind a proxy that speaks another scheme than we do, that scheme's.
+fn server_port(routed: &Routed<'_>, destination: Option<SocketAddr>, is_secure: bool) -> u16 {
+    match destination {
+        Some(address) if routed.proxied.is_none() => address.port(),
+        Some(address) if is_secure == routed.tls.is_some() => address.port(),
+        _ if is_secure => 443,
+        _ => 80,
+    }
+}
+
+fn push_request(routed: &Routed<'_>, content_length: Option<u64>, variables: &mut Fields) {
+    let request = &routed.request;
+    variables.push("REQUEST_METHOD", request.method_name());
+    variables.push("REQUEST_URI", request_uri(request.target()));
+    variables.push("QUERY_STRING", routed.query.unwrap_or_default());
+    if let Some(length) = content_length {
+        variables.push("CONTENT_LENGTH", length.to_string());
+    }
+    if let Some(content_type) = request.field_by_name(b"content-type") {
+        variables.push("CONTENT_TYPE", content_type);
+    }
+}
+
+/// The target in origin form, as it was sent.
+fn request_uri(target: &[u8]) -> &[u8] {
+    if target.starts_with(b"/") {
+        return target;
+    }
+    let after_scheme = memchr::memmem::find(target, b"://").map_or(target, |at| &target[at + 3..]);
+    match after_scheme.iter().position(|&byte| byte == b'/') {
+        Some(at) => &after_scheme[at..],
+        None => b"/",
+    }
+}
+
+fn push_script(script: &Script, config: &Gateway, variables: &mut Fields) {
+    variables.push("SCRIPT_NAME", &script.name);
+    if !script.path_info.is_empty() || script.file.is_empty() {
+        variables.push("PATH_INFO", &script.path_info);
+    }
+    if script.file.is_empty() {
+        return;
+    }
+    let below = script.file.strip_prefix(script.root.as_slice()).unwrap_or_default();
+    let root = config.server_root.as_ref().map_or(script.root.as_slice(), String::as_bytes);
+    variables.push("DOCUMENT_ROOT", root);
+    variables.push("SCRIPT_FILENAME", [root, below].concat());
+    if !script.path_info.is_empty() {
+        variables.push("PATH_TRANSLATED", [root, &script.path_info].concat());
+    }
+    variables.push("DOCUMENT_URI", [&script.name[..], &script.path_info].concat());
+    // php-cgi asks for it, so that nobody runs it past the server.
+    variables.push("REDIRECT_STATUS", "200");
+    if config.protocol == GatewayProtocol::Cgi {
+        variables.push("PATH", "/usr/local/bin:/usr/bin:/bin");
+    }
+}
+
+fn push_client(routed: &Routed<'_>, variables: &mut Fields) {
+    if let Client::Ip(address) = routed.client {
+        let ip = address.ip().to_canonical().to_string();
+        // RFC 3875, section 4.1.9: in the place of a name that nobody has looked up.
+        variables.push("REMOTE_ADDR", &ip).push("REMOTE_HOST", &ip);
+        // Of a client behind proxies it is not known.
+        if address.port() != 0 {
+            variables.push("REMOTE_PORT", address.port().to_string());
+        }
+    } else {
+        // RFC 3875, section 4.1.8, wants an address; over a unix socket there is none but this host's.
+        variables.push("REMOTE_ADDR", "127.0.0.1").push("REMOTE_HOST", "127.0.0.1");
+    }
+    if let Some(user) = routed.link.link().user() {
+        variables.push("AUTH_TYPE", "Basic").push("REMOTE_USER", user);
+    }
+}
+
+/// The request's fields, those of one name in one variable.
+fn push_fields(routed: &Routed<'_>, config: &Gateway, changes: &Fields, variables: &mut Fields) {
+    let request = &routed.request;
+    let host = host_and_port(routed);
+    if !host.is_empty() {
+        variables.push("HTTP_HOST", host);
+    }
+    let (mut name, mut joined) = (Vec::with_capacity(64), Vec::new());
+    for (index, field) in request.head.fields.iter().enumerate() {
+        let field_name = field.name.of(request.bytes);
+        let is_content_type = field_name.eq_ignore_ascii_case(b"content-type");
+        if is_content_type
+            || field.known == KnownField::Expect
+            || changes.has(field_name)
+            || !is_passed_on(routed, field_name, field.known, &config.forward)
+        {
+            continue;
+        }
+        let is_same = |other: &wire::http::FieldSpan| other.name.of(request.bytes).eq_ignore_ascii_case(field_name);
+        if request.head.fields[..index].iter().any(is_same) {
+            continue;
+        }
+        name.clear();
+        if !push_variable_name(field_name, &mut name) {
+            continue;
+        }
+        let rest = &request.head.fields[index + 1..];
+        if !rest.iter().any(is_same) {
+            variables.push(&name, field.value.of(request.bytes));
+            continue;
+        }
+        // RFC 9110, section 5.3; cookies are joined in another way (RFC 9113, section 8.2.3).
+        let separator: &[u8] = if field.known == KnownField::Cookie { b"; " } else { b", " };
+        joined.clear();
+        joined.extend_from_slice(field.value.of(request.bytes));
+        for other in rest.iter().filter(|other| is_same(other)) {
+            joined.extend_from_slice(separator);
+            joined.extend_from_slice(other.value.of(request.bytes));
+        }
+        variables.push(&name, &joined);
+    }
+    for (field_name, value) in changes.iter().filter(|(_, value)| !value.is_empty()) {
+        name.clear();
+        if push_variable_name(field_name, &mut name) {
+            variables.push(&name, value);
+        }
+    }
+}
+
+/// An address as a host has it (RFC 3986, section 3.2.2).
+fn bracketed(address: IpAddr) -> String {
+    let mut text = Vec::new();
+    // Writing to memory does not fail.
+    let _ = match address.to_canonical() {
+        IpAddr::V4(address) => write!(text, "{address}"),
+        IpAddr::V6(address) => write!(text, "[{address}]"),
+    };
+    String::from_utf8(text).unwrap_or_default()
+}

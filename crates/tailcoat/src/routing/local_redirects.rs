@@ -1,0 +1,74 @@
+//! Local redirects of scripts (RFC 3875, section 6.2.2): instead of an answer they name a path of the site, which is then
+//! asked for as if a client had done so by GET.
+
+use wire::http::{Status, path};
+
+use super::rules::Target;
+use crate::handler::{BuiltResponse, Response};
+
+/// The local redirects of a request.
+#[derive(Debug, Default)]
+pub(super) struct LocalRedirects {
+    followed: u32,
+}
+
+impl LocalRedirects {
+    /// Where a response sends the request on to; `None` if it answers it. Of a circle without end, or if the target is no path, an
+    /// error.
+    pub(super) fn next(&mut self, response: &Response) -> Option<Result<Target, Response>> {
+        let (location, most) = response.local_redirect()?;
+        let target = parse(location).filter(|_| self.followed < most);
+        self.followed += 1;
+        Some(target.ok_or_else(|| Response::Built(BuiltResponse::new(Status::INTERNAL_SERVER_ERROR))))
+    }
+}
+
+fn parse(location: &[u8]) -> Option<Target> {
+    let location = location.split(|&byte| byte == b'#').next().unwrap_or_default();
+    let (raw, query) = match memchr::memchr(b'?', location) {
+        Some(at) => (&location[..at], Some(location[at + 1..].to_vec())),
+        None => (location, None),
+    };
+    let mut buffer = Vec::new();
+    let path = path::normalise(raw, &mut buffer).ok()?.to_vec();
+    Some(Target { path, query })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handler::Forwarded;
+
+    fn redirect(location: &str) -> Response {
+        let mut response = BuiltResponse::new(Status::OK);
+        let forwarded =
+            Forwarded { local_redirect: Some(location.into()), local_redirects_max: 2, ..Forwarded::default() };
+        response.forwarded = Some(Box::new(forwarded));
+        Response::Built(response)
+    }
+
+    #[test]
+    fn targets() {
+        for (location, expect) in [
+            ("/a", Some((&b"/a"[..], None))),
+            ("/a/../b%20c?d=%2F#e", Some((b"/b c", Some(&b"d=%2F"[..])))),
+            ("/a?", Some((b"/a", Some(b"")))),
+            ("/..", None),
+            ("/%00", None),
+        ] {
+            let target = LocalRedirects::default().next(&redirect(location)).unwrap().ok();
+            let found = target.as_ref().map(|target| (target.path.as_slice(), target.query.as_deref()));
+            assert_eq!(found, expect, "{location}");
+        }
+        assert!(LocalRedirects::default().next(&Response::Built(BuiltResponse::new(Status::OK))).is_none());
+    }
+
+    #[test]
+    fn circles_end() {
+        let mut redirects = LocalRedirects::default();
+        assert!(redirects.next(&redirect("/a")).unwrap().is_ok());
+        assert!(redirects.next(&redirect("/a")).unwrap().is_ok());
+        let Some(Err(Response::Built(response))) = redirects.next(&redirect("/a")) else { panic!("it goes on") };
+        assert_eq!(response.status, Status::INTERNAL_SERVER_ERROR);
+    }
+}

@@ -1,0 +1,478 @@
+//! CGI/1.1: what programs are told, what becomes of their answers, how they end.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::support::{LARGE_BYTES, PATIENCE, Server, ask, read_until};
+
+/// A site whose programs are shell scripts with these names and texts, each in `/cgi-bin/`.
+struct Site {
+    directory: TempDir,
+    server: Server,
+}
+
+impl Site {
+    fn new(scripts: &[(&str, &str)], options: &str) -> Self {
+        Self::with(scripts, options, "")
+    }
+
+    fn with(scripts: &[(&str, &str)], options: &str, of_site: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        // Programs may run as somebody else.
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        for (name, text) in scripts {
+            write_script(&directory.path().join(name), text, 0o755);
+        }
+        let server = Server::run(&format!(
+            "site {{\n listen \"127.0.0.1:0\"\n {of_site}\n cgi \"/cgi-bin/*\" root=\"{}\" {{\n strip-prefix \"/cgi-bin\"\n\
+             {options}\n }}\n }}\nserver {{ workers 1 }}\n",
+            directory.path().display()
+        ));
+        Self { directory, server }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn get(&self, path: &str) -> String {
+        ask(&self.server, &format!("GET /cgi-bin/{path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
+    }
+
+    /// The content of the answer.
+    fn content(&self, path: &str) -> String {
+        let answered = self.get(path);
+        assert!(answered.starts_with("HTTP/1.1 200 "), "{path}: {answered}");
+        without_chunks(answered.split_once("\r\n\r\n").unwrap().1)
+    }
+
+    fn check(&self, path: &str, status: &str) {
+        let answered = self.get(path);
+        assert!(answered.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {answered}");
+    }
+}
+
+fn write_script(path: &Path, text: &str, mode: u32) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn without_chunks(mut text: &str) -> String {
+    let mut content = String::new();
+    while let Some((size, rest)) = text.split_once("\r\n") {
+        let Ok(size) = usize::from_str_radix(size, 16) else { return text.to_owned() };
+        let Some(piece) = rest.get(..size) else { return text.to_owned() };
+        content.push_str(piece);
+        text = rest[size..].strip_prefix("\r\n").unwrap_or_default();
+    }
+    content + text
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_running(pid: &str) -> bool {
+    fs::read_to_string(format!("/proc/{}/stat", pid.trim())).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+const HEAD: &str = "printf 'Content-Type: text/plain\\n\\n'\n";
+
+#[test]
+fn variables_and_nothing_else() {
+    let site = Site::new(&[("env", &format!("{HEAD}exec /usr/bin/env"))], "variable \"MINE\" \"1\"");
+    let mut lines: Vec<String> = site.content("env/a%20b?c=d").lines().map(str::to_owned).collect();
+    // What the shell itself sets.
+    lines.retain(|line| !["_=", "PWD=", "SHLVL=", "OLDPWD="].iter().any(|own| line.starts_with(own)));
+    lines.retain(|line| !line.starts_with("REMOTE_PORT="));
+    lines.sort();
+    let root = site.directory.path().display();
+    let mut expect = vec![
+        format!("DOCUMENT_ROOT={root}"),
+        "DOCUMENT_URI=/cgi-bin/env/a b".into(),
+        "GATEWAY_INTERFACE=CGI/1.1".into(),
+        "HTTP_HOST=h".into(),
+        "MINE=1".into(),
+        "PATH=/usr/local/bin:/usr/bin:/bin".into(),
+        "PATH_INFO=/a b".into(),
+        format!("PATH_TRANSLATED={root}/a b"),
+        "QUERY_STRING=c=d".into(),
+        "REDIRECT_STATUS=200".into(),
+        "REMOTE_ADDR=127.0.0.1".into(),
+        "REMOTE_HOST=127.0.0.1".into(),
+        "REQUEST_METHOD=GET".into(),
+        "REQUEST_SCHEME=http".into(),
+        "REQUEST_URI=/cgi-bin/env/a%20b?c=d".into(),
+        format!("SCRIPT_FILENAME={root}/env"),
+        "SCRIPT_NAME=/cgi-bin/env".into(),
+        "SERVER_ADDR=127.0.0.1".into(),
+        "SERVER_NAME=h".into(),
+        format!("SERVER_PORT={}", site.server.address.port()),
+        "SERVER_PROTOCOL=HTTP/1.1".into(),
+        "SERVER_SOFTWARE=tailcoat".into(),
+    ];
+    expect.sort();
+    assert_eq!(lines, expect);
+}
+
+#[test]
+fn the_user_whose_password_was_right() {
+    let users = tempfile::NamedTempFile::new().unwrap();
+    // "secret", by bcrypt.
+    fs::write(users.path(), "anna:$2y$04$USlQL2vC6spKq95MSYEm3uNnq7slZq6x5EScR7gHq60GayFU4aX1K\n").unwrap();
+    let site = Site::with(
+        &[("who", &format!("{HEAD}echo \"$AUTH_TYPE|$REMOTE_USER|$HTTP_AUTHORIZATION\""))],
+        "",
+        &format!("basic-auth \"/cgi-bin/*\" \"{}\"", users.path().display()),
+    );
+    assert!(site.get("who").starts_with("HTTP/1.1 401"));
+    let credentials = "Authorization: Basic YW5uYTpzZWNyZXQ=";
+    let answered = ask(
+        &site.server,
+        &format!("GET /cgi-bin/who HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{credentials}\r\n\r\n"),
+    );
+    assert!(answered.contains("Basic|anna|\n"), "{answered}");
+}
+
+#[test]
+fn descriptors_signals_group_and_directory() {
+    let script = format!(
+        "{HEAD}ls /proc/self/fd | tr '\\n' ' '\necho\ngrep -E '^Sig(Blk|Ign)' /proc/self/status\n\
+         echo \"$(ulimit -Sn) $(pwd)\"\n[ \"$(ps -o pgid= -p $$ | tr -d ' ')\" = $$ ] && echo leads"
+    );
+    let site = Site::new(&[("deep/er/state", &script)], "");
+    let content = site.content("deep/er/state");
+    let lines: Vec<&str> = content.lines().collect();
+    // What this test was started with, the server and the program were, too.
+    let own = Command::new(site.file("deep/er/state")).output().expect("it runs");
+    let own = String::from_utf8(own.stdout).unwrap();
+    let own: Vec<&str> = own.lines().skip(2).collect();
+    assert_eq!(lines[0], own[0], "descriptors: {content}");
+    assert!(lines[1].ends_with("0000000000000000"), "no signal is blocked: {content}");
+    assert_eq!(lines[2], own[2], "ignored signals: {content}");
+    assert_eq!(lines[3], format!("1024 {}", site.file("deep/er").display()));
+    assert!(Command::new("ps").arg("--version").output().is_err() || lines.get(4) == Some(&"leads"), "{content}");
+}
+
+#[test]
+fn answers() {
+    let site = Site::new(
+        &[
+            ("status", "printf 'Status: 404 Nothing Here\\nA: b\\n\\nnothing'"),
+            ("crlf", "printf 'A: b\\r\\nContent-Length: 3\\r\\n\\r\\nabcdef'"),
+            ("client-redirect", "printf 'Location: http://other/\\n\\n'"),
+            ("local-redirect", "printf 'Location: /cgi-bin/crlf?x\\n\\n'; cat >/dev/null"),
+            ("circle", "printf 'Location: /cgi-bin/circle\\n\\n'"),
+            ("nph-raw", "printf 'HTTP/1.0 299 Raw\\nX: y\\n\\nraw'"),
+            (
+                "nph-chunks",
+                "printf 'HTTP/1.1 200 OK\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n3\\r\\nabc\\r\\n0\\r\\n\\r\\n'",
+            ),
+            ("none", "exit 3"),
+            ("no-head", "echo hello"),
+            ("empty-head", "echo; echo hello"),
+            ("half-head", "echo A: b"),
+            ("two-statuses", "printf 'Status: 200\\nStatus: 404\\n\\n'"),
+            ("two-lengths", "printf 'Content-Length: 3\\nContent-Length: 3\\n\\nabc'"),
+            ("interim", "printf 'HTTP/1.1 103 X\\r\\n\\r\\n'"),
+            ("endless-head", "while echo 'A: b'; do :; done"),
+            ("endless-line", "while printf 'AAAAAAAAAAAAAAAA'; do :; done"),
+            ("lies", "printf 'Content-Length: 9\\n\\nabc'"),
+        ],
+        "",
+    );
+    assert!(
+        site.get("status").starts_with("HTTP/1.1 404 Nothing Here\r\n") && site.get("status").contains("\r\nA: b\r\n")
+    );
+    assert!(site.get("crlf").ends_with("Content-Length: 3\r\nConnection: close\r\n\r\nabc"));
+    site.check("client-redirect", "302");
+    assert!(site.get("local-redirect").ends_with("\r\n\r\nabc"));
+    assert!(site.get("nph-raw").starts_with("HTTP/1.1 299 "));
+    assert_eq!(site.content("nph-chunks"), "abc");
+    for broken in [
+        "none",
+        "no-head",
+        "empty-head",
+        "half-head",
+        "two-statuses",
+        "two-lengths",
+        "interim",
+        "endless-head",
+        "endless-line",
+    ] {
+        site.check(broken, "502");
+    }
+    site.check("circle", "500");
+    let lies = site.get("lies");
+    assert!(lies.ends_with("abc") && lies.contains("Content-Length: 9\r\n"), "it breaks off: {lies}");
+    site.check("missing", "404");
+}
+
+#[test]
+fn what_can_not_be_run() {
+    let site = Site::new(&[("fine", HEAD), ("no-such-shell", "")], "");
+    write_script(&site.file("plain"), HEAD, 0o644);
+    fs::write(site.file("no-such-shell"), "#!/nowhere/sh\n").unwrap();
+    fs::write(site.file("no-format"), "\u{7f}nothing").unwrap();
+    fs::set_permissions(site.file("no-format"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(site.file("directory")).unwrap();
+    std::os::unix::fs::symlink("/usr/bin/env", site.file("outside")).unwrap();
+    site.check("fine", "200");
+    site.check("plain", "403");
+    site.check("outside", "403");
+    site.check("directory", "404");
+    site.check("directory/", "404");
+    site.check("no-such-shell", "500");
+    site.check("no-format", "500");
+    for attack in ["../etc/passwd", "%2e%2e/%2e%2e/etc/passwd", "fine%00"] {
+        let answered = site.get(attack);
+        assert!(answered.starts_with("HTTP/1.1 40"), "{attack}: {answered}");
+    }
+}
+
+#[test]
+fn content_of_requests() {
+    let site = Site::new(
+        &[
+            ("count", &format!("{HEAD}echo \"$CONTENT_LENGTH $CONTENT_TYPE $(wc -c)\"")),
+            ("ignore", &format!("{HEAD}echo ignored")),
+        ],
+        "body-bytes-max \"1GiB\"",
+    );
+    let post = |path: &str, head: &str, content: &[u8]| {
+        let mut stream = site.server.connect();
+        write!(stream, "POST /cgi-bin/{path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{head}\r\n\r\n").unwrap();
+        // One that answers without having read may be gone.
+        let _ = stream.write_all(content);
+        let mut answered = String::new();
+        let _ = stream.read_to_string(&mut answered);
+        answered
+    };
+    let typed = "Content-Type: text/x\r\nContent-Length: 3";
+    assert!(post("count", typed, b"abc").contains("3 text/x 3\n"));
+    assert!(post("count", "Content-Length: 0", b"").contains("  0\n"), "none is no content");
+    let before = site.server.resident_kib_max();
+    let large = vec![b'x'; LARGE_BYTES];
+    assert!(post("count", &format!("Content-Length: {LARGE_BYTES}"), &large).contains(&format!(" {LARGE_BYTES}\n")));
+    let grown_kib = site.server.resident_kib_max() - before;
+    assert!(grown_kib < 4 << 10, "{grown_kib} KiB for {LARGE_BYTES} bytes");
+    assert!(post("ignore", "Content-Length: 3", b"abc").contains("ignored"));
+    assert!(post("ignore", &format!("Content-Length: {LARGE_BYTES}"), &large[..100_000]).contains("ignored"));
+}
+
+#[test]
+fn answers_come_as_they_are_written_and_not_faster_than_they_are_read() {
+    let site = Site::new(
+        &[
+            ("slow", &format!("{HEAD}echo first\nwhile [ ! -e go ]; do sleep 0.05; done\necho second")),
+            ("large", &format!("{HEAD}head -c {LARGE_BYTES} /dev/zero\ntouch done")),
+        ],
+        "",
+    );
+    let mut stream = site.server.connect();
+    stream.write_all(b"GET /cgi-bin/slow HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+    read_until(&mut stream, "first");
+    fs::write(site.file("go"), "").unwrap();
+    read_until(&mut stream, "second");
+    let before = site.server.resident_kib_max();
+    let mut stream = site.server.connect();
+    stream.write_all(b"GET /cgi-bin/large HTTP/1.0\r\n\r\n").unwrap();
+    read_until(&mut stream, "\r\n\r\n");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!site.file("done").exists(), "it waits for its client");
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    assert!(rest.len() + 70_000 > LARGE_BYTES, "{} bytes came", rest.len());
+    let grown_kib = site.server.resident_kib_max() - before;
+    assert!(grown_kib < 4 << 10, "{grown_kib} KiB for {LARGE_BYTES} bytes");
+}
+
+#[test]
+fn who_closes_its_output_may_live_on_and_daemons_are_not_waited_for() {
+    let site = Site::new(
+        &[
+            ("lives-on", &format!("{HEAD}echo answer\nexec >&- 2>&-\nsleep 0.5\ntouch done")),
+            ("daemon", &format!("{HEAD}echo answer\nsleep 600 &\necho $! > daemon.pid")),
+            ("daemon-silent", "sleep 600 &\necho $! > daemon.pid"),
+        ],
+        "",
+    );
+    assert_eq!(site.content("lives-on"), "answer\n");
+    wait_until("it goes on", || site.file("done").exists());
+    for name in ["daemon", "daemon-silent"] {
+        let began = Instant::now();
+        match name {
+            "daemon" => assert_eq!(site.content(name), "answer\n"),
+            _ => site.check(name, "502"),
+        }
+        assert!(began.elapsed() < PATIENCE / 2, "{name}");
+        let pid = fs::read_to_string(site.file("daemon.pid")).unwrap();
+        let _ = Command::new("kill").arg(pid.trim()).status();
+    }
+}
+
+#[test]
+fn time_is_limited_and_groups_end() {
+    let site = Site::new(
+        &[
+            ("silent", "sleep 600 &\necho $! > child.pid\ntrap 'touch told' TERM\nwait\nwait"),
+            ("stubborn", "trap '' TERM\necho $$ > own.pid\nsleep 600 &\nwait\nsleep 600"),
+            ("stops", &format!("{HEAD}echo begun\nsleep 600")),
+        ],
+        "first-byte-timeout \"300ms\"\n between-bytes-timeout \"300ms\"\n end-timeout \"300ms\"",
+    );
+    site.check("silent", "504");
+    wait_until("it is told to end", || site.file("told").exists());
+    let child = fs::read_to_string(site.file("child.pid")).unwrap();
+    wait_until("its child ends", || !is_running(&child));
+    site.check("stubborn", "504");
+    let own = fs::read_to_string(site.file("own.pid")).unwrap();
+    wait_until("it is killed", || !is_running(&own));
+    let answered = site.get("stops");
+    assert!(answered.contains("begun") && !answered.ends_with("0\r\n\r\n"), "it breaks off: {answered}");
+}
+
+#[test]
+fn run_time_and_output_are_limited() {
+    let site = Site::new(
+        &[
+            ("long", &format!("{HEAD}echo $$ > own.pid\nwhile echo more; do sleep 0.1; done")),
+            ("hidden", &format!("{HEAD}echo answer\nexec >&- 2>&-\necho $$ > own.pid\nexec sleep 600")),
+            ("much", &format!("{HEAD}echo $$ > own.pid\nexec cat /dev/zero")),
+        ],
+        "run-time-max \"1s\"\n output-bytes-max \"1MiB\"",
+    );
+    for name in ["long", "hidden", "much"] {
+        let answered = site.get(name);
+        assert!(answered.starts_with("HTTP/1.1 200"), "{name}: {answered}");
+        assert!(name == "hidden" || !answered.ends_with("0\r\n\r\n"), "{name} breaks off");
+        assert!(answered.len() < 2 << 20);
+        wait_until("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
+        let own = fs::read_to_string(site.file("own.pid")).unwrap();
+        wait_until(name, || !is_running(&own));
+        fs::remove_file(site.file("own.pid")).unwrap();
+    }
+}
+
+#[test]
+fn clients_that_go_take_their_programs_along() {
+    let site = Site::new(
+        &[
+            ("silent", "echo $$ > own.pid\nexec sleep 600"),
+            ("begun", &format!("{HEAD}echo begun\necho $$ > own.pid\nexec sleep 600")),
+        ],
+        "",
+    );
+    for name in ["silent", "begun"] {
+        let mut stream = site.server.connect();
+        write!(stream, "GET /cgi-bin/{name} HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        wait_until("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
+        let own = fs::read_to_string(site.file("own.pid")).unwrap();
+        assert!(is_running(&own));
+        drop(stream);
+        wait_until(name, || !is_running(&own));
+        fs::remove_file(site.file("own.pid")).unwrap();
+    }
+}
+
+#[test]
+fn processes_are_limited_and_no_zombie_is_left() {
+    let site = Site::new(
+        &[("waits", &format!("{HEAD}touch begun\nwhile [ ! -e go ]; do sleep 0.05; done\necho done")), ("quick", HEAD)],
+        "processes-max 1\n queue-max 1\n queue-timeout \"200ms\"",
+    );
+    let mut first = site.server.connect();
+    first.write_all(b"GET /cgi-bin/waits HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+    wait_until("it has begun", || site.file("begun").exists());
+    let busy = site.get("quick");
+    assert!(busy.starts_with("HTTP/1.1 503") && busy.contains("Retry-After: 1\r\n"), "{busy}");
+    fs::write(site.file("go"), "").unwrap();
+    read_until(&mut first, "done");
+    for _ in 0..20 {
+        site.check("quick", "200");
+    }
+    wait_until("all have been waited for", || site.server.zombies() == 0);
+}
+
+#[test]
+fn standard_error_is_logged_with_the_name_of_the_script() {
+    let directory = tempfile::tempdir().unwrap();
+    write_script(&directory.path().join("fails"), &format!("{HEAD}printf 'first\\n\\033[2Jsecond' >&2"), 0o755);
+    write_script(&directory.path().join("floods"), &format!("{HEAD}head -c 1000000 /dev/zero >&2\necho done"), 0o755);
+    let errors = directory.path().join("errors.log");
+    let server = Server::run_logging(
+        &format!(
+            "site {{\n listen \"127.0.0.1:0\"\n cgi \"/cgi-bin/*\" root=\"{}\" {{ strip-prefix \"/cgi-bin\"; \
+             error-bytes-max \"100B\" }}\n }}\n",
+            directory.path().display()
+        ),
+        &errors,
+    );
+    let get = |path: &str| ask(&server, &format!("GET /cgi-bin/{path} HTTP/1.0\r\n\r\n"));
+    assert!(get("fails").starts_with("HTTP/1.1 200"));
+    assert!(get("floods").ends_with("done\n"), "what is not logged is read all the same");
+    let log = || String::from_utf8_lossy(&fs::read(&errors).unwrap_or_default()).into_owned();
+    for expect in ["/cgi-bin/fails: first\n", "/cgi-bin/fails: \\x1B[2Jsecond\n", "/cgi-bin/floods: what else it says"]
+    {
+        wait_until(expect, || log().contains(expect));
+    }
+    assert!(log().len() < 10_000);
+}
+
+#[test]
+fn own_user_and_group() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can run programs as another user");
+        return;
+    }
+    let site = Site::new(&[("who", &format!("{HEAD}echo $(id -u) $(id -g) $(id -G)"))], "user \"nobody\"");
+    let nobody =
+        |flag: &str| String::from_utf8(Command::new("id").args([flag, "nobody"]).output().unwrap().stdout).unwrap();
+    let (user, group) = (nobody("-u"), nobody("-g"));
+    assert_eq!(site.content("who"), format!("{0} {1} {1}\n", user.trim(), group.trim()));
+    let site = Site::new(&[("who", &format!("{HEAD}echo $(id -u) $(id -g)"))], "user \"4321\" group=\"1234\"");
+    assert_eq!(site.content("who"), "4321 1234\n");
+}
+
+#[test]
+fn programs_in_other_languages() {
+    let perl = "#!/usr/bin/perl\nuse CGI;\nmy $q = CGI->new;\nprint $q->header(-type => 'text/plain', -charset => '');\n\
+                print 'perl ', $q->request_method, ' ', $q->param('a'), ' ', $q->param('b'), \"\\n\";\n";
+    let python = "#!/usr/bin/python3\nimport os, sys\nbody = sys.stdin.read(int(os.environ['CONTENT_LENGTH']))\n\
+                  print('Content-Type: text/plain\\n')\nprint('python', os.environ['REQUEST_METHOD'], body)\n";
+    let php = "<?php header('Content-Type: text/plain');\n\
+               echo 'php ', $_SERVER['REQUEST_METHOD'], ' ', $_POST['a'], ' ', $_POST['b'], \"\\n\";\n";
+    for (needs, name, text, interpreter, expect) in [
+        ("/usr/share/perl5/CGI.pm", "a.pl", perl, "", "perl POST 1 x y\n"),
+        ("/usr/bin/python3", "a.py", python, "", "python POST a=1&b=x+y\n"),
+        ("/usr/bin/php-cgi", "a.php", php, "interpreter \"/usr/bin/php-cgi\"", "php POST 1 x y\n"),
+    ] {
+        if !Path::new(needs).exists() {
+            println!("skipped: {needs} is not installed");
+            continue;
+        }
+        let site = Site::new(&[], interpreter);
+        fs::write(site.file(name), text).unwrap();
+        let mode = if interpreter.is_empty() { 0o755 } else { 0o644 };
+        fs::set_permissions(site.file(name), fs::Permissions::from_mode(mode)).unwrap();
+        let answered = ask(
+            &site.server,
+            &format!(
+                "POST /cgi-bin/{name} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 9\r\n\
+                 Content-Type: application/x-www-form-urlencoded\r\n\r\na=1&b=x+y"
+            ),
+        );
+        assert!(answered.contains(expect), "{name}: {answered}");
+    }
+}

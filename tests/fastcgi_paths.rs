@@ -1,0 +1,176 @@
+//! Which script a path is for, and what can't be run by tricks with paths.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::support::fastcgi::{Act, Application, Request, answer};
+use crate::support::{Server, ask};
+
+/// A site with scripts, files, what was uploaded, and something outside.
+fn site() -> TempDir {
+    let outer = tempfile::tempdir().unwrap();
+    let root = outer.path().join("root");
+    let write = |name: &str, text: &str| {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write("index.php", "<?php");
+    write("a.php", "<?php");
+    write("wiki/index.php", "<?php");
+    write("wiki/doku.php", "<?php");
+    write("odd.php/inner.php", "<?php");
+    write("static/style.css", "css");
+    write("static/page.html", "html");
+    write("upload/x.jpg", "<?php evil");
+    write("upload/x.jpg.phtml", "<?php evil");
+    write(".git/hook.php", "<?php");
+    write(".hidden.php", "<?php");
+    fs::write(outer.path().join("secret.php"), "<?php").unwrap();
+    symlink("a.php", root.join("linked.php")).unwrap();
+    symlink("../secret.php", root.join("outside.php")).unwrap();
+    fs::create_dir(root.join("directory.php")).unwrap();
+    outer
+}
+
+/// Says which script it was asked for, and with what.
+fn echo() -> Application {
+    Application::start(|request: &Request| {
+        let part = |name| request.get(name).unwrap_or("-");
+        let text = format!(
+            "Content-Type: text/plain\n\n{}|{}|{}|{}",
+            part("SCRIPT_NAME"),
+            part("PATH_INFO"),
+            part("SCRIPT_FILENAME"),
+            part("REQUEST_URI")
+        );
+        vec![Act::Write(answer(&text))]
+    })
+}
+
+fn front(root: &Path, application: &Application, options: &str) -> Server {
+    Server::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n fastcgi \"*.php\" \"{}\" {{\n {options}\n }}\n }}\n\
+         server {{ workers 1 }}\n",
+        root.display(),
+        application.address
+    ))
+}
+
+/// Status and content of the answer; of a redirect, where it leads.
+fn get(server: &Server, method: &str, target: &str) -> String {
+    let answered = ask(server, &format!("{method} {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+    let status = answered.split(' ').nth(1).unwrap_or_default();
+    let location = answered.lines().find_map(|line| line.strip_prefix("Location: "));
+    let content = answered.split_once("\r\n\r\n").map_or("", |(_, content)| content);
+    match (status, location) {
+        (_, Some(location)) => format!("{status} {location}"),
+        ("200", None) => content.to_owned(),
+        _ => status.to_owned(),
+    }
+}
+
+#[test]
+fn scripts_of_paths() {
+    let (site, application) = (site(), echo());
+    let root = site.path().join("root");
+    let server = front(&root, &application, "");
+    let script = |target: &str, name: &str, path_info: &str| {
+        let uri = target;
+        assert_eq!(
+            get(&server, "GET", target),
+            format!("{name}|{path_info}|{}{name}|{uri}", root.display()),
+            "{target}"
+        );
+    };
+    script("/a.php", "/a.php", "-");
+    script("/a.php?x=y.php", "/a.php", "-");
+    script("/a.php/b/c", "/a.php", "/b/c");
+    script("/a.php/b.php", "/a.php", "/b.php");
+    script("/a.php/", "/a.php", "/");
+    script("/%61.php", "/a.php", "-");
+    script("/wiki//x/../doku.php", "/wiki/doku.php", "-");
+    script("/linked.php", "/linked.php", "-");
+    script("/odd.php/inner.php/x", "/odd.php/inner.php", "/x");
+    script("/", "/index.php", "-");
+    script("/wiki/", "/wiki/index.php", "-");
+    script("/a.php%2Fb", "/a.php", "/b");
+    assert_eq!(get(&server, "POST", "/a.php"), get(&server, "GET", "/a.php"));
+    assert_eq!(get(&server, "GET", "/wiki"), "301 /wiki/");
+    assert_eq!(get(&server, "GET", "/wiki?a=b"), "301 /wiki/?a=b");
+    assert_eq!(get(&server, "GET", "/static/style.css"), "css");
+    assert_eq!(get(&server, "GET", "/static/page.html"), "html");
+}
+
+#[test]
+fn what_is_not_run_and_not_sent() {
+    let (site, application) = (site(), echo());
+    let server = front(&site.path().join("root"), &application, "");
+    for target in [
+        "/missing.php",
+        // "cgi.fix_pathinfo": an uploaded file that is run because of what follows it.
+        "/upload/x.jpg/y.php",
+        "/upload/x.jpg/.php",
+        "/upload/x.jpg%2Fy.php",
+        "/upload/x.jpg/a.php",
+        "/static/style.css/a.php",
+        // A script that is no file, or not below the root.
+        "/directory.php",
+        "/directory.php/",
+        "/outside.php",
+        "/outside.php/x",
+        // Hidden.
+        "/.git/hook.php",
+        "/.hidden.php",
+        // Programs by other extensions are not sent.
+        "/upload/x.jpg.phtml",
+        "/static/",
+        "/wiki/missing",
+    ] {
+        let answered = get(&server, "GET", target);
+        assert!(matches!(answered.as_str(), "404" | "403"), "{target}: {answered}");
+    }
+    for target in ["/a.php%00.jpg", "/upload/x.jpg%00.php", "/%zz.php", "/../a.php"] {
+        assert_eq!(get(&server, "GET", target), "400", "{target}");
+    }
+    assert_eq!(get(&server, "POST", "/static/style.css"), "405");
+    assert!(application.try_request().is_none(), "nothing has reached the application");
+}
+
+#[test]
+fn a_front_controller() {
+    let (site, application) = (site(), echo());
+    let root = site.path().join("root");
+    let server = front(&root, &application, "fallback \"/index.php\"");
+    let controller = |target: &str| format!("/index.php|-|{}/index.php|{target}", root.display());
+    for target in ["/", "/2026/11/a-post/", "/pretty?x=y", "/missing.php", "/upload/x.jpg/y.php", "/.git/config"] {
+        assert_eq!(get(&server, "GET", target), controller(target), "{target}");
+        assert_eq!(get(&server, "PUT", target), controller(target), "PUT {target}");
+    }
+    assert_eq!(get(&server, "GET", "/static/style.css"), "css");
+    assert_eq!(get(&server, "DELETE", "/static/style.css"), controller("/static/style.css"));
+    assert_eq!(get(&server, "GET", "/wiki"), "301 /wiki/");
+    assert!(get(&server, "GET", "/wiki/").starts_with("/wiki/index.php|"));
+}
+
+#[test]
+fn files_that_the_server_sees_elsewhere() {
+    let (site, application) = (site(), echo());
+    let root = site.path().join("root");
+    let server = front(&root, &application, "server-root \"/var/www/html/\"");
+    assert_eq!(get(&server, "GET", "/a.php/x"), "/a.php|/x|/var/www/html/a.php|/a.php/x");
+    let nested = Server::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n fastcgi \"~^/apps/.*\\\\.php$\" \"tcp://{}\" root=\"{}\" {{\n\
+         strip-prefix \"/apps\"\n index \"doku.php\" \"index.php\"\n }}\n respond \"*\" 404\n }}\n",
+        application.address,
+        root.display()
+    ));
+    assert_eq!(
+        get(&nested, "GET", "/apps/wiki/"),
+        format!("/apps/wiki/doku.php|-|{}/wiki/doku.php|/apps/wiki/", root.display())
+    );
+    assert_eq!(get(&nested, "GET", "/a.php"), "404");
+}

@@ -1,0 +1,121 @@
+//! php-fpm, as far as it is installed: a real application server behind FastCGI.
+
+use std::io::{Read, Write};
+
+use crate::support::real_server::{RealServer, Recipe};
+use crate::support::{LARGE_BYTES, Server, ask};
+
+const PHP_FPM: Recipe<'_> = Recipe {
+    needs: &["/usr/sbin/php-fpm8.2"],
+    files: &[
+        (
+            "fpm.conf",
+            "[global]\nerror_log = @DIR@/fpm.log\n[www]\nlisten = 127.0.0.1:@PORT@\nuser = www-data\ngroup = www-data\n\
+             pm = static\npm.max_children = 3\nphp_admin_value[upload_tmp_dir] = /tmp\n\
+             php_admin_value[post_max_size] = 64M\nphp_admin_value[upload_max_filesize] = 64M\n",
+        ),
+        ("root/index.php", "<?php echo 'front ', $_SERVER['REQUEST_URI'], \"\\n\";"),
+        (
+            "root/info.php",
+            "<?php header('Content-Type: text/plain'); foreach (['SCRIPT_NAME', 'PATH_INFO', 'PHP_SELF', 'REQUEST_METHOD', \
+             'QUERY_STRING', 'HTTPS', 'DOCUMENT_ROOT', 'SCRIPT_FILENAME'] as $n) echo \"$n=\", $_SERVER[$n] ?? '-', \"\\n\"; \
+             echo json_encode($_GET), json_encode($_POST), json_encode($_COOKIE), strlen(file_get_contents('php://input')), \"\\n\";",
+        ),
+        (
+            "root/upload.php",
+            "<?php echo $_FILES['f']['size'], ' ', md5_file($_FILES['f']['tmp_name']) === md5(str_repeat('x', $_FILES['f']['size'])) ? 'same' : 'other';",
+        ),
+        ("root/large.php", "<?php for ($i = 0; $i < 256; $i++) echo str_repeat('y', 65536);"),
+        ("root/status.php", "<?php http_response_code(404); header('X-A: 1'); echo 'gone';"),
+        ("root/redirect.php", "<?php header('Location: /elsewhere');"),
+        ("root/stream.php", "<?php echo 'a'; flush(); usleep(100000); echo 'b';"),
+        ("root/error.php", "<?php error_log('something is wrong'); echo 'after';"),
+        ("root/fatal.php", "<?php nothing();"),
+        ("root/upload/x.jpg", "<?php echo 'evil';"),
+        ("root/style.css", "css"),
+    ],
+    command: &["/usr/sbin/php-fpm8.2", "--nodaemonize", "--fpm-config", "@DIR@/fpm.conf"],
+    environment: &[],
+};
+
+fn front(php: &RealServer, options: &str) -> Server {
+    Server::run(&format!(
+        "upstream \"php\" {{ server \"tcp://{}\"; idle-max 2; idle-timeout \"60s\" }}\n\
+         site {{\n listen \"127.0.0.1:0\"\n root \"{}/root\"\n\
+         fastcgi \"*.php\" \"php\" {{\n fallback \"/index.php\"\n body-bytes-max \"64MiB\"\n {options}\n }}\n }}\n\
+         server {{ workers 1 }}\n",
+        php.address,
+        php.directory().display()
+    ))
+}
+
+fn get(server: &Server, target: &str) -> String {
+    ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
+}
+
+#[test]
+fn php_fpm() {
+    let Some(php) = RealServer::start(&PHP_FPM) else { return };
+    for options in ["", "keep-connections"] {
+        let server = front(&php, options);
+        let root = format!("{}/root", php.directory().display());
+        let info = get(&server, "/info.php/more/info?a=b%20c");
+        for expect in [
+            "SCRIPT_NAME=/info.php\n",
+            "PATH_INFO=/more/info\n",
+            "PHP_SELF=/info.php/more/info\n",
+            "QUERY_STRING=a=b%20c\n",
+            "HTTPS=-\n",
+            &format!("DOCUMENT_ROOT={root}\n"),
+            &format!("SCRIPT_FILENAME={root}/info.php\n"),
+            "{\"a\":\"b c\"}[][]0\n",
+        ] {
+            assert!(info.contains(expect), "{expect:?}: {info}");
+        }
+        let posted = ask(
+            &server,
+            "POST /info.php HTTP/1.1\r\nHost: h\r\nConnection: close\r\nCookie: c=d\r\nContent-Length: 3\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\n\r\na=b",
+        );
+        assert!(posted.contains("[]{\"a\":\"b\"}{\"c\":\"d\"}3\n"), "{posted}");
+        assert!(get(&server, "/a/pretty/path?x").contains("front /a/pretty/path?x\n"));
+        assert!(get(&server, "/").contains("front /\n"));
+        assert!(get(&server, "/style.css").ends_with("css"));
+        assert!(get(&server, "/status.php").starts_with("HTTP/1.1 404 Not Found\r\n"));
+        assert!(get(&server, "/redirect.php").starts_with("HTTP/1.1 302 Found\r\n"));
+        assert!(get(&server, "/stream.php").contains("a"));
+        assert!(get(&server, "/error.php").ends_with("after"));
+        assert!(get(&server, "/fatal.php").starts_with("HTTP/1.1 500 "));
+        assert!(!get(&server, "/upload/x.jpg/y.php").contains("evil"));
+        for _ in 0..20 {
+            assert!(get(&server, "/info.php").starts_with("HTTP/1.1 200 OK\r\n"));
+        }
+        let head = ask(&server, "HEAD /info.php HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        upload_and_download(&server);
+    }
+}
+
+fn upload_and_download(server: &Server) {
+    let before = server.resident_kib_max();
+    let file = vec![b'x'; LARGE_BYTES];
+    let open = b"--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n";
+    let content = [&open[..], &file, b"\r\n--b--\r\n"].concat();
+    let mut stream = server.connect();
+    write!(
+        stream,
+        "POST /upload.php HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {}\r\n\
+         Content-Type: multipart/form-data; boundary=b\r\n\r\n",
+        content.len()
+    )
+    .unwrap();
+    stream.write_all(&content).unwrap();
+    let mut answered = String::new();
+    stream.read_to_string(&mut answered).unwrap();
+    assert!(answered.contains(&format!("{LARGE_BYTES} same")), "{answered}");
+    let large = ask(server, "GET /large.php HTTP/1.0\r\n\r\n");
+    let content = large.split_once("\r\n\r\n").expect("a head").1;
+    assert_eq!(content.matches('y').count(), LARGE_BYTES);
+    let grown_kib = server.resident_kib_max() - before;
+    assert!(grown_kib < 4 << 10, "{grown_kib} KiB for {LARGE_BYTES} bytes each way");
+}

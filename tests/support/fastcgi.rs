@@ -1,0 +1,185 @@
+//! An application behind FastCGI, which answers what a test says.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use super::PATIENCE;
+
+/// An application that does, for each request, what the test says.
+pub(crate) struct Application {
+    pub(crate) address: SocketAddr,
+    requests: Receiver<Request>,
+}
+
+/// What has come of a request, when its connection had been answered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Request {
+    pub(crate) parameters: Vec<(String, String)>,
+    pub(crate) content: Vec<u8>,
+    pub(crate) is_kept: bool,
+    /// The number of its connection, from 0.
+    pub(crate) connection: usize,
+    /// Whether the other side has closed the connection while it was still being answered.
+    pub(crate) is_aborted: bool,
+}
+
+/// What an application does, once a request is there whole.
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    Write(Vec<u8>),
+    /// Writes the record again and again until the other side has had enough.
+    Flood(Vec<u8>),
+    /// Does nothing for so many milliseconds.
+    Pause(u64),
+    /// Waits until the other side closes the connection.
+    AwaitClose,
+    /// Closes it.
+    Close,
+}
+
+impl Request {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+}
+
+impl Application {
+    pub(crate) fn start(acts: impl Fn(&Request) -> Vec<Act> + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, requests) = channel();
+        let acts = Arc::new(acts);
+        std::thread::spawn(move || {
+            for (connection, stream) in listener.incoming().enumerate() {
+                let (acts, sender) = (Arc::clone(&acts), sender.clone());
+                std::thread::spawn(move || {
+                    let mut stream = stream.unwrap();
+                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    while let Some(mut request) = read_request(&mut stream) {
+                        request.connection = connection;
+                        let goes_on = act(&mut stream, &acts(&request), &mut request);
+                        let is_kept = request.is_kept;
+                        // A test that is not interested has gone.
+                        let _ = sender.send(request);
+                        if !goes_on || !is_kept {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+        Self { address, requests }
+    }
+
+    /// An application that answers each request so.
+    pub(crate) fn answering(answer: Vec<u8>) -> Self {
+        Self::start(move |_| vec![Act::Write(answer.clone())])
+    }
+
+    /// A request that has been answered.
+    pub(crate) fn request(&self) -> Request {
+        self.requests.recv_timeout(PATIENCE).expect("a request has been answered")
+    }
+
+    pub(crate) fn try_request(&self) -> Option<Request> {
+        self.requests.try_recv().ok()
+    }
+}
+
+/// A record of the connection's request.
+pub(crate) fn record(record_type: u8, content: &[u8]) -> Vec<u8> {
+    let [high, low] = (content.len() as u16).to_be_bytes();
+    [&[1, record_type, 0, 1, high, low, 0, 0], content].concat()
+}
+
+pub(crate) fn output(text: &str) -> Vec<u8> {
+    record(6, text.as_bytes())
+}
+
+pub(crate) fn error(text: &str) -> Vec<u8> {
+    record(7, text.as_bytes())
+}
+
+pub(crate) fn end() -> Vec<u8> {
+    record(3, &[0; 8])
+}
+
+/// A whole answer.
+pub(crate) fn answer(text: &str) -> Vec<u8> {
+    let mut records = Vec::new();
+    text.as_bytes().chunks(65_535).for_each(|piece| records.extend(record(6, piece)));
+    records.extend(output(""));
+    records.extend(end());
+    records
+}
+
+/// Reads a request up to the end of its content; `None` at the end of the connection.
+fn read_request(stream: &mut TcpStream) -> Option<Request> {
+    let (mut request, mut parameters) = (Request::default(), Vec::new());
+    loop {
+        let mut header = [0; 8];
+        stream.read_exact(&mut header).ok()?;
+        assert_eq!((header[0], header[2], header[3]), (1, 0, 1), "version and request");
+        let mut content = vec![0; usize::from(u16::from_be_bytes([header[4], header[5]]))];
+        stream.read_exact(&mut content).ok()?;
+        stream.read_exact(&mut vec![0; usize::from(header[6])]).ok()?;
+        match (header[1], content.is_empty()) {
+            (1, _) => {
+                assert_eq!(content[..2], [0, 1], "a responder");
+                request.is_kept = content[2] == 1;
+            }
+            (4, false) => parameters.extend(content),
+            (4, true) => request.parameters = pairs(&parameters),
+            (5, false) => request.content.extend(content),
+            (5, true) => return Some(request),
+            (other, _) => panic!("a record of type {other}"),
+        }
+    }
+}
+
+fn pairs(mut bytes: &[u8]) -> Vec<(String, String)> {
+    let mut pairs = Vec::new();
+    while !bytes.is_empty() {
+        let (name, value) = (take_length(&mut bytes), take_length(&mut bytes));
+        let mut take = |length: usize| {
+            let (text, rest) = bytes.split_at(length);
+            bytes = rest;
+            String::from_utf8_lossy(text).into_owned()
+        };
+        let (name, value) = (take(name), take(value));
+        pairs.push((name, value));
+    }
+    pairs
+}
+
+fn take_length(bytes: &mut &[u8]) -> usize {
+    let count = if bytes[0] < 128 { 1 } else { 4 };
+    let (length, rest) = bytes.split_at(count);
+    *bytes = rest;
+    length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)) & 0x7fff_ffff
+}
+
+/// Whether the connection can have another request.
+fn act(stream: &mut TcpStream, acts: &[Act], request: &mut Request) -> bool {
+    for act in acts {
+        match act {
+            Act::Write(bytes) => {
+                if stream.write_all(bytes).is_err() {
+                    request.is_aborted = true;
+                    return false;
+                }
+            }
+            Act::Flood(bytes) => while stream.write_all(bytes).is_ok() {},
+            Act::Pause(milliseconds) => std::thread::sleep(Duration::from_millis(*milliseconds)),
+            Act::AwaitClose => {
+                request.is_aborted = matches!(stream.read(&mut [0]), Ok(0) | Err(_));
+                return false;
+            }
+            Act::Close => return false,
+        }
+    }
+    true
+}
