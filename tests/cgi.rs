@@ -387,6 +387,21 @@ fn clients_that_go_take_their_programs_along() {
 }
 
 #[test]
+fn the_servers_end_is_that_of_its_programs() {
+    let mut site = Site::new(&[("silent", "trap '' TERM\necho $$ > own.pid\nsleep 600")], "");
+    let mut stream = site.server.connect();
+    stream.write_all(b"GET /cgi-bin/silent HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    wait_until("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
+    site.server.signal("TERM");
+    std::thread::sleep(Duration::from_millis(300));
+    let own = fs::read_to_string(site.file("own.pid")).unwrap();
+    assert!(is_running(&own), "requests are answered first");
+    site.server.signal("TERM");
+    assert!(site.server.wait(), "it ends well");
+    wait_until("it has been killed", || !is_running(&own));
+}
+
+#[test]
 fn processes_are_limited_and_no_zombie_is_left() {
     let site = Site::new(
         &[("waits", &format!("{HEAD}touch begun\nwhile [ ! -e go ]; do sleep 0.05; done\necho done")), ("quick", HEAD)],

@@ -153,6 +153,27 @@ fn examples_are_formatted() {
 }
 
 #[test]
+fn examples_of_applications_are_valid_and_formatted() {
+    let directory = repository().join("examples/php");
+    let mut count = 0;
+    for entry in fs::read_dir(&directory).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if !name.ends_with(".kdl") {
+            continue;
+        }
+        let (code, stdout, _) = run(&directory, &["check", "--json", "-c", &name]);
+        assert_eq!(code, 0, "{name}: {stdout}");
+        // That the application is not installed is all that may be said.
+        let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        let mut messages = report["diagnostics"].as_array().unwrap().iter().map(|one| one["message"].to_string());
+        assert!(messages.all(|message| message.contains("the root ")), "{name}: {stdout}");
+        assert_eq!(run(&directory, &["fmt", "--check", &name]), (0, String::new(), String::new()), "{name}");
+        count += 1;
+    }
+    assert!(count >= 3, "the examples are there");
+}
+
+#[test]
 fn the_default_configuration_has_no_error_and_is_formatted() {
     let (code, text, _) = run(Path::new("/"), &["default-config"]);
     assert_eq!(code, 0);

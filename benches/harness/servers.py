@@ -27,6 +27,9 @@ KNOWN_PEERS = {
     "lighttpd": ("lighttpd.conf", "lighttpd -D -f {config}", "lighttpd -v"),
     "apache": ("apache.conf", "apache2 -f {config} -DFOREGROUND", "apache2 -v"),
     "nginx-proxy": ("nginx-proxy.conf", "nginx -c {config} -g 'daemon off;'", "nginx -v"),
+    "nginx-fastcgi": ("nginx-fastcgi.conf", "nginx -c {config} -g 'daemon off;'", "nginx -v"),
+    "apache-fastcgi": ("apache-fastcgi.conf", "apache2 -f {config} -DFOREGROUND", "apache2 -v"),
+    "apache-cgi": ("apache-cgi.conf", "apache2 -f {config} -DFOREGROUND", "apache2 -v"),
     "haproxy": ("haproxy.cfg", "haproxy -db -f {config}", "haproxy -v"),
     "haproxy-unlogged": ("haproxy.cfg", "haproxy -db -f {config}", "haproxy -v"),
 }
@@ -90,13 +93,13 @@ def _named(name, command, tailcoat_command):
     return Server(name, command, (PEERS / config).read_text(), first_line(version_command))
 
 
-def before(server, backend_port):
-    """The server as a proxy before a back end."""
+def before(server, backend_port, our_config="tailcoat-proxy.kdl"):
+    """The server as a proxy before a back end; ours with this config below peers/."""
     fill = {"backend_port": backend_port, "log": HAPROXY_LOG.get(server.name, "")}
     if not server.command.endswith(TAILCOAT_OPTIONS):
         return dataclasses.replace(server, fill=fill)
     command = server.command.removesuffix(TAILCOAT_OPTIONS) + TAILCOAT_PROXY_OPTIONS
-    return dataclasses.replace(server, command=command, config=(PEERS / "tailcoat-proxy.kdl").read_text(), fill=fill)
+    return dataclasses.replace(server, command=command, config=(PEERS / our_config).read_text(), fill=fill)
 
 
 def first_line(command):

@@ -31,6 +31,12 @@ fn in_place(place: Place, node: &str) -> String {
         Place::Forward => {
             format!("site \"x.example\" {{ forward \"http://[::1]:80\" path=\"/app/*\" {{\n {node}\n}} }}\n")
         }
+        Place::FastCgi => {
+            format!("site \"x.example\" {{ fastcgi \"*.php\" \"tcp://[::1]:9000\" root=\"/\" {{\n {node}\n}} }}\n")
+        }
+        Place::Cgi => format!("site \"x.example\" {{ cgi \"*.cgi\" root=\"/\" {{\n {node}\n}} }}\n"),
+        Place::Scgi => format!("site \"x.example\" {{ scgi \"/app/*\" \"[::1]:4000\" {{\n {node}\n}} }}\n"),
+        Place::Uwsgi => format!("site \"x.example\" {{ uwsgi \"/app/*\" \"unix:/a\" {{\n {node}\n}} }}\n"),
         Place::Caching => {
             format!("site \"x.example\" {{ forward \"http://[::1]:80\" {{ cache {{\n {node}\n}} }} }}\n")
         }
@@ -257,6 +263,68 @@ fn an_upstream_is_a_few_lines() {
 }
 
 #[test]
+fn scripts_are_a_few_lines() {
+    let text = "site \"x.example\" {\n root \"/\"\n fastcgi \"*.php\" \"[::1]:9000\" { fallback \"/index.php\" }\n\
+                cgi \"/cgi-bin/*\" root=\"/usr\" { user \"nobody\"; interpreter \"perl\" }\n\
+                uwsgi \"/app/*\" \"unix:app.sock\" { application \"/app/\" }\n}\n";
+    let config = parse(text);
+    let routes = &config.sites[0].routes;
+    let gateway = |index: usize| match &routes[index].handler {
+        Handler::Gateway(gateway, part) => (gateway, *part),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(routes.len(), 5, "scripts, programs, the application, files, and what is left of the first");
+    let ((php, first), (rest, last)) = (gateway(0), gateway(4));
+    assert!(Arc::ptr_eq(php, rest) && (first, last) == (GatewayPart::Scripts, GatewayPart::Rest));
+    assert_eq!((&routes[0].path, &routes[4].path), (&PathPattern::Any, &PathPattern::Any));
+    assert_eq!(
+        (php.forward.upstream.as_str(), php.index.as_slice()),
+        ("tcp://[::1]:9000", &["index.php".to_owned()][..])
+    );
+    assert_eq!(config.upstreams[0], Upstream::of_server(ServerAddress::OtherTcp("[::1]".into(), 9000)));
+    let (cgi, _) = gateway(1);
+    assert_eq!(cgi.root.as_ref().map(|root| root.pieces.clone()), Some(vec![RootPiece::Literal("/usr".into())]));
+    assert_eq!(cgi.programs.interpreter.as_deref(), Some(Path::new("/base/perl")));
+    assert!(cgi.programs.user.is_some_and(|user| user.user_id != 0) && cgi.index.is_empty());
+    let (application, _) = gateway(2);
+    assert_eq!((application.application.as_str(), &application.root), ("/app", &None));
+    assert_eq!(routes[2].path, PathPattern::Prefix("/app/".into()));
+}
+
+#[test]
+fn wrong_scripts_are_explained() {
+    let check = |nodes: &str, expect: &str| {
+        let found = messages(nodes);
+        let found: Vec<_> = found.iter().filter_map(|message| message.split_once(": ")).map(|(_, text)| text).collect();
+        assert_eq!(found, [expect], "{nodes}");
+    };
+    let site = |node: &str| format!("site \"x.example\" {{ {node} }}");
+    check(&site("cgi \"*.cgi\""), "this `cgi` has no root");
+    check(&site("fastcgi \"*.php\" \"http://a:9000\" root=\"/\""), "`http://a:9000` speaks HTTP");
+    check(&site("fastcgi \"*.php\" \"/run/php.sock\" root=\"/\""), "`/run/php.sock` is a path");
+    check(&site("fastcgi \"*.php\" \"php\" root=\"/\""), "there is no upstream `php`");
+    check(&site("forward \"tcp://a:1\""), "`forward` speaks HTTP");
+    check(&site("cgi \"/a/*\" root=\"/\" { strip-prefix \"/b\" }"), "no path of this pattern begins with `/b`");
+    check(&site("scgi \"/a/*\" \"a:1\" { application \"/b\" }"), "no path of this pattern begins with `/b`");
+    check(&site("cgi \"*\" root=\"/\" { user \"no-such-user\" }"), "there is no user `no-such-user`");
+    check(&site("cgi \"*\" root=\"/\" { user \"root\" }"), "programs don't run as root");
+    check(&site("cgi \"*\" root=\"/\" { variable \"A=B\" \"c\" }"), "`A=B` is not the name of a variable");
+    let upstream = |server: &str, site: &str| format!("upstream \"x\" {{ {server} }}\nsite \"x.example\" {{ {site} }}");
+    let (http, other) = ("server \"http://a:1\"", "server \"tcp://a:1\"");
+    let (forward, scgi) = ("forward \"x\"", "scgi \"/a/*\" \"x\"");
+    check(&upstream(other, forward), "`forward` speaks HTTP to this upstream");
+    check(&upstream(http, scgi), "`scgi` speaks another protocol than HTTP to this upstream");
+    check(
+        &upstream("server \"unix:/a\"", &format!("{scgi}\n{forward}")),
+        "this upstream is spoken to in HTTP and in scgi",
+    );
+    check(
+        &upstream(&format!("{other}\n health-check \"/\""), scgi),
+        "health checks are requests of HTTP, which servers of `scgi` don't answer",
+    );
+}
+
+#[test]
 fn wrong_upstreams_are_explained() {
     let check = |node: &str, expect: &str| {
         let found = messages(&in_place(Place::Upstream, node));
@@ -265,6 +333,7 @@ fn wrong_upstreams_are_explained() {
     };
     check("server \"127.0.0.1:80\"", "`127.0.0.1:80` is not a server's URL");
     check("server \"https://a\"", "servers are spoken to without TLS");
+    check("server \"tcp://a\"", "`tcp://a` has no port");
     check("server \"http://a/b\"", "`http://a/b` is more than a server");
     check("server \"http://user@a\"", "`http://user@a` is more than a server");
     check("server \"http://a:0\"", "`0` is not a port, which is from 1 to 65535");

@@ -13,9 +13,8 @@ pub(super) static SCRIPTS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "index",
         parameters: &[many("file", Kind::FileName)],
-        default: r#"index "index.php""#,
         doc: "Scripts tried in turn for a path that ends with a slash. Their directories are redirected to with the slash \
-              where it lacks. In `cgi` there are none by default.",
+              where it lacks. By default `index.php` in `fastcgi`, and none in `cgi`.",
         example: r#"index "index.php" "index.cgi""#,
         known_as: &["DirectoryIndex", "fastcgi_index", "index-file.names"],
         set: Set::Gateway(|gateway, values| {
@@ -66,7 +65,7 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
         parameters: &[one("name", Kind::ProgramUser), property("group", Kind::ProgramGroup)],
         doc: "The user that programs run as, and the `group`, by default the user's own; without further groups. Only root can \
               do that. By default they run as the server does.",
-        example: r#"user "www-data" group="www-data""#,
+        example: r#"user "nobody""#,
         known_as: &["SuexecUserGroup", "suexec"],
         set: Set::Gateway(|gateway, values| {
             gateway.programs.user = values.program_user("name");
@@ -151,21 +150,23 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
 ];
 
 /// What stands in `fastcgi`, `scgi` and `uwsgi`.
-pub(super) static SERVERS: &[OptionDefinition] = &[
-    OptionDefinition {
-        name: "application",
-        parameters: &[one("prefix", Kind::PathPrefix)],
-        doc: "The server is one application instead of a directory of scripts: no file is looked for, SCRIPT_NAME is this front \
+pub(super) static SERVERS: &[OptionDefinition] = &[OptionDefinition {
+    name: "application",
+    parameters: &[one("prefix", Kind::PathPrefix)],
+    doc: "The server is one application instead of a directory of scripts: no file is looked for, SCRIPT_NAME is this front \
               of the path, and PATH_INFO is the rest. With `scgi` and `uwsgi`, that is always so, by default with the whole \
               path as PATH_INFO; with `fastcgi`, where there is no root, or this option.",
-        example: r#"application "/app""#,
-        known_as: &["uwsgi_param", "scgi_param", "check-local"],
-        set: Set::Gateway(|gateway, values| {
-            gateway.application = values.text("prefix").unwrap_or_default();
-            gateway.root = None;
-        }),
-        ..OPTION
-    },
+    example: r#"application "/app""#,
+    known_as: &["uwsgi_param", "scgi_param", "check-local"],
+    set: Set::Gateway(|gateway, values| {
+        gateway.application = values.text("prefix").unwrap_or_default();
+        gateway.root = None;
+    }),
+    ..OPTION
+}];
+
+/// What stands in `fastcgi` alone.
+pub(super) static FASTCGI: &[OptionDefinition] = &[
     OptionDefinition {
         name: "server-root",
         parameters: &[one("directory", Kind::Text)],

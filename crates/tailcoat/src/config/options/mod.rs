@@ -143,7 +143,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 20] = [
+pub(super) static SECTIONS: [Section; 21] = [
     Section {
         title: "Blocks",
         doc: "What a file consists of, besides settings for all sites.",
@@ -211,9 +211,15 @@ pub(super) static SECTIONS: [Section; 20] = [
     },
     Section {
         title: "Applications",
-        doc: "Servers that run scripts and applications. They stand in `fastcgi`, `scgi` and `uwsgi`.",
+        doc: "Servers that run an application. They stand in `fastcgi`, `scgi` and `uwsgi`.",
         places: &[Place::FastCgi, Place::Scgi, Place::Uwsgi],
         options: gateway::SERVERS,
+    },
+    Section {
+        title: "FastCGI",
+        doc: "Servers that run scripts. They stand in `fastcgi`.",
+        places: &[Place::FastCgi],
+        options: gateway::FASTCGI,
     },
     Section {
         title: "Variables",

@@ -25,7 +25,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             property("backup", Kind::Flag),
         ],
         repeatable: true,
-        doc: "A server: `\"http://HOST:PORT\"` or `\"unix:PATH\"`. `weight`, by default 1, is its share of the requests \
+        doc: "A server: `\"http://HOST:PORT\"` or `\"unix:PATH\"`; for `fastcgi`, `scgi` and `uwsgi`, \
+              `\"tcp://HOST:PORT\"`. `weight`, by default 1, is its share of the requests \
               relative to the others'. With `backup=on` it is asked only when all that are no backups are down. If a \
               name has several addresses, connections are shared out among them.",
         example: r#"server "unix:/run/app.sock" weight=2 backup=on"#,

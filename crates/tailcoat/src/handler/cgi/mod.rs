@@ -124,7 +124,9 @@ impl Programs {
             let order = spawner::Order::new(&shared.config, &file, &variables, has_content);
             let started = shared.spawner.start(order).await.map_err(StartError::Failed)?;
             let name = String::from_utf8_lossy(&file).into();
-            Process::new(started, name, errors, &shared.config, permit).map_err(StartError::Failed)
+            // Local invariant: it is taken once.
+            let Some(child) = started.into_child() else { return Err(StartError::Busy) };
+            Process::new(child, name, errors, &shared.config, permit).map_err(StartError::Failed)
         }))
     }
 }

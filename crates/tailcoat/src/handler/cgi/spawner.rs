@@ -39,7 +39,27 @@ pub(super) struct Order {
 
 struct Job {
     order: Order,
-    reply: oneshot::Sender<io::Result<Child>>,
+    reply: oneshot::Sender<io::Result<Started>>,
+}
+
+/// A program that has been started, until somebody takes care of it; dropped before, it is killed.
+pub(super) struct Started(Option<Child>);
+
+impl Started {
+    /// The program, for somebody who waits for it.
+    pub(super) fn into_child(mut self) -> Option<Child> {
+        self.0.take()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // It may have ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 impl Spawner {
@@ -62,7 +82,7 @@ impl Spawner {
     ///
     /// # Errors
     /// Those of [`Command::spawn`].
-    pub(super) async fn start(&self, order: Order) -> io::Result<Child> {
+    pub(super) async fn start(&self, order: Order) -> io::Result<Started> {
         let (reply, started) = oneshot::channel();
         let lost = |_| io::Error::other("the thread that starts programs has ended");
         self.jobs.send(Job { order, reply }).map_err(|_| io::Error::other("no thread starts programs"))?;
@@ -103,15 +123,12 @@ fn work(jobs: &Mutex<Receiver<Job>>) {
         if reply.is_closed() {
             continue;
         }
-        let started = order.command.spawn();
-        if let Ok(child) = &started {
-            limit_descriptors(child);
-        }
-        if let Err(Ok(mut child)) = reply.send(started) {
-            // Nobody waits for it any more.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        let started = order.command.spawn().map(|child| {
+            limit_descriptors(&child);
+            Started(Some(child))
+        });
+        // If nobody waits for it any more, it is killed.
+        let _ = reply.send(started);
     }
 }
 

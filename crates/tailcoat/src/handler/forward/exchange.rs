@@ -361,7 +361,8 @@ impl Exchange {
         let tries_before = self.tried;
         let has_been_closed_meanwhile = matches!(&self.state, State::Exchanging(peer) if peer.is_reused());
         if !may_repeat || !has_been_closed_meanwhile {
-            self.warn("closed the connection without an answer");
+            let is_program = matches!(&self.state, State::Exchanging(Peer::Program(_)));
+            self.warn(if is_program { "ended without an answer" } else { "closed the connection without an answer" });
         }
         let outcome = self.give_up(Failure::Closed);
         let tries_max = self.inner.destination.tries_max();

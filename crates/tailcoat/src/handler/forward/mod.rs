@@ -162,7 +162,7 @@ impl Fetch for Inner {
 }
 
 /// An answer about methods: those that are forwarded.
-fn not_allowed(status: Status) -> Outcome {
+pub(super) fn not_allowed(status: Status) -> Outcome {
     let mut response = BuiltResponse::new(status);
     response.fields.push("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
     Outcome::Ready(Response::Built(response))

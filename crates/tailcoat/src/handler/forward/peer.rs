@@ -27,7 +27,7 @@ pub(super) enum Connecting {
 /// Somebody who answers one request.
 pub(super) enum Peer {
     Server(Lease),
-    Program(Process),
+    Program(Box<Process>),
 }
 
 /// Why there is nobody to answer.
@@ -85,9 +85,9 @@ impl Connecting {
     pub(super) fn poll_connect(&mut self, task: &mut Task<'_>) -> Poll<Result<Peer, ConnectError>> {
         Poll::Ready(match self {
             Self::Server(acquire) => ready!(acquire.poll_acquire(task)).map(Peer::Server).map_err(ConnectError::Server),
-            Self::Program(starting) => {
-                ready!(starting.poll_start(task)).map(Peer::Program).map_err(ConnectError::Program)
-            }
+            Self::Program(starting) => ready!(starting.poll_start(task))
+                .map(|process| Peer::Program(Box::new(process)))
+                .map_err(ConnectError::Program),
         })
     }
 }

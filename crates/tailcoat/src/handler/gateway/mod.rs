@@ -22,7 +22,7 @@ use self::script::{Lookup, Scripts};
 pub use self::script::{Script, ScriptTree};
 use self::variables::variables;
 use super::cgi::Launch;
-use super::forward::{Asked, Dialect, Forward};
+use super::forward::{Asked, Dialect, Forward, not_allowed};
 use super::response_cache::{Fetch, FetchFuture};
 use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed};
 use crate::config::{self, GatewayPart, GatewayProtocol};
@@ -89,7 +89,7 @@ impl Gateway {
             Method::Connect => return Outcome::Decline,
             Method::Options if routed.path == b"*" => return Outcome::Decline,
             // It shows what a browser hides from scripts.
-            Method::Trace => return answer(BuiltResponse::new(Status::METHOD_NOT_ALLOWED)),
+            Method::Trace => return not_allowed(Status::METHOD_NOT_ALLOWED),
             _ => {}
         }
         if self.part == GatewayPart::Scripts && !self.inner.may_have(routed.path) {

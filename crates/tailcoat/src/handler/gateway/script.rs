@@ -80,12 +80,15 @@ enum Entry {
     Nothing,
 }
 
+/// What names stood for, by path, and when that was.
+type Remembered = HashMap<Box<[u8]>, (Entry, u64)>;
+
 /// A worker's view of a [`ScriptTree`].
 pub(super) struct Scripts {
     tree: Arc<ScriptTree>,
     roots: WorkerRoots,
-    /// What names stood for, by path, with when that was: as old as that of files may be.
-    remembered: RefCell<HashMap<Box<[u8]>, (Entry, u64)>>,
+    /// As old as what is known of files may be.
+    remembered: RefCell<Remembered>,
     remember_ms: u64,
 }
 
