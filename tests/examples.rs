@@ -144,7 +144,8 @@ fn block(text: &str) -> String {
 
 #[test]
 fn what_the_pages_show_is_valid() {
-    for page in [include_str!("../docs/getting-started.md"), FROM_NGINX] {
+    let scripts = include_str!("../docs/scripts.md");
+    for page in [include_str!("../docs/getting-started.md"), FROM_NGINX, scripts] {
         let (is_valid, said) = Example::of(block(page)).check();
         assert!(is_valid, "{said}");
     }

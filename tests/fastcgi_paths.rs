@@ -146,7 +146,7 @@ fn a_front_controller() {
     let root = site.path().join("root");
     let server = front(&root, &application, "fallback \"/index.php\"");
     let controller = |target: &str| format!("/index.php|-|{}/index.php|{target}", root.display());
-    for target in ["/", "/2026/11/a-post/", "/pretty?x=y", "/missing.php", "/upload/x.jpg/y.php", "/.git/config"] {
+    for target in ["/", "/2026/11/a-post/", "/pretty?x=y", "/missing.php", "/upload/x.jpg/y.php", "/.nothing"] {
         assert_eq!(get(&server, "GET", target), controller(target), "{target}");
         assert_eq!(get(&server, "PUT", target), controller(target), "PUT {target}");
     }

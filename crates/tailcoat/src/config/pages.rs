@@ -187,6 +187,10 @@ fn write_option(text: &mut String, option: &OptionDefinition, indent: &str) {
         Set::Block(Place::Forward) => {
             write_block_as_comment(text, "forward \"http://127.0.0.1:8080\" {\n", Place::Forward, indent);
         }
+        Set::Block(place @ (Place::FastCgi | Place::Cgi | Place::Scgi | Place::Uwsgi)) => {
+            let beginning = option.example.split(" {").next().unwrap_or_default();
+            write_block_as_comment(text, &format!("{beginning} {{\n"), place, indent);
+        }
         Set::Block(place) if place != Place::Files => {
             let _ = writeln!(text, "{indent}{} {{", option.name);
             let inner = format!("{indent}    ");

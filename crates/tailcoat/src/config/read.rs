@@ -126,8 +126,9 @@ impl Reader<'_> {
         let takes_block = matches!(option.set, Set::Block(_));
         let name = span(node.name().span());
         if takes_block && node.children().is_none() {
-            // `files "/a/*" root="/b"` needs none.
-            if !option.parameters.iter().any(|parameter| parameter.shape == Shape::Property) {
+            // `files "/a/*" root="/b"` and `scgi "/a/*" "unix:/b"` need none.
+            let has_property = option.parameters.iter().any(|parameter| parameter.shape == Shape::Property);
+            if !has_property && option.parameters.len() < 2 {
                 let help = format!("write `{}`", option.example);
                 self.error(Finding::new(name, format!("`{}` needs a block", option.name), "no `{` follows").help(help));
             }
