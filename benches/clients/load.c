@@ -9,6 +9,8 @@
  *                                 keeps up; its latency runs from when it was due. Without: closed loop.
  *   --pipeline N                  requests sent at once on a connection (1)
  *   --requests-per-connection N   the last one says `Connection: close` (0: no limit)
+ *   --tls GROUPS                  TLS 1.3 with these groups (`P-256`, `X25519`); built with -DWITH_TLS -lssl -lcrypto
+ *   --resume                      each handshake but the first of a connection resumes the one before
  *   --sources N                   source addresses 127.0.0.1 to 127.0.0.N, so that ports in TIME_WAIT don't run out (1)
  *   --verify-every N              of so many bodies one is compared byte for byte (16)
  *   --usage FILE                  counter of the server's CPU time: cgroup's cpuacct.usage or cpu.stat
@@ -34,18 +36,20 @@
 #include "histogram.h"
 #include "plan.h"
 #include "response.h"
+#include "transport.h"
 
 enum { PIPELINE_MAX = 64, HEAD_BYTES_MAX = 8192, EVENTS_MAX = 512, INPUT_BYTES = 64 << 10 };
 
 static struct {
   int port, connections, pipeline, requests_per_connection, sources, verify_every;
   double seconds, warmup_seconds, rate;
-  const char *usage_path;
+  int resumes;
+  const char *usage_path, *tls_groups;
 } options = {.connections = 64, .pipeline = 1, .sources = 1, .verify_every = 16, .seconds = 3, .warmup_seconds = 0.3};
 
 struct connection {
   int fd;
-  int awaits_connect, reading_body, closes, verifies;
+  int awaits_connect, awaits_handshake, reading_body, closes, verifies;
   int is_idle;                              /* open loop: in the ring of idle connections */
   uint64_t body_left_bytes;
   size_t pattern_at;
@@ -55,6 +59,7 @@ struct connection {
   uint64_t due_ns[PIPELINE_MAX];
   size_t head_bytes;                        /* of a head that came in pieces */
   char head[HEAD_BYTES_MAX];
+  struct tls tls;
 };
 
 static struct plan plan;
@@ -71,7 +76,7 @@ static uint64_t next_due, start_ns;
 static int measuring, stopping;
 static struct histogram latency;
 static struct {
-  uint64_t responses, body_bytes, verified, connects, retries;
+  uint64_t responses, body_bytes, verified, connects, resumed, retries;
   uint64_t connect_errors, early_closes, malformed, wrong_status, wrong_length, wrong_body;
 } seen;
 
@@ -122,7 +127,7 @@ static void connection_send(struct connection *connection, uint64_t due_ns) {
     const char *end = last ? "Connection: close\r\n\r\n" : "\r\n";
     memcpy(output + output_bytes, end, strlen(end)), output_bytes += strlen(end);
   }
-  if (send(connection->fd, output, output_bytes, MSG_NOSIGNAL) != (ssize_t)output_bytes && !stopping) seen.early_closes++;
+  if (tls_send(&connection->tls, connection->fd, output, output_bytes) != (ssize_t)output_bytes && !stopping) seen.early_closes++;
 }
 
 static void idle_push(struct connection *connection) {
@@ -156,7 +161,7 @@ static void connection_ready(struct connection *connection) {
 }
 
 static void connection_reopen(struct connection *connection) {
-  close(connection->fd);
+  tls_close(&connection->tls), close(connection->fd);
   if (!stopping) connection_open(connection);
 }
 
@@ -248,12 +253,19 @@ static void drive_connection(struct connection *connection, uint32_t events) {
     getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &length);
     if (error) return seen.connect_errors++, connection_reopen(connection);
     if (!(events & EPOLLOUT)) return;
-    connection->awaits_connect = 0;
+    connection->awaits_connect = 0, connection->awaits_handshake = tls_open(&connection->tls, connection->fd, options.resumes);
+    if (!connection->awaits_handshake) return connection_ready(connection);
+  }
+  if (connection->awaits_handshake) {
+    ssize_t done = tls_handshake(&connection->tls);
+    if (done < 0 && errno == EAGAIN) return;
+    if (done <= 0) return seen.connect_errors++, connection_reopen(connection);
+    connection->awaits_handshake = 0, seen.resumed += measuring && tls_is_resumed(&connection->tls);
     return connection_ready(connection);
   }
   if (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR))) return;
   for (;;) {
-    ssize_t got = recv(connection->fd, input, sizeof input, 0);
+    ssize_t got = tls_receive(&connection->tls, connection->fd, input, sizeof input);
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) {
       if (connection->outstanding && !stopping) note_early_close(connection);
@@ -265,7 +277,7 @@ static void drive_connection(struct connection *connection, uint32_t events) {
       if (connection->closes || was_last) return connection_reopen(connection);
       connection_ready(connection);
     }
-    if (got < (ssize_t)sizeof input) return; /* Drained: edge-triggered, more bytes make a new event. */
+    if (got < (ssize_t)sizeof input && !options.tls_groups) return; /* Drained: edge-triggered, more bytes make a new event. */
   }
 }
 
@@ -331,7 +343,7 @@ static void read_options(int argc, char **argv) {
       {"port", 1, 0, 'p'},    {"plan", 1, 0, 'l'},   {"pattern", 1, 0, 'b'}, {"connections", 1, 0, 'c'},
       {"seconds", 1, 0, 's'}, {"warmup", 1, 0, 'w'}, {"rate", 1, 0, 'r'},    {"pipeline", 1, 0, 'q'},
       {"sources", 1, 0, 'a'}, {"verify-every", 1, 0, 'v'}, {"usage", 1, 0, 'u'}, {"seed", 1, 0, 'e'},
-      {"requests-per-connection", 1, 0, 'k'}, {0, 0, 0, 0}};
+      {"requests-per-connection", 1, 0, 'k'}, {"tls", 1, 0, 't'}, {"resume", 0, 0, 'm'}, {0, 0, 0, 0}};
   const char *plan_path = NULL, *pattern_path = NULL;
   uint64_t seed = 1;
   for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) switch (option) {
@@ -348,6 +360,8 @@ static void read_options(int argc, char **argv) {
       case 'u': options.usage_path = optarg; break;
       case 'e': seed = strtoull(optarg, NULL, 10); break;
       case 'k': options.requests_per_connection = atoi(optarg); break;
+      case 't': options.tls_groups = optarg; break;
+      case 'm': options.resumes = 1; break;
       default: exit(2);
     }
   if (!options.port || !plan_path || !pattern_path || options.connections < 1 || options.pipeline < 1 || options.pipeline > PIPELINE_MAX ||
@@ -357,6 +371,7 @@ static void read_options(int argc, char **argv) {
   sprintf(host, "127.0.0.1:%d", options.port);
   plan = plan_read(plan_path, host, seed);
   pattern_read(pattern_path);
+  tls_start(options.tls_groups);
 }
 
 int main(int argc, char **argv) {
@@ -379,9 +394,9 @@ int main(int argc, char **argv) {
   stopping = 1;
 
   printf("{\"responses\": %lu, \"body_bytes\": %lu, \"verified_bodies\": %lu, \"seconds\": %.4f, \"server_cpu_us\": %.0f, \"client_cpu_us\": %.0f, "
-         "\"connects\": %lu, \"retries\": %lu, \"unanswered\": %lu, \"latency_us\": {\"p50\": %.1f, \"p90\": %.1f, \"p99\": %.1f, \"p999\": %.1f, \"max\": %.1f}, "
+         "\"connects\": %lu, \"resumed\": %lu, \"retries\": %lu, \"unanswered\": %lu, \"latency_us\": {\"p50\": %.1f, \"p90\": %.1f, \"p99\": %.1f, \"p999\": %.1f, \"max\": %.1f}, "
          "\"errors\": {\"connect\": %lu, \"early_close\": %lu, \"malformed\": %lu, \"status\": %lu, \"length\": %lu, \"body\": %lu}}\n",
-         answered, body_bytes, seen.verified, seconds, usage, own, seen.connects, seen.retries, unanswered, histogram_quantile(&latency, 0.5) / 1e3,
+         answered, body_bytes, seen.verified, seconds, usage, own, seen.connects, seen.resumed, seen.retries, unanswered, histogram_quantile(&latency, 0.5) / 1e3,
          histogram_quantile(&latency, 0.9) / 1e3, histogram_quantile(&latency, 0.99) / 1e3, histogram_quantile(&latency, 0.999) / 1e3,
          latency.largest_ns / 1e3, seen.connect_errors, seen.early_closes, seen.malformed, seen.wrong_status, seen.wrong_length, seen.wrong_body);
   return errors() ? 1 : 0;

@@ -44,6 +44,9 @@ class Load:
     requests_per_connection: int = 0
     sources: int = 1
     verify_every: int = 16
+    tls_groups: str | None = None
+    """TLS with these groups; None: without TLS."""
+    resumes: bool = False
 
 
 class ClientError(Exception):
@@ -63,12 +66,18 @@ def _build_directory():
 
 
 @functools.cache
-def compiled(source):
+def compiled(source, name=None, options=(), libraries=()):
     """Path of the program made from a C file; one compiler run a benchmark run."""
     require("cc", "a C compiler is needed for the floor and the clients")
-    program = _build_directory() / source.stem
-    subprocess.run(["cc", "-O2", "-o", program, source], check=True)
+    program = _build_directory() / (name or source.stem)
+    subprocess.run(["cc", "-O2", *options, "-o", program, source, *libraries], check=True)
     return program
+
+
+def compiled_load(load):
+    """The load generator. Only one that speaks TLS needs OpenSSL (package libssl-dev)."""
+    source = CLIENTS / "load.c"
+    return compiled(source, "load-tls", ("-DWITH_TLS",), ("-lssl", "-lcrypto")) if load.tls_groups else compiled(source)
 
 
 def begin(server, plan, tree, load, seed=1):
@@ -78,12 +87,14 @@ def begin(server, plan, tree, load, seed=1):
     plan_file.write_text("".join(kind.line() for kind in plan))
     # In an open loop the client must be on time, whatever else runs on its core.
     priority = ["chrt", "--fifo", "10"] if load.rate else []
-    command = [*priority, "taskset", "-c", CLIENT_CORE, compiled(CLIENTS / "load.c"), "--port", server.port, "--plan", plan_file,
+    command = [*priority, "taskset", "-c", CLIENT_CORE, compiled_load(load), "--port", server.port, "--plan", plan_file,
                "--pattern", tree.pattern_file, "--usage", server.group.cpu_usage_file, "--seed", seed,
                "--connections", load.connections, "--seconds", load.seconds, "--warmup", load.warmup_seconds,
                "--pipeline", load.pipeline, "--requests-per-connection", load.requests_per_connection,
                "--sources", load.sources, "--verify-every", load.verify_every]
     command += ["--rate", load.rate] if load.rate else []
+    command += ["--tls", load.tls_groups] if load.tls_groups else []
+    command += ["--resume"] if load.resumes else []
     return subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
 
 

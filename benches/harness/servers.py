@@ -31,13 +31,15 @@ KNOWN_PEERS = {
     "apache-fastcgi": ("apache-fastcgi.conf", "apache2 -f {config} -DFOREGROUND", "apache2 -v"),
     "apache-cgi": ("apache-cgi.conf", "apache2 -f {config} -DFOREGROUND", "apache2 -v"),
     "haproxy": ("haproxy.cfg", "haproxy -db -f {config}", "haproxy -v"),
+    "nginx-tls": ("nginx-tls.conf", "nginx -c {config} -g 'daemon off;'", "nginx -v"),
+    "h2o-tls": ("h2o-tls.conf", "h2o -c {config}", "h2o -v"),
     "haproxy-unlogged": ("haproxy.cfg", "haproxy -db -f {config}", "haproxy -v"),
 }
 _numbers = itertools.count()
 
 OURS, OURS_AGAIN = "tailcoat", "tailcoat-again"
 TAILCOAT_OPTIONS = "serve {root} --listen 127.0.0.1:{port} --workers 1 --access-log {run}/tailcoat.log"
-TAILCOAT_PROXY_OPTIONS = "run -c {config}"
+TAILCOAT_CONFIG_OPTIONS = "run -c {config}"
 HAPROXY_LOG = {"haproxy": "log global\n  option httplog", "haproxy-unlogged": ""}
 
 
@@ -96,10 +98,15 @@ def _named(name, command, tailcoat_command):
 def before(server, backend_port, our_config="tailcoat-proxy.kdl"):
     """The server as a proxy before a back end; ours with this config below peers/."""
     fill = {"backend_port": backend_port, "log": HAPROXY_LOG.get(server.name, "")}
+    return dataclasses.replace(configured(server, our_config), fill=fill)
+
+
+def configured(server, config):
+    """The server with this config, if it is Tailcoat without one; any other has its own."""
     if not server.command.endswith(TAILCOAT_OPTIONS):
-        return dataclasses.replace(server, fill=fill)
-    command = server.command.removesuffix(TAILCOAT_OPTIONS) + TAILCOAT_PROXY_OPTIONS
-    return dataclasses.replace(server, command=command, config=(PEERS / our_config).read_text(), fill=fill)
+        return server
+    command = server.command.removesuffix(TAILCOAT_OPTIONS) + TAILCOAT_CONFIG_OPTIONS
+    return dataclasses.replace(server, command=command, config=(PEERS / config).read_text())
 
 
 def first_line(command):
@@ -135,6 +142,8 @@ def running(server, tree, path, read_bytes_per_second=None, core=SERVER_CORE):
 
 
 def prepared_command(server, port, root, path, run):
+    if "@RUN@/certificate.pem" in (server.config or ""):
+        make_certificate(run)
     fill = {"port": port, "root": root, "path": path, "run": run, "config": run / "server.conf", **server.fill}
     if server.config:
         # As root, nginx would serve as another user, who may not read the tree.
@@ -144,6 +153,14 @@ def prepared_command(server, port, root, path, run):
             text = text.replace(f"@{key.upper()}@", str(value))
         (run / "server.conf").write_text(text)
     return shlex.split(server.command.format(**fill))
+
+
+def make_certificate(run):
+    """A certificate of its own for a server, ECDSA with P-256 as is usual."""
+    client.require("openssl", "the servers need a certificate")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30",
+                    "-subj", "/CN=localhost", "-keyout", run / "key.pem", "-out", run / "certificate.pem"],
+                   check=True, stderr=subprocess.DEVNULL)
 
 
 def start(command, group, run, core):

@@ -1,4 +1,4 @@
-"""A proxy before a back end: 1 KiB, 64 KiB, 10 MiB, an upload of 10 MiB, and the latency that it adds.
+"""A proxy before a back end: 1 KiB, 64 KiB, 10 MiB, an upload of 10 MiB, the latency that it adds, and stored answers.
 
 Connections are kept on both sides. The back end is a floor (for uploads, a sink) on the client's core, in a control group
 of its own: what is counted is the proxy."""
@@ -10,26 +10,28 @@ import statistics
 from harness import client, paired, report, servers
 from .scenario import Scenario
 
-DIRECT = "direct"
+DIRECT, CACHED = "direct", "cached"
 PROXIES = ("nginx-proxy", "haproxy")
 SMALL_BYTES, PEER_MARK = 1 << 10, 1.2
 LARGE = {"64KiB": (64 << 10, 64), "10MiB": (10 << 20, 8)}  # Bytes, connections.
 UPLOAD_BYTES, UPLOAD_CONNECTIONS = 10 << 20, 4
 ABOVE_BEST_PEER_MAX = 1.03
-PARTS = ("1KiB", *LARGE, "upload", "latency")
+# A stored answer is to cost what a file costs, as far as that can be told.
+STATIC_PATH, CACHED_PATH, CACHED_MAX = "1k.html", "/cached.html", 1 + paired.CONTROL_TOLERANCE
 
 
 def add_arguments(parser):
     parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, help=f"default: {' '.join(PARTS)}")
-    parser.add_argument("--rate", type=float, default=6000, help="requests a second where latency is measured; default: %(default)s")
+    parser.add_argument("--rate", type=float, help="requests a second where latency is measured; default: half of what HAProxy, "
+                        "or whatever is slower, does in a closed loop before")
 
 
 @contextlib.contextmanager
-def before(bench, back_end, path):
+def before(bench, back_end, path, config="tailcoat-proxy.kdl"):
     """The servers of the bench, as proxies before this back end."""
     listed = bench.servers
     with servers.running(back_end, bench.tree, path, core=servers.CLIENT_CORE) as running:
-        bench.servers = [servers.before(server, running.port) for server in listed]
+        bench.servers = [servers.before(server, running.port, config) for server in listed]
         try:
             yield running
         finally:
@@ -73,16 +75,45 @@ def run_upload(bench):
     mark_best(bench, "upload", comparison)
 
 
+def run_cached(bench):
+    """A stored answer beside a file, by the same server with the same config: the control asks for the file again."""
+    path = bench.tree.add(STATIC_PATH, SMALL_BYTES)
+    [floor] = servers.named(["floor"], None)
+    [ours] = servers.named([servers.OURS], bench.arguments.tailcoat)
+    listed = bench.servers
+    bench.servers = [dataclasses.replace(ours, name=name) for name in (servers.OURS, CACHED, servers.OURS_AGAIN)]
+
+    def measure(server, seconds, seed):
+        plan = [client.RequestKind(CACHED_PATH if server.name == CACHED else path, SMALL_BYTES)]
+        return client.run(server, plan, bench.tree, client.Load(seconds=seconds), seed)
+
+    with before(bench, floor, path, "tailcoat-cache.kdl"):
+        comparison = paired.compare(bench, path, measure)
+    bench.servers = listed
+    bench.report.add_comparison(CACHED, comparison)
+    bench.report.mark_ratio(CACHED, comparison, CACHED, servers.OURS, CACHED_MAX)
+
+
+def half_load(bench, proxies, plan):
+    """Half of the requests a second that the slowest of the proxies answers in a closed loop."""
+    load = client.Load(connections=64, seconds=bench.arguments.seconds)
+    results = {running.name: client.run(running, plan, bench.tree, load) for running in proxies}
+    rates = {name: result["responses"] / result["seconds"] for name, result in results.items()}
+    print("\nclosed loop, requests/s: " + ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items()))
+    return min(rates.values()) / 2
+
+
 def run_latency(bench):
     """Open loop, below what any of the proxies can do. The back end asked directly shows what is not theirs."""
     path = bench.tree.add("1k.html", SMALL_BYTES)
     plan = [client.RequestKind(path, SMALL_BYTES)]
-    load = client.Load(connections=64, seconds=bench.arguments.seconds, rate=bench.arguments.rate)
     samples = {}
     with contextlib.ExitStack() as stack:
         [floor] = servers.named(["floor"], None)
         direct = dataclasses.replace(stack.enter_context(before(bench, floor, path)), name=DIRECT)
         proxies = [stack.enter_context(servers.running(server, bench.tree, path)) for server in bench.servers]
+        rate = bench.arguments.rate or half_load(bench, proxies, plan)
+        load = client.Load(connections=64, seconds=bench.arguments.seconds, rate=rate)
         for slot in range(-1, bench.arguments.slots):
             for running in [direct, *proxies] if slot % 2 == 0 else [*reversed(proxies), direct]:
                 result = client.run(running, plan, bench.tree, load, slot + 2)
@@ -104,12 +135,14 @@ def run_latency(bench):
             bench.report.mark(f"added {key}, us", statistics.median(added[servers.OURS, key]), statistics.median(added["haproxy", key]))
 
 
+OTHER_PARTS = {"upload": run_upload, "latency": run_latency, CACHED: run_cached}
+PARTS = ("1KiB", *LARGE, *OTHER_PARTS)
+
+
 def run(bench):
     for part in bench.arguments.part:
-        if part == "upload":
-            run_upload(bench)
-        elif part == "latency":
-            run_latency(bench)
+        if part in OTHER_PARTS:
+            OTHER_PARTS[part](bench)
         else:
             run_download(bench, part, *LARGE.get(part, (SMALL_BYTES, 64)))
 
