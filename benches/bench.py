@@ -17,7 +17,7 @@ import signal
 import sys
 
 import scenarios
-from harness import report, servers, tree
+from harness import network, report, servers, tree
 
 DEFAULT_TAILCOAT = str(pathlib.Path(__file__).resolve().parent.parent / "target/release/tailcoat")
 
@@ -41,6 +41,8 @@ def parse_arguments():
         command.add_argument("--slots", type=int, default=scenario.slots, help="turns in a round; default: %(default)s")
         command.add_argument("--seconds", type=float, default=scenario.seconds, help="a turn of a server; default: %(default)s")
         command.add_argument("--directory", help="where the files to serve are made; default: the system's temporary directory")
+        command.add_argument("--congestion", default=network.DEFAULT, metavar="NAME",
+                             help=f"congestion control; `{network.SYSTEM}`: as the machine has it; default: %(default)s, as Linux has it")
         command.add_argument("--json", metavar="FILE", help="write everything that was measured")
         scenario.add_arguments(command)
     return parser.parse_args()
@@ -49,6 +51,7 @@ def parse_arguments():
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # So that servers, groups and files are cleaned up.
     arguments = parse_arguments()
+    network.enter(arguments.congestion)
     scenario = next(scenario for scenario in scenarios.ALL if scenario.name == arguments.scenario)
     listed = servers.named(arguments.servers.split(","), arguments.tailcoat)
     with tree.temporary(arguments.directory) as files:

@@ -5,6 +5,8 @@ import pathlib
 import platform
 import re
 
+from . import network
+
 
 def describe():
     cpu = re.search(r"model name\s*:\s*(.*)", pathlib.Path("/proc/cpuinfo").read_text())
@@ -16,4 +18,5 @@ def describe():
         "memory_gib": round(int(memory[1]) / (1 << 20), 1),
         "virtual": "hypervisor" in pathlib.Path("/proc/cpuinfo").read_text(),
         "network": "loopback",
+        "congestion_control": network.congestion_control(),
     }

@@ -44,7 +44,7 @@ class Report:
         }
         described = self._content["machine"]
         print(f"{scenario}: {described['kernel']}, {described['cpu']}, {described['cores']} cores"
-              f"{' (virtual)' if described['virtual'] else ''}, loopback")
+              f"{' (virtual)' if described['virtual'] else ''}, {described['network']}, {described['congestion_control']}")
         for server in listed:
             print(f"  {server.name:15} {server.version}")
 
