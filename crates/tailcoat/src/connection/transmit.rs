@@ -16,22 +16,20 @@ use super::stream::Streaming;
 use crate::handler::Segment;
 use crate::object_cache::{Blocking, OpenFile, file_time_now_ns};
 
-/// Bytes of a file that are handed to the kernel, or brought into the page cache, at once.
-const FILE_CHUNK_BYTES: u64 = 512 << 10;
+/// Bytes of a file that are brought into the page cache at once.
+const WARM_BYTES: u64 = 512 << 10;
 
-/// Bytes of a file that are copied at once where it isn't sent by the kernel itself.
+/// Bytes of a file that are copied at once where it isn't sent by the kernel itself. At least so many are known to be in
+/// the page cache before they are.
 const COPY_CHUNK_BYTES: u64 = 64 << 10;
 
 /// The last bytes of a file are copied, so that the file can be looked at between reading and sending them. Few, for
 /// copying is what sendfile saves: with 64 KiB a file of 100 KiB took half as much CPU time again.
 const LAST_PIECE_BYTES: u64 = OpenFile::END_BYTES;
 
-/// Whether a file up to this size is in the page cache is asked for as a whole, and remembered for a moment. Larger ones
-/// are sent in chunks: in one call, 1 MiB took half as much CPU time again.
-const REMEMBERED_BYTES_MAX: u64 = FILE_CHUNK_BYTES;
-
-/// Bytes that a connection sends before others have their turn.
-const TURN_BYTES_MAX: u64 = 1 << 20;
+/// Bytes that a connection sends before others have their turn: a piece of a file goes to the kernel in one call. Less,
+/// and calls cost a large file more than its bytes.
+const TURN_BYTES_MAX: u64 = OpenFile::PIECE_BYTES;
 
 /// Output that a socket has not taken yet: what a slow client costs in memory.
 #[derive(Debug)]
@@ -245,21 +243,16 @@ impl Transmission {
         if known_bytes(&self.resident, offset) >= length.min(COPY_CHUNK_BYTES) {
             return Poll::Ready(());
         }
-        let is_remembered = file.identity.size <= REMEMBERED_BYTES_MAX;
-        self.resident =
-            if is_remembered { 0..file.identity.size } else { offset..offset + length.min(FILE_CHUNK_BYTES) };
-        if is_remembered && file.was_resident(now_ns) {
-            return Poll::Ready(());
-        }
-        let Range { start, end } = self.resident;
-        if file.is_resident(start, end - start) {
-            if is_remembered {
-                file.remember_resident(now_ns);
+        let mut resident_bytes = file.resident_bytes(offset, length, now_ns);
+        if resident_bytes == 0 {
+            resident_bytes = length.min(WARM_BYTES);
+            if !file.is_resident(offset, resident_bytes) {
+                let file = Arc::clone(file);
+                self.warming = Some(Blocking::spawn(move || file.warm(offset, resident_bytes)));
             }
-            return Poll::Ready(());
         }
-        let file = Arc::clone(file);
-        let warming = self.warming.insert(Blocking::spawn(move || file.warm(start, end - start)));
+        self.resident = offset..offset + resident_bytes;
+        let Some(warming) = &mut self.warming else { return Poll::Ready(()) };
         // Not ready yet, but only who has polled it is woken.
         let _ = ready!(Pin::new(warming).poll(task));
         self.warming = None;

@@ -27,11 +27,15 @@ const VOLATILE_TIME: Duration = Duration::from_secs(10);
 /// than this.
 const PROBE_DISTANCE_BYTES: u64 = 64 << 10;
 
-/// How long a file is believed to be in the page cache after it was looked for there, which is a compromise. Looking takes
-/// a system call each 64 KiB; ten times a second it costs a popular file nothing. The kernel drops pages last that were
-/// used a moment ago; if it does so within this time all the same, or the file is truncated and written anew, then a
-/// worker waits once for the disk. What clients get does not depend on it: [`OpenFile::is_unchanged`] sees to that.
-const RESIDENT_TIME: Duration = Duration::from_millis(100);
+/// How long a piece of a file is believed to be in the page cache after it was looked for there, which is a compromise.
+/// Looking takes a system call each 64 KiB; four times a second it costs a popular file nothing. The kernel drops pages
+/// last that were used a moment ago; if it does so within this time all the same, or the file is truncated and written
+/// anew, then a worker waits once for the disk. What clients get does not depend on it: [`OpenFile::is_unchanged`] sees to
+/// that.
+const RESIDENT_TIME: Duration = Duration::from_millis(250);
+
+/// Pieces of a file that are remembered to be in the page cache: those of its first 2 GiB, in 8 KiB.
+const REMEMBERED_PIECES_MAX: u64 = 1 << 10;
 
 /// What tells one version of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -126,8 +130,8 @@ pub struct OpenFile {
     pub identity: FileIdentity,
     /// Number of names it had.
     pub links: u32,
-    /// When all of it was last known to be in the page cache, in nanoseconds since 1970.
-    resident_ns: AtomicI64,
+    /// When each of its pieces was last known to be in the page cache, in nanoseconds since 1970, once one was.
+    resident_ns: OnceLock<Box<[AtomicI64]>>,
     /// Its last bytes, once they have been asked for.
     end: OnceLock<Box<[u8]>>,
 }
@@ -136,10 +140,13 @@ impl OpenFile {
     /// Bytes at the end of a file that are kept in memory.
     pub const END_BYTES: u64 = 1 << 10;
 
+    /// Bytes of a file that are looked for in the page cache, and remembered to be there, together.
+    pub const PIECE_BYTES: u64 = 2 << 20;
+
     /// A file that was just opened and had this status.
     pub fn new(fd: OwnedFd, status: &FileStatus) -> Self {
         let FileStatus { identity, links, .. } = *status;
-        Self { fd, identity, links, resident_ns: AtomicI64::new(i64::MIN), end: OnceLock::new() }
+        Self { fd, identity, links, resident_ns: OnceLock::new(), end: OnceLock::new() }
     }
 
     /// The last [`Self::END_BYTES`], or all if there are less; `None` if the file is no longer what it was. Whoever sends
@@ -174,6 +181,37 @@ impl OpenFile {
         !self.identity.age_ns_at_least(now_ns, VOLATILE_TIME)
     }
 
+    /// How many bytes from this offset on, at most `length`, are (most likely) in the page cache: those up to the end of
+    /// the piece that the offset is in, and the next piece if they are few. Zero, if some of these are not.
+    pub fn resident_bytes(&self, offset: u64, length: u64, now_ns: i64) -> u64 {
+        match self.resident_bytes_in_piece(offset, length, now_ns) {
+            0 => 0,
+            few if few < length.min(PROBE_DISTANCE_BYTES) => {
+                match self.resident_bytes_in_piece(offset + few, length - few, now_ns) {
+                    0 => 0,
+                    more => few + more,
+                }
+            }
+            bytes => bytes,
+        }
+    }
+
+    fn resident_bytes_in_piece(&self, offset: u64, length: u64, now_ns: i64) -> u64 {
+        let piece = offset / Self::PIECE_BYTES;
+        let piece_end = ((piece + 1) * Self::PIECE_BYTES).min(self.identity.size);
+        let bytes = length.min(piece_end.saturating_sub(offset));
+        if self.was_resident(piece, now_ns) {
+            return bytes;
+        }
+        if !self.is_resident(offset, bytes) {
+            return 0;
+        }
+        if offset == piece * Self::PIECE_BYTES && offset + bytes == piece_end {
+            self.remember_resident(piece, now_ns);
+        }
+        bytes
+    }
+
     /// Whether these bytes are (most likely) in the page cache, so that sending them won't wait for a disk.
     /// One system call for each 64 KiB, and none of them waits.
     pub fn is_resident(&self, offset: u64, length: u64) -> bool {
@@ -195,15 +233,22 @@ impl OpenFile {
         }
     }
 
-    /// Whether all of it was in the page cache a moment before `now_ns` (nanoseconds since 1970), as far as remembered.
-    pub fn was_resident(&self, now_ns: i64) -> bool {
-        let since_ns = now_ns.saturating_sub(self.resident_ns.load(Ordering::Relaxed));
+    /// Whether a piece was in the page cache a moment before `now_ns` (nanoseconds since 1970), as far as remembered.
+    fn was_resident(&self, piece: u64, now_ns: i64) -> bool {
+        let Some(resident_ns) = self.resident_ns.get().and_then(|pieces| pieces.get(piece as usize)) else {
+            return false;
+        };
+        let since_ns = now_ns.saturating_sub(resident_ns.load(Ordering::Relaxed));
         (0..RESIDENT_TIME.as_nanos() as i64).contains(&since_ns)
     }
 
-    /// Remembers that all of it was in the page cache at this time.
-    pub fn remember_resident(&self, now_ns: i64) {
-        self.resident_ns.store(now_ns, Ordering::Relaxed);
+    /// Remembers that a piece was in the page cache at this time.
+    fn remember_resident(&self, piece: u64, now_ns: i64) {
+        let pieces = self.identity.size.div_ceil(Self::PIECE_BYTES).min(REMEMBERED_PIECES_MAX);
+        let pieces = self.resident_ns.get_or_init(|| (0..pieces).map(|_| AtomicI64::new(i64::MIN)).collect());
+        if let Some(resident_ns) = pieces.get(piece as usize) {
+            resident_ns.store(now_ns, Ordering::Relaxed);
+        }
     }
 
     /// Brings these bytes into the page cache. Waits for the disk: for the blocking pool only.
@@ -287,13 +332,42 @@ mod tests {
     #[test]
     fn residency_is_remembered_for_a_moment() {
         let fd = rustix::fs::openat(CWD, c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let file = OpenFile::new(fd.try_clone().unwrap(), &FileStatus::of(&fd).unwrap());
-        assert!(!file.was_resident(0));
-        file.remember_resident(1_000);
+        let mut status = FileStatus::of(&fd).unwrap();
+        status.identity.size = 2 * OpenFile::PIECE_BYTES;
+        let file = OpenFile::new(fd, &status);
+        assert!(!file.was_resident(1, 0));
+        file.remember_resident(1, 1_000);
         for (now_ns, expect) in
-            [(999, false), (1_000, true), (100_000_999, true), (100_001_000, false), (i64::MAX, false)]
+            [(999, false), (1_000, true), (250_000_999, true), (250_001_000, false), (i64::MAX, false)]
         {
-            assert_eq!(file.was_resident(now_ns), expect, "{now_ns}");
+            assert_eq!(file.was_resident(1, now_ns), expect, "{now_ns}");
         }
+        file.remember_resident(2, 1_000);
+        for piece in [0, 2, u64::MAX] {
+            assert!(!file.was_resident(piece, 1_000), "{piece}");
+        }
+    }
+
+    #[test]
+    fn what_is_resident_is_told_to_the_end_of_its_piece() {
+        const PIECE: u64 = OpenFile::PIECE_BYTES;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, vec![b'x'; PIECE as usize + 100]).unwrap();
+        let fd = rustix::fs::openat(CWD, &path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let file = OpenFile::new(fd.try_clone().unwrap(), &FileStatus::of(&fd).unwrap());
+        for (offset, length, expect) in [
+            (1, PIECE + 99, PIECE - 1),
+            (0, 10, 10),
+            (0, PIECE + 100, PIECE),
+            (PIECE - 1, 1, 1),
+            (PIECE - 1, 101, 101),
+            (PIECE, 100, 100),
+            (PIECE + 99, 1, 1),
+            (PIECE + 100, 1, 0),
+        ] {
+            assert_eq!(file.resident_bytes(offset, length, 0), expect, "{offset} {length}");
+        }
+        assert!(file.was_resident(0, 0) && file.was_resident(1, 0), "pieces that were looked through whole");
     }
 }
