@@ -14,6 +14,7 @@ use rustix::time::Timespec;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use super::group::Group;
 use super::{ClientLimit, ClientPlace, Context, H1Connection, Opened, Opening, Socket, TooManyConnections};
 use crate::log::Client;
 use crate::tls::ListenerTls;
@@ -33,11 +34,12 @@ pub struct Connections {
     epoll: TcpStream,
     /// By their numbers in the table of connections.
     places: RefCell<Vec<Place>>,
+    group: RefCell<Group>,
     woken: Arc<Woken>,
 }
 
-struct Place {
-    connection: Option<Connection>,
+pub(super) struct Place {
+    pub(super) connection: Option<Connection>,
     client_place: Option<ClientPlace>,
     slot: u32,
     /// Wakes whichever connection is in this place.
@@ -45,7 +47,7 @@ struct Place {
 }
 
 /// A connection, by what it speaks.
-enum Connection {
+pub(super) enum Connection {
     Opening(Box<Opening>),
     Http1(Box<H1Connection>),
 }
@@ -78,7 +80,8 @@ impl Connections {
         // Waiting on it never blocks, as it is done here, but the runtime wants to be sure.
         rustix::io::ioctl_fionbio(&epoll, true)?;
         let epoll = TcpStream::from_std(epoll.into())?;
-        Ok(Self { context, client_limit, epoll, places: RefCell::default(), woken: Arc::default() })
+        let (places, group) = Default::default();
+        Ok(Self { context, client_limit, epoll, places, group, woken: Arc::default() })
     }
 
     /// Takes over a connection that was accepted from a listener, and does for it what can be done at once. Closes it if
@@ -148,14 +151,15 @@ impl Connections {
         let places = &mut *self.places.borrow_mut();
         for event in events {
             let slot = event.data.u64() as usize;
-            if let Some(place) = places.get_mut(slot)
-                && let Some(connection) = &mut place.connection
-            {
-                if let Some(socket) = connection.socket() {
-                    socket.on_events(event.flags);
-                }
-                place.poll(self);
+            let connection = places.get_mut(slot).and_then(|place| place.connection.as_mut());
+            if let Some(socket) = connection.and_then(Connection::socket) {
+                socket.on_events(event.flags);
             }
+        }
+        let group = &mut *self.group.borrow_mut();
+        let mut slots = events.iter().map(|event| event.data.u64() as usize);
+        while group.gather(&mut slots) {
+            group.go_on(places, self);
         }
     }
 
@@ -181,6 +185,11 @@ impl Connections {
         Poll::Ready(has_events)
     }
 
+    /// What its connections share.
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// Has the socket waited for, if it isn't already.
     fn watch(&self, slot: u32, socket: &mut Socket) -> io::Result<()> {
         let Some((events, is_new)) = socket.unwatched() else { return Ok(()) };
@@ -197,7 +206,7 @@ impl Place {
     }
 
     /// Lets the connection go on as far as it can, and ends it if it is done, fails or panics.
-    fn poll(&mut self, connections: &Connections) {
+    pub(super) fn poll(&mut self, connections: &Connections) {
         let Some(connection) = &mut self.connection else { return };
         let task = &mut Task::from_waker(&self.waker);
         let polled = catch_unwind(AssertUnwindSafe(|| connection.poll(task)));
@@ -269,6 +278,7 @@ impl Wake for PlaceWaker {
 #[cfg(test)]
 mod tests {
     use std::io::{ErrorKind, Read, Write};
+    use std::net::Shutdown;
     use std::os::unix::net::UnixStream;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -332,6 +342,45 @@ mod tests {
             let mut new = connect(&connections, 0);
             assert!(exchange(&mut new).await.starts_with("HTTP/1.1 404 "));
             assert_eq!(connections.context.table.borrow().len(), 3, "the others' places are free");
+        });
+    }
+
+    /// Whatever one of them does, the others of a group have their answers: what stays unread, what is broken off, what ends.
+    #[test]
+    fn those_that_go_on_together_are_answered_as_if_they_were_alone() {
+        const CLIENTS: usize = 20;
+        const ROUNDS: usize = 300;
+        let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
+        runtime.block_on(async {
+            let connections = Rc::new(Connections::new(context(Limits::default()), None).unwrap());
+            let mut clients: Vec<_> = (0..CLIENTS).map(|_| connect(&connections, 0)).collect();
+            spawn_local(Rc::clone(&connections).run());
+            // More answers than a socket holds, and nobody reads.
+            for _ in 0..ROUNDS {
+                for client in &mut clients {
+                    while client.write(REQUEST).is_err() {
+                        yield_now().await;
+                    }
+                }
+                yield_now().await;
+            }
+            clients.iter_mut().for_each(|client| client.write_all(&REQUEST.repeat(20)).unwrap());
+            clients[1].write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+            let broken = clients.pop().unwrap();
+            clients.iter().for_each(|client| client.shutdown(Shutdown::Write).unwrap());
+            drop(broken);
+            for (number, client) in clients.iter_mut().enumerate() {
+                let mut answers = String::new();
+                while let Err(error) = client.read_to_string(&mut answers) {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    yield_now().await;
+                }
+                let count = |status| answers.matches(&format!("HTTP/1.1 {status} ")).count();
+                assert_eq!((count(404), count(400)), (ROUNDS + 20, usize::from(number == 1)), "client {number}");
+            }
+            while !connections.context.table.borrow().is_empty() {
+                yield_now().await;
+            }
         });
     }
 

@@ -6,6 +6,7 @@
 mod client_limit;
 mod clock;
 mod connections;
+mod group;
 mod h1;
 mod handshakes;
 mod opening;
@@ -18,6 +19,7 @@ mod transmit;
 mod transport;
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::rc::Rc;
 
 pub use client_limit::{ClientLimit, ClientPlace, TooManyConnections};
@@ -72,6 +74,10 @@ pub struct Context {
 /// Buffers that a connection uses while it is polled, and none keeps.
 struct Scratch {
     input: Vec<u8>,
+    /// What reading into `input` gave, if that has been done before the connection is polled.
+    read: Option<io::Result<usize>>,
+    /// Whether responses that can be sent at once stay in `output` when the connection has been polled.
+    gathers: bool,
     head: RequestHead,
     path: Vec<u8>,
     host: Vec<u8>,
@@ -124,6 +130,8 @@ impl Context {
             is_draining: Cell::new(false),
             scratch: RefCell::new(Scratch {
                 input,
+                read: None,
+                gathers: false,
                 head: RequestHead::default(),
                 path: Vec::new(),
                 host: Vec::new(),

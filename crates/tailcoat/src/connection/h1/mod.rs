@@ -16,6 +16,7 @@ use self::receive::Receiving;
 use self::respond::Sending;
 use self::tunnel::Tunneling;
 use super::output::Output;
+use super::transmit::send_now;
 use super::{Context, Opened, Scratch, Socket, Stage, Transport, Verdict};
 use crate::handler::{ClientLinkCell, Now, OwnedRequest, Routed};
 use crate::log::Client;
@@ -65,6 +66,9 @@ struct Answering {
     account: Account,
 }
 
+/// Output that a connection leaves to be sent later, at most: a few small responses.
+const GATHERED_BYTES_MAX: usize = 8 << 10;
+
 /// What a connection is given while it is polled.
 struct Turn<'a, 'task> {
     context: &'a Context,
@@ -107,6 +111,34 @@ impl H1Connection {
     /// Its socket, which is to be waited for when `poll` returned `Pending`.
     pub fn socket(&mut self) -> &mut Socket {
         self.socket.socket_mut()
+    }
+
+    /// Reads what has come into `input`, if a request is all that is awaited; else nothing.
+    pub fn read_ahead(&mut self, input: &mut [u8]) -> Option<io::Result<usize>> {
+        let awaits_request = self.kept.is_empty()
+            && self.receiving.is_none()
+            && self.answering.is_none()
+            && self.sending.is_none()
+            && self.tunneling.is_none()
+            && !self.is_closing;
+        match &mut self.socket {
+            Transport::Plain(socket) if awaits_request => match socket.poll_read(input) {
+                Poll::Ready(read) => Some(read),
+                Poll::Pending => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Sends what polling left in `output`. Ready when that is done; else the connection is to be polled again, to go on
+    /// with it or, if that is impossible, to end.
+    pub fn send_gathered(&mut self, output: &mut Output) -> Poll<()> {
+        match send_now(&mut self.socket, output, false) {
+            Ok(None) => return Poll::Ready(()),
+            Ok(Some(transmission)) => self.begin_sending(transmission, None, None, self.context.clock.now()),
+            Err(_) => self.is_closing = true,
+        }
+        Poll::Pending
     }
 
     /// Goes on until something has to be waited for: the socket, or what wakes the task. Ready when the connection is to be
@@ -184,9 +216,15 @@ impl H1Connection {
         let mut filled = self.kept.len();
         scratch.input[..filled].copy_from_slice(&self.kept);
         if !self.has_unseen_input {
-            match self.socket.poll_read(&mut scratch.input[filled..]) {
+            let read = match scratch.read.take() {
+                Some(read) => Poll::Ready(read),
+                None => self.socket.poll_read(&mut scratch.input[filled..]),
+            };
+            match read {
                 Poll::Ready(Ok(0)) => {
                     self.is_closing = true;
+                    let output = &mut scratch.output;
+                    self.flush(&mut Turn { context, task, output, now: context.clock.now() })?;
                     return Poll::Ready(Ok(()));
                 }
                 Poll::Ready(count) => filled += count?,
@@ -228,7 +266,7 @@ impl H1Connection {
         context: &Context,
         task: &mut Task<'_>,
     ) -> io::Result<()> {
-        let Scratch { input, head, path, host, output, .. } = scratch;
+        let Scratch { input, head, path, host, output, gathers, .. } = scratch;
         let input = &input[..filled];
         let turn = &mut Turn { context, task, output, now: context.clock.now() };
         let mut at = 0;
@@ -268,7 +306,16 @@ impl H1Connection {
         if !self.is_closing {
             self.kept = input[at..].to_vec();
         }
+        if *gathers && self.may_gather(turn.output) {
+            return Ok(());
+        }
         self.flush(turn)
+    }
+
+    /// Whether nothing is lost if the output waits until others have theirs.
+    fn may_gather(&self, output: &Output) -> bool {
+        let goes_on = self.is_closing || self.answering.is_some() || self.sending.is_some() || self.tunneling.is_some();
+        !goes_on && !output.has_tail() && output.bytes.len() <= GATHERED_BYTES_MAX
     }
 
     /// The limits of what comes next. How much content there may be depends on who gets it, which is known when the head

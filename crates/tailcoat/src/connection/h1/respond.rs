@@ -187,7 +187,7 @@ impl H1Connection {
         Ok(())
     }
 
-    fn begin_sending(
+    pub(super) fn begin_sending(
         &mut self,
         transmission: Transmission,
         exchange: Option<Exchange>,
