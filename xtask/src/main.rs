@@ -1,4 +1,4 @@
-//! One command each: ci, conformance, caching, bench, fuzz.
+//! One command each: ci, conformance, caching, bench, fuzz, optimise.
 
 mod bench;
 mod caching;
@@ -6,6 +6,7 @@ mod ci;
 mod conformance;
 mod fuzz;
 mod licences;
+mod optimise;
 mod tidy;
 
 use std::process::ExitCode;
@@ -15,7 +16,8 @@ usage: cargo xtask ci
        cargo xtask conformance [OPTION]...
        cargo xtask caching [OPTION]... [TEST]...
        cargo xtask bench SCENARIO [OPTION]...
-       cargo xtask fuzz [TARGET]... [--seconds N]";
+       cargo xtask fuzz [TARGET]... [--seconds N]
+       cargo xtask optimise";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
         Some("caching") => caching::run(arguments),
         Some("bench") => bench::run(arguments),
         Some("fuzz") => fuzz::run(arguments),
+        Some("optimise") => optimise::run(arguments),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
