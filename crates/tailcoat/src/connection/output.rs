@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use wire::h1::{CHUNK_SIZE_LINE_BYTES_MAX, DATE_BYTES, write_chunk_size_line, write_fields, write_status_line};
 use wire::http::range::write_content_range;
-use wire::http::{Coding, Fields, Status};
+use wire::http::{Coding, Fields, Status, push_decimal};
 
 use super::stream::{StreamFraming, Streaming};
 use crate::config::FieldAction;
@@ -127,8 +127,8 @@ impl Output {
                 representation.partial_head.write(manner.date, &mut self.bytes);
                 self.bytes.extend_from_slice(b"Content-Range: ");
                 write_content_range(&(offset..offset + length), complete_length, &mut self.bytes);
-                // Writing to a vector does not fail.
-                let _ = write!(self.bytes, "\r\nContent-Length: {length}\r\n");
+                self.bytes.extend_from_slice(b"\r\n");
+                self.write_content_length(length);
                 (Status::PARTIAL_CONTENT, offset, length)
             }
         };
@@ -160,12 +160,20 @@ impl Output {
     /// Adds what changes while a response is stored (RFC 9111, section 5.1; RFC 9211, section 2).
     fn write_age(&mut self, response: &StoredResponse, now_ms: u64) {
         let stored = &response.stored;
-        // Writing to a vector does not fail.
-        let _ = write!(self.bytes, "Age: {}\r\n", stored.age_seconds(now_ms));
+        self.bytes.extend_from_slice(b"Age: ");
+        push_decimal(&mut self.bytes, stored.age_seconds(now_ms));
+        self.bytes.extend_from_slice(b"\r\n");
         if response.has_cache_status {
             let ttl = stored.remaining_ms(now_ms).div_euclid(1_000);
+            // Writing to a vector does not fail.
             let _ = write!(self.bytes, "Cache-Status: tailcoat; hit; ttl={ttl}\r\n");
         }
+    }
+
+    fn write_content_length(&mut self, length: u64) {
+        self.bytes.extend_from_slice(b"Content-Length: ");
+        push_decimal(&mut self.bytes, length);
+        self.bytes.extend_from_slice(b"\r\n");
     }
 
     fn write_built(&mut self, response: BuiltResponse, manner: Manner<'_>) -> u64 {
@@ -179,8 +187,7 @@ impl Output {
             _ => length,
         };
         if let Some(length) = declared {
-            // Writing to a vector does not fail.
-            let _ = write!(self.bytes, "Content-Length: {length}\r\n");
+            self.write_content_length(length);
         } else if has_content && manner.may_chunk {
             self.bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }

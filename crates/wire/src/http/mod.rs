@@ -8,6 +8,7 @@ pub mod negotiation;
 pub mod path;
 pub mod range;
 
+mod decimal;
 mod field_name;
 mod fields;
 mod host;
@@ -17,6 +18,7 @@ mod request_head;
 mod status;
 mod target;
 
+pub use decimal::push_decimal;
 pub use field_name::KnownField;
 pub use fields::Fields;
 pub use host::{HOST_BYTES_MAX, Host, InvalidHost};

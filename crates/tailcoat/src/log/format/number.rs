@@ -3,18 +3,9 @@
 use std::io::Write;
 use std::net::IpAddr;
 
-use super::date::DateTexts;
+pub(super) use wire::http::push_decimal;
 
-/// 00 to 99.
-const PAIRS: [[u8; 2]; 100] = {
-    let mut pairs = [[b'0'; 2]; 100];
-    let mut number = 0;
-    while number < 100 {
-        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
-        number += 1;
-    }
-    pairs
-};
+use super::date::DateTexts;
 
 /// 0 to 255, each with a dot behind it, and the length of that.
 const OCTETS: [([u8; 4], usize); 256] = {
@@ -39,25 +30,6 @@ const OCTETS: [([u8; 4], usize); 256] = {
     }
     octets
 };
-
-/// Appends a number in decimal.
-pub(super) fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut start = digits.len();
-    while number >= 100 {
-        start -= 2;
-        digits[start..start + 2].copy_from_slice(&PAIRS[(number % 100) as usize]);
-        number /= 100;
-    }
-    if number >= 10 {
-        start -= 2;
-        digits[start..start + 2].copy_from_slice(&PAIRS[number as usize]);
-    } else {
-        start -= 1;
-        digits[start] = b'0' + number as u8;
-    }
-    out.extend_from_slice(&digits[start..]);
-}
 
 /// Appends a number in decimal with this many digits; higher ones are left out.
 pub(super) fn push_digits<const N: usize>(out: &mut Vec<u8>, mut number: u64) {
@@ -100,16 +72,7 @@ pub(super) fn push_address(out: &mut Vec<u8>, address: IpAddr) {
 
 #[cfg(test)]
 mod tests {
-    use super::{push_address, push_decimal, push_digits};
-
-    #[test]
-    fn decimals() {
-        for number in [0, 1, 9, 10, 99, 100, 101, 999, 1000, 123_456, u64::from(u32::MAX), u64::MAX] {
-            let mut out = b"before ".to_vec();
-            push_decimal(&mut out, number);
-            assert_eq!(out, format!("before {number}").into_bytes());
-        }
-    }
+    use super::{push_address, push_digits};
 
     #[test]
     fn digits() {
