@@ -336,10 +336,11 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
-    use wire::http::Fields;
+    use wire::h2::{Limits, Output, Placement, ServerConnection, ServerEvent, StreamId, Turn};
+    use wire::http::{Fields, RequestHead, Status};
 
     use super::*;
-    use crate::engine::{Address, BodyCheck, Check, Order, Pace, Persistence, Request, Workload};
+    use crate::engine::{Address, BodyCheck, Check, Http2Request, Order, Pace, Persistence, Request, Workload};
 
     #[test]
     fn a_warm_request_allocates_nothing() {
@@ -355,20 +356,37 @@ mod tests {
             ("a head in two pieces", Pace::Closed, 1, &plain, 30),
             ("open loop", Pace::Constant(20_000.0), 1, &plain, usize::MAX),
         ] {
-            let count = |requests| allocations(requests, &pace, pipeline, response, piece_bytes);
+            let server = |stream| serve(stream, response, piece_bytes);
+            let count = |requests| allocations(requests, &pace, pipeline, false, server);
             // What a run needs besides is the same for both; the first of the process has more of it.
             let (_, few, many) = (count(100), count(100), count(600));
             assert_eq!(many, few, "{name}: allocations with and without 500 requests more");
         }
     }
 
-    /// Allocations of a run with so many requests, on one connection, of which each is answered by `response` in two
-    /// pieces, the first of `piece_bytes`.
-    fn allocations(requests: u64, pace: &Pace, pipeline: usize, response: &str, piece_bytes: usize) -> u64 {
+    #[test]
+    fn a_warm_request_of_http2_allocates_nothing() {
+        for (name, pace, streams) in [
+            ("closed loop", Pace::Closed, 1),
+            ("streams side by side", Pace::Closed, 8),
+            ("open loop", Pace::Constant(20_000.0), 8),
+        ] {
+            let count = |requests| allocations(requests, &pace, streams, true, serve_http2);
+            let (_, few, many) = (count(100), count(100), count(600));
+            assert_eq!(many, few, "{name}: allocations with and without 500 requests more");
+        }
+    }
+
+    /// Allocations of a run with so many requests on one connection, which `serve` serves.
+    fn allocations(
+        requests: u64,
+        pace: &Pace,
+        pipeline: usize,
+        is_http2: bool,
+        serve: impl Fn(TcpStream) + Sync,
+    ) -> u64 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address::Tcp(listener.local_addr().unwrap());
-        let response = response.to_owned();
-        let server = std::thread::spawn(move || serve(listener.accept().unwrap().0, &response, piece_bytes));
         let mut fields = Fields::new();
         fields.push("Host", "localhost");
         let check = Check {
@@ -377,10 +395,12 @@ mod tests {
             body: Some(BodyCheck::bytes(*b"0123456789")),
             ..Check::default()
         };
+        let http2 = Http2Request::new("GET", false, "/", &fields, b"");
+        let request = Request::new("GET", "/", &fields, b"", check).with_http2(http2);
         let plan = Plan {
             address,
             tls: None,
-            workload: Workload::new([Request::new("GET", "/", &fields, b"", check)].into(), Order::InTurn),
+            workload: Workload::new([request].into(), Order::InTurn),
             pace: pace.clone(),
             connections: 1,
             threads: 1,
@@ -394,7 +414,7 @@ mod tests {
             time_out: Duration::from_secs(60),
             persistence: Persistence::default(),
             pipeline,
-            is_http2: false,
+            is_http2,
             line: None,
             abort: None,
             sources: Vec::new(),
@@ -403,8 +423,10 @@ mod tests {
         let (messages, received) = std::sync::mpsc::channel();
         let run = Run { plan: Arc::new(plan), clock: Clock::start(), stop: Arc::default(), messages };
         let worker = Worker::new(run, 0).unwrap();
-        let counts = allocation_counter::measure(move || worker.run());
-        server.join().unwrap();
+        let counts = std::thread::scope(|scope| {
+            scope.spawn(|| serve(listener.accept().unwrap().0));
+            allocation_counter::measure(move || worker.run())
+        });
         assert_eq!(received.iter().map(|message| message.record.served).sum::<u64>(), requests);
         counts.count_total
     }
@@ -433,5 +455,48 @@ mod tests {
                 stream.write_all(second).unwrap();
             }
         }
+    }
+
+    /// Answers each request by HTTP/2, with another date each time.
+    fn serve_http2(mut stream: TcpStream) {
+        stream.set_nodelay(true).unwrap();
+        let (limits, now) = (Limits::default(), Duration::ZERO);
+        let (mut connection, mut output) = (ServerConnection::new(now, &limits), Output::default());
+        let (mut head, mut text, mut input) = (RequestHead::default(), Vec::new(), Vec::new());
+        let mut piece = vec![0; 64 << 10];
+        connection.start(&mut Turn { now, limits: &limits, output: &mut output });
+        for number in 0.. {
+            stream.write_all(output.bytes().unwrap()).unwrap();
+            output.clear();
+            match stream.read(&mut piece) {
+                Ok(length @ 1..) => input.extend_from_slice(&piece[..length]),
+                _ => return,
+            }
+            let mut turn = Turn { now, limits: &limits, output: &mut output };
+            let mut at = 0;
+            loop {
+                text.clear();
+                let handled = connection.handle_input(&input[at..], &mut head, &mut text, &mut turn);
+                at += handled.consumed_bytes;
+                match handled.event {
+                    ServerEvent::NeedInput => break,
+                    ServerEvent::Request(request) => answer(&mut connection, request.stream, number, &mut turn),
+                    _ => {}
+                }
+            }
+            input.drain(..at);
+            connection.poll_output(usize::MAX, &mut turn, |_, _, out| {
+                out.extend_from_slice(b"0123456789");
+                Placement::Copied
+            });
+        }
+    }
+
+    fn answer(connection: &mut ServerConnection, stream: StreamId, number: usize, turn: &mut Turn<'_>) {
+        let mut fields = Fields::new();
+        fields.push("date", format!("Sat, 21 Nov 2026 12:00:0{} GMT", number % 10)).push("server", "test");
+        // The client may have given up.
+        let _ = connection.send_response(stream, Status::new(200).unwrap(), &fields, false, turn);
+        let _ = connection.offer_content(stream, 10, true, turn);
     }
 }
