@@ -14,7 +14,7 @@ table { border-collapse: collapse; margin: .6em 0 } th, td { padding: .2em .6em;
 th:first-child, td:first-child { text-align: left } th { font-weight: 600 }
 figure { margin: 1.4em 0 } figcaption { font-weight: 600; margin-bottom: .3em } figcaption span { font-weight: 400; margin-left: .8em }
 figure { overflow-x: auto } svg { width: 100%; min-width: 600px; height: auto } svg text { font-size: 12px; fill: #51606d } svg .grid { stroke: #e4e9ed; stroke-width: 1 }
-.wide { overflow-x: auto } .facts td { white-space: normal; vertical-align: top; overflow-wrap: anywhere; text-align: left } .note { color: #51606d } .warn, code { overflow-wrap: anywhere }
+.wide { overflow-x: auto } .facts td { white-space: normal; vertical-align: top; text-align: left } .facts td + td { overflow-wrap: anywhere } .note { color: #51606d } .warn, code { overflow-wrap: anywhere }
 .warn { background: #fdf0e1; border-left: 4px solid #d9822b; padding: .5em .8em } .bad { color: #b3261e } code, pre { font-size: 13px }
 pre { background: #f5f7f9; padding: .8em; overflow-x: auto }
 ";
