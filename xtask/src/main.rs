@@ -1,4 +1,4 @@
-//! One command each: ci, conformance, caching, bench, fuzz, optimise.
+//! One command each: ci, conformance, caching, bench, fuzz.
 
 mod bench;
 mod caching;
@@ -6,7 +6,6 @@ mod ci;
 mod conformance;
 mod fuzz;
 mod licences;
-mod optimise;
 mod tidy;
 
 use std::process::ExitCode;
@@ -16,8 +15,7 @@ usage: cargo xtask ci
        cargo xtask conformance [OPTION]...
        cargo xtask caching [OPTION]... [TEST]...
        cargo xtask bench SCENARIO [OPTION]...
-       cargo xtask fuzz [TARGET]... [--seconds N]
-       cargo xtask optimise";
+       cargo xtask fuzz [TARGET]... [--seconds N]";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -27,7 +25,6 @@ fn main() -> ExitCode {
         Some("caching") => caching::run(arguments),
         Some("bench") => bench::run(arguments),
         Some("fuzz") => fuzz::run(arguments),
-        Some("optimise") => optimise::run(arguments),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
