@@ -1,6 +1,7 @@
 //! Black-box tests of the built binary: one file a feature.
 
 mod access;
+mod acme;
 mod attacks;
 mod body_limits;
 mod cache_attacks;

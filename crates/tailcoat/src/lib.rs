@@ -1,5 +1,6 @@
 //! The server: a library and a thin `main.rs`.
 
+pub mod acme;
 pub mod cli;
 pub mod config;
 pub mod connection;

@@ -16,6 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
+use crate::acme;
 use crate::config::{AccessLog, Config};
 use crate::connection::ClientLimit;
 use crate::control::{Command, ControlSocket, Executor, Order, Report, Signals};
@@ -106,6 +107,7 @@ impl Server {
         let descriptors_max = raise_descriptor_limit();
         // Most are for connections.
         config.cache.files_max = config.cache.files_max.min(descriptors_max / 4);
+        let is_automatic = acme::place_certificates(&mut config).map_err(StartError::at("cannot keep certificates"))?;
         let config = Arc::new(config);
         let cores = cores().map_err(StartError::at("cannot tell which cores may be used"))?;
         let worker_count = config.server.workers.unwrap_or(cores.len()).max(1);
@@ -141,6 +143,7 @@ impl Server {
                 listener_sites: plans.iter().map(|plan| plan.sites.clone()).collect(),
                 proxied_listeners: plans.iter().map(|plan| plan.is_proxied).collect(),
                 listener_tls: plans.iter().map(|plan| tls.listener(&server.config, &plan.listen)).collect(),
+                validations: is_automatic.then(|| Arc::clone(tls.validations())),
                 sites: Arc::clone(&sites),
                 rules: Arc::clone(&rules),
                 client_limit: client_limit.clone(),
@@ -152,6 +155,10 @@ impl Server {
                 ended: ended_sender.clone(),
             };
             server.workers.push(worker::spawn(plan).map_err(StartError::at("cannot start a worker"))?);
+        }
+        if is_automatic {
+            acme::start(&server.config, &tls, server.server_log.clone())
+                .map_err(StartError::at("cannot keep certificates"))?;
         }
         let check_interval = server.config.server.certificate_check_interval;
         server.runtime.spawn(tls::keep(tls.sites().to_vec(), check_interval, server.server_log.clone()));

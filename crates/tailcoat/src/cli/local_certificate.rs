@@ -1,9 +1,8 @@
 //! `serve --tls`: a certificate for this machine, by an authority of the user's own, which browsers trust once told so.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
+use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,7 +12,8 @@ use rcgen::{
 };
 use x509_parser::time::ASN1Time;
 
-use crate::config::{CertificateFiles, Listen};
+use crate::config::{CertificateFiles, Listen, state_directory};
+use crate::tls::{PUBLIC_FILE, create_private_directory, write_private, write_public};
 
 /// The authority is to be trusted once.
 const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * 86_400);
@@ -38,9 +38,9 @@ impl LocalCertificate {
     /// # Errors
     /// What could not be written or read, for a person.
     pub(super) fn make(listen: &[Listen]) -> Result<Self, String> {
-        let directory = state_directory()?;
-        let at = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
-        DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| at(&directory, error))?;
+        let directory = state_directory()
+            .ok_or("there is no place for a certificate: HOME is not set; give one with --tls-cert")?;
+        create_private_directory(&directory).map_err(|error| error.to_string())?;
         let path = |name: &str| directory.join(name);
         let issuer = authority(&path("local-ca.pem"), &path("local-ca.key"))?;
         let failed = |error: rcgen::Error| format!("cannot make a certificate: {error}");
@@ -50,8 +50,8 @@ impl LocalCertificate {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate().map_err(failed)?;
         let certificate = params.signed_by(&key, &issuer).map_err(failed)?;
-        write(&path("local.key"), &key.serialize_pem(), PRIVATE)?;
-        write(&path("local.pem"), &certificate.pem(), PUBLIC)?;
+        write_private(&path("local.key"), &key.serialize_pem()).map_err(|error| error.to_string())?;
+        write_public(&path("local.pem"), &certificate.pem()).map_err(|error| error.to_string())?;
         let files = CertificateFiles { certificate: path("local.pem"), key: path("local.key"), ocsp: None };
         Ok(Self { files, authority: path("local-ca.pem") })
     }
@@ -77,15 +77,15 @@ fn authority(certificate_path: &Path, key_path: &Path) -> Result<Issuer<'static,
         let pem = fs::read_to_string(key_path).map_err(|error| at(&error))?;
         let key = KeyPair::from_pem(&pem).map_err(|error| at(&error))?;
         // Versions before this one kept it to its owner; that it stays so is no reason not to serve.
-        let _ = fs::set_permissions(certificate_path, fs::Permissions::from_mode(PUBLIC));
+        let _ = fs::set_permissions(certificate_path, fs::Permissions::from_mode(PUBLIC_FILE));
         return Ok(Issuer::new(params, key));
     }
     let failed = |error: rcgen::Error| format!("cannot make an authority: {error}");
     let key = KeyPair::generate().map_err(failed)?;
     let certificate = params.self_signed(&key).map_err(failed)?;
     // The key first: an authority is there when its certificate is.
-    write(key_path, &key.serialize_pem(), PRIVATE)?;
-    write(certificate_path, &certificate.pem(), PUBLIC)?;
+    write_private(key_path, &key.serialize_pem()).map_err(|error| error.to_string())?;
+    write_public(certificate_path, &certificate.pem()).map_err(|error| error.to_string())?;
     Ok(Issuer::new(params, key))
 }
 
@@ -126,34 +126,4 @@ fn names(listen: &[Listen]) -> Vec<String> {
         }
     }
     names
-}
-
-/// Where a program keeps what has to outlive it: what systemd says, else as the XDG base directory specification has it.
-fn state_directory() -> Result<PathBuf, String> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    variable("STATE_DIRECTORY")
-        .or_else(|| variable("XDG_STATE_HOME").map(|home| home.join("tailcoat")))
-        .or_else(|| variable("HOME").map(|home| home.join(".local/state/tailcoat")))
-        .ok_or_else(|| "there is no place for a certificate: HOME is not set; give one with --tls-cert".to_owned())
-}
-
-/// Permissions of keys.
-const PRIVATE: u32 = 0o600;
-
-/// Permissions of certificates: a copy keeps them, and all programs must be able to read who is trusted.
-const PUBLIC: u32 = 0o644;
-
-/// Writes a file with these permissions, whole or not at all.
-fn write(path: &Path, text: &str, permissions: u32) -> Result<(), String> {
-    let write_new = || {
-        let mut new = path.to_owned();
-        new.as_mut_os_string().push(".new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(permissions).open(&new)?;
-        // The umask is for what the user makes, and one of before may have other permissions.
-        file.set_permissions(fs::Permissions::from_mode(permissions))?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(new, path)
-    };
-    write_new().map_err(|error: io::Error| format!("{}: {error}", path.display()))
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use kdl::KdlDocument;
 
+use super::automatic::AutomaticCertificates;
 use super::check_rules::RulesDraft;
+use super::check_tls;
 use super::diagnostic::{Diagnostics, Severity, Source};
 use super::gateway::{Gateway, GatewayProtocol};
 use super::model::*;
@@ -34,6 +36,7 @@ pub(super) struct Draft {
     pub(super) server: Server,
     pub(super) limits: Limits,
     pub(super) cache: Cache,
+    pub(super) automatic_certificates: AutomaticCertificates,
     shared: Shared,
     /// Of all sites.
     pub(super) rules: RulesDraft,
@@ -67,6 +70,8 @@ pub(super) struct SiteDraft {
     pub(super) site: Site,
     pub(super) name_spans: Vec<Range<usize>>,
     pub(super) listen_span: Range<usize>,
+    /// Nothing says where it listens.
+    pub(super) has_default_listen: bool,
     /// Where each route is.
     pub(super) route_spans: Vec<Range<usize>>,
     pub(super) error_page_spans: Vec<Range<usize>>,
@@ -136,7 +141,8 @@ impl Draft {
                 | Set::Upstream(_)
                 | Set::Forward(_)
                 | Set::Gateway(_)
-                | Set::Caching(_) => {
+                | Set::Caching(_)
+                | Set::Automatic(_) => {
                     unreachable!("the table has no such option outside of blocks")
                 }
             }
@@ -169,7 +175,13 @@ impl Draft {
                 Set::Server(set) => set(&mut self.server, &setting.values),
                 Set::Limits(set) => set(&mut self.limits, &setting.values),
                 Set::Cache(set) => set(&mut self.cache, &setting.values),
+                Set::Automatic(set) => set(&mut self.automatic_certificates, &setting.values),
                 _ => unreachable!("the table has no such option {}", place.describe()),
+            }
+        }
+        if place == Place::AutomaticCertificates {
+            for finding in check_tls::check_automatic(&self.automatic_certificates, &setting.span) {
+                Reader { source: source.clone(), diagnostics }.error(finding);
             }
         }
         if place == Place::Limits && self.limits.target_bytes_max > self.limits.head_bytes_max {
@@ -212,7 +224,7 @@ impl Draft {
         let mut files = Files::below("");
         self.files.iter().for_each(|(set, values)| set(&mut files, values));
         for draft in &mut self.sites {
-            draft.complete(&self.shared, &files, self.limits.body_bytes_max);
+            draft.complete(&self.shared, &files, self.limits.body_bytes_max, &self.automatic_certificates);
         }
     }
 
@@ -242,6 +254,7 @@ impl Draft {
             limits: self.limits,
             cache: self.cache,
             upstreams,
+            automatic_certificates: self.automatic_certificates,
             sites: self.sites.into_iter().map(|draft| draft.site).collect(),
             rules: self.rules.rules,
             access_log: self.shared.access_log.flatten(),
@@ -275,6 +288,7 @@ impl SiteDraft {
             site: Site::default(),
             name_spans: Vec::new(),
             listen_span: setting.span.clone(),
+            has_default_listen: false,
             route_spans: Vec::new(),
             error_page_spans: Vec::new(),
             certificate_spans: Vec::new(),
@@ -428,7 +442,13 @@ impl SiteDraft {
         }
     }
 
-    fn complete(&mut self, shared: &Shared, of_all: &Files, body_bytes_max: BodyBytesMax) {
+    fn complete(
+        &mut self,
+        shared: &Shared,
+        of_all: &Files,
+        body_bytes_max: BodyBytesMax,
+        automatic: &AutomaticCertificates,
+    ) {
         let mut files = of_all.clone();
         for (set, values) in &self.files {
             set(&mut files, values);
@@ -456,9 +476,15 @@ impl SiteDraft {
                 forward.body_bytes_max = forward.body_bytes_max.or(self.site.body_bytes_max);
             }
         }
-        if self.site.listen.is_empty() {
+        let (listen, tls) = (&self.site.listen, &mut self.site.tls);
+        let names = &self.site.names;
+        let are_usual = !names.is_empty() && names.iter().all(|name| automatic.can_be_got(name));
+        let can_have_tls = listen.is_empty() || !self.site.tls_listen.is_empty();
+        tls.is_automatic = can_have_tls && tls.certificates.is_empty() && tls.automatic.unwrap_or(are_usual);
+        self.has_default_listen = listen.is_empty();
+        if self.has_default_listen {
             self.site.listen = super::value::all_addresses(HTTP_PORT);
-            if !self.site.tls.certificates.is_empty() {
+            if self.site.tls.is_automatic || !self.site.tls.certificates.is_empty() {
                 self.site.tls_listen = super::value::all_addresses(HTTPS_PORT);
                 self.site.listen.extend_from_slice(&self.site.tls_listen);
                 self.site.rules.redirects_to_https.get_or_insert(true);

@@ -1,8 +1,11 @@
 //! What can't work of TLS, told where it stands. Certificates are read, so that a configuration that was found good can be
 //! served.
 
+use std::ops::Range;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::automatic::{AutomaticCertificates, ChallengeKind, certificate_name, is_public};
 use super::build::{SiteDraft, note};
 use super::diagnostic::{Diagnostics, Severity};
 use super::model::HostPattern;
@@ -10,14 +13,17 @@ use super::read::Finding;
 use super::tls::{Certificate, TlsVersion};
 
 /// A site that speaks TLS has what that takes.
-pub(super) fn check_site(site: &SiteDraft, diagnostics: &mut Diagnostics) {
+pub(super) fn check_site(site: &SiteDraft, settings: &AutomaticCertificates, diagnostics: &mut Diagnostics) {
     let (tls, listens) = (&site.site.tls, !site.site.tls_listen.is_empty());
-    if listens && tls.certificates.is_empty() {
-        let finding = Finding::new(site.listen_span.clone(), "this site has no certificate", "`tls` here")
-            .help("add such as `certificate \"/etc/ssl/example.com.pem\" key=\"/etc/ssl/example.com.key\"`".to_owned());
+    if listens && tls.certificates.is_empty() && !tls.is_automatic {
+        let finding = Finding::new(site.listen_span.clone(), "this site has no certificate", "`tls` here").help(
+            "add such as `certificate \"/etc/ssl/example.com.pem\" key=\"/etc/ssl/example.com.key\"`, or \
+                 `automatic-certificate on`"
+                .to_owned(),
+        );
         note(site, Severity::Error, finding, diagnostics);
     }
-    if !listens && !tls.certificates.is_empty() {
+    if !listens && (!tls.certificates.is_empty() || tls.automatic == Some(true)) {
         let finding = Finding::new(site.listen_span.clone(), "no address of this site has TLS", "here")
             .help("write such as `listen 443 tls=on`".to_owned());
         note(site, Severity::Error, finding, diagnostics);
@@ -38,7 +44,81 @@ pub(super) fn check_site(site: &SiteDraft, diagnostics: &mut Diagnostics) {
             note(site, Severity::Error, Finding::new(site.span.clone(), message, "in here"), diagnostics);
         }
     }
+    if tls.automatic == Some(true) && !tls.certificates.is_empty() {
+        let finding =
+            Finding::new(site.certificate_spans[0].clone(), "the certificate is to be automatic", "but here is one")
+                .help("leave out one of both".to_owned());
+        note(site, Severity::Error, finding, diagnostics);
+    }
+    if tls.is_automatic {
+        check_names(site, settings, diagnostics);
+    }
+    let is_silent =
+        tls.automatic.is_none() && tls.certificates.is_empty() && !tls.is_automatic && site.has_default_listen;
+    if is_silent && !site.site.names.is_empty() && site.site.names.iter().all(is_public) {
+        // A name with a `*`, for want of a hook.
+        let finding = Finding::new(site.span.clone(), "this site speaks no TLS", "its names have a `*`").help(
+            "give a `dns-hook` in `automatic-certificates`, a `certificate`, or say `automatic-certificate off`"
+                .to_owned(),
+        );
+        note(site, Severity::Warning, finding, diagnostics);
+    }
     check_certificates(site, diagnostics);
+}
+
+/// An authority can only have certificates for names that it can be shown to be ours.
+fn check_names(site: &SiteDraft, settings: &AutomaticCertificates, diagnostics: &mut Diagnostics) {
+    if site.site.names.is_empty() {
+        let finding = Finding::new(site.span.clone(), "an automatic certificate needs names", "this site has none");
+        note(site, Severity::Error, finding, diagnostics);
+    }
+    for (name, span) in site.site.names.iter().zip(&site.name_spans) {
+        if matches!(name, HostPattern::Suffix(_)) && settings.dns_hook.is_none() {
+            let message = format!("a certificate for `{}` can be got by DNS only", certificate_name(name));
+            let finding = Finding::new(span.clone(), message, "this name").help(
+                "give a `dns-hook` in `automatic-certificates`, a `certificate`, or say `automatic-certificate off`"
+                    .to_owned(),
+            );
+            note(site, Severity::Error, finding, diagnostics);
+        }
+    }
+}
+
+/// What is wrong with a block `automatic-certificates`, which stands there.
+pub(super) fn check_automatic(settings: &AutomaticCertificates, span: &Range<usize>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut add = |message: String, help: Option<&str>| {
+        let finding = Finding::new(span.clone(), message, "in here");
+        findings.push(match help {
+            Some(help) => finding.help(help.to_owned()),
+            None => finding,
+        });
+    };
+    if !settings.directory.starts_with("https://") {
+        add(format!("`{}` is no URL of a directory", settings.directory), Some("it begins with `https://`"));
+    }
+    if settings.challenges.contains(&ChallengeKind::Dns01) && settings.dns_hook.is_none() {
+        add("`dns-01` needs a `dns-hook`".to_owned(), Some("name the program that adds records to DNS"));
+    }
+    if let Some(error) = settings.authority.as_deref().and_then(|path| super::tls::load_authority(path).err()) {
+        add(error.to_string(), None);
+    }
+    if let Some(account) = &settings.external_account
+        && let Err(message) = account.load_key()
+    {
+        add(message, None);
+    }
+    if let Some(hook) = &settings.dns_hook
+        && !is_program(&hook.program)
+    {
+        add(format!("{}: there is no such program", hook.program.display()), None);
+    }
+    findings
+}
+
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 fn check_certificates(site: &SiteDraft, diagnostics: &mut Diagnostics) {
@@ -61,10 +141,7 @@ fn check_certificates(site: &SiteDraft, diagnostics: &mut Diagnostics) {
         return;
     }
     for (name, span) in site.site.names.iter().zip(&site.name_spans) {
-        let example = match name {
-            HostPattern::Exact(name) => name.clone(),
-            HostPattern::Suffix(suffix) => format!("*{suffix}"),
-        };
+        let example = certificate_name(name);
         if !certificates.iter().any(|certificate| certificate.is_for(&example)) {
             let message = format!("no certificate of this site is for `{example}`");
             note(site, Severity::Warning, Finding::new(span.clone(), message, "this name"), diagnostics);

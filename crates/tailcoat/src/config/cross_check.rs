@@ -31,7 +31,7 @@ pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
         site.rules.check(Some(&draft.rules), diagnostics);
         check_handlers(site, &draft.upstreams, diagnostics);
         check_order(site, diagnostics);
-        check_tls::check_site(site, diagnostics);
+        check_tls::check_site(site, &draft.automatic_certificates, diagnostics);
         check_files(site, diagnostics);
         check_error_pages(site, diagnostics);
     }

@@ -4,6 +4,7 @@
 //! values [`value`] reads, [`build`] puts the parts together, and [`cross_check`] looks at the whole. Each notes what
 //! is wrong in [`Diagnostics`] and goes on, so that one run finds all.
 
+mod automatic;
 mod build;
 mod check_rules;
 mod check_tls;
@@ -35,6 +36,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use automatic::*;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
 pub use gateway::*;
 pub use model::*;
@@ -54,6 +56,15 @@ use build::Draft;
 
 /// Where the configuration is if nobody says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/tailcoat/tailcoat.kdl";
+
+/// Where the program keeps what has to outlive it: what systemd says, else as the XDG base directory specification has it.
+/// `None` if the environment names no place.
+pub fn state_directory() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    variable("STATE_DIRECTORY")
+        .or_else(|| variable("XDG_STATE_HOME").map(|home| home.join("tailcoat")))
+        .or_else(|| variable("HOME").map(|home| home.join(".local/state/tailcoat")))
+}
 
 /// Where a configuration came from: what a reload reads again.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use wire::http::Status;
 
+use super::automatic::AutomaticCertificates;
 use super::gateway::{Gateway, GatewayProtocol};
 use super::response_caching::ResponseCaching;
 use super::rules::{ClientPattern, Regex, Rules};
@@ -27,6 +28,8 @@ pub struct Config {
     pub cache: Cache,
     /// Servers that requests are forwarded to, by groups.
     pub upstreams: Vec<Upstream>,
+    /// How sites that have no certificate get one.
+    pub automatic_certificates: AutomaticCertificates,
     /// The sites; the first that matches a request's host and listener has it.
     pub sites: Vec<Site>,
     /// Rules for all sites, besides their own.

@@ -43,6 +43,7 @@ fn in_place(place: Place, node: &str) -> String {
         Place::Server => format!("server {{\n {node}\n}}\n{site}\n"),
         Place::Limits => format!("limits {{\n {node}\n}}\n{site}\n"),
         Place::Cache => format!("cache {{\n {node}\n}}\n{site}\n"),
+        Place::AutomaticCertificates => format!("automatic-certificates {{\n {node}\n}}\n{site}\n"),
         Place::Upstream => format!("upstream \"x\" {{\n server \"http://[::1]:80\"\n {node}\n}}\n{site}\n"),
     }
 }
@@ -69,7 +70,7 @@ fn each_default_is_that_of_the_model() {
 #[test]
 fn each_example_changes_something() {
     each_option(|place, option| {
-        if ["certificate", "client-certificate"].contains(&option.name) {
+        if ["certificate", "client-certificate", "directory", "dns-hook", "external-account"].contains(&option.name) {
             // Their files are read.
             return;
         }

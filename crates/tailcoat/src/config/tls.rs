@@ -19,6 +19,10 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 pub struct Tls {
     /// Its certificates; none if it has no TLS.
     pub certificates: Vec<CertificateFiles>,
+    /// Whether its certificate is got without anybody's doing; `None` leaves that to its names.
+    pub automatic: Option<bool>,
+    /// Whether that is so, all told. Then the one certificate it has may not be there yet.
+    pub is_automatic: bool,
     /// The oldest version that is spoken.
     pub version_min: TlsVersion,
     /// Names of the cipher suites, the best first; none is all that are safe.
@@ -161,17 +165,25 @@ impl CertificateFiles {
     }
 }
 
+/// Reads the certificate of an authority.
+///
+/// # Errors
+/// The file can't be read, or has no usable certificate.
+pub(super) fn load_authority(path: &Path) -> Result<RootCertStore, CertificateError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates(path)? {
+        roots.add(certificate).map_err(|error| CertificateError::at(path, error))?;
+    }
+    Ok(roots)
+}
+
 impl ClientCertificates {
     /// Reads the authorities' certificates.
     ///
     /// # Errors
     /// The file can't be read, or has no usable certificate.
     pub fn load(&self) -> Result<RootCertStore, CertificateError> {
-        let mut roots = RootCertStore::empty();
-        for certificate in read_certificates(&self.authorities)? {
-            roots.add(certificate).map_err(|error| CertificateError::at(&self.authorities, error))?;
-        }
-        Ok(roots)
+        load_authority(&self.authorities)
     }
 }
 

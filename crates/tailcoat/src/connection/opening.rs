@@ -43,6 +43,8 @@ enum Awaited {
     Turn(Socket, Box<Accepted>, Option<Pin<Box<Sleep>>>),
     /// The end of the handshake, and the index of the site.
     Handshake(Box<TlsSocket>, usize),
+    /// The end of a handshake that shows an authority something.
+    Validation(Box<TlsSocket>),
     /// Nothing more.
     Nothing,
 }
@@ -107,7 +109,7 @@ impl Opening {
     pub fn socket(&mut self) -> Option<&mut Socket> {
         match &mut self.awaited {
             Awaited::ProxyHeader(socket) | Awaited::Hello(socket, _) | Awaited::Turn(socket, ..) => Some(socket),
-            Awaited::Handshake(tls, _) => Some(tls.socket_mut()),
+            Awaited::Handshake(tls, _) | Awaited::Validation(tls) => Some(tls.socket_mut()),
             Awaited::Nothing => None,
         }
     }
@@ -151,6 +153,14 @@ impl Opening {
                         return Poll::Pending;
                     }
                 },
+                Awaited::Validation(mut tls) => {
+                    if let Poll::Ready(result) = tls.poll_handshake(buffer) {
+                        // It has seen what it wanted to see (RFC 8737, section 3).
+                        return Poll::Ready(Err(result.err().unwrap_or(io::ErrorKind::ConnectionAborted.into())));
+                    }
+                    self.awaited = Awaited::Validation(tls);
+                    return Poll::Pending;
+                }
                 Awaited::Nothing => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
             };
         }
@@ -267,11 +277,15 @@ impl Opening {
         let Some(tls) = &self.tls else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
         let name = accepted.client_hello().server_name().map(str::to_ascii_lowercase);
         let site = tls.find(name.as_deref());
-        match accepted.into_connection(site.settings()) {
+        let validation = tls.validation(&accepted.client_hello());
+        let is_validation = validation.is_some();
+        match accepted.into_connection(validation.unwrap_or_else(|| site.settings())) {
             Ok(session) => {
-                let mut tls = TlsSocket::new(socket, session);
+                let mut tls = Box::new(TlsSocket::new(socket, session));
                 tls.feed(&std::mem::take(&mut self.kept))?;
-                Poll::Ready(Ok(Awaited::Handshake(Box::new(tls), site.index)))
+                let awaited =
+                    if is_validation { Awaited::Validation(tls) } else { Awaited::Handshake(tls, site.index) };
+                Poll::Ready(Ok(awaited))
             }
             Err((error, mut alert)) => {
                 // It may have gone.

@@ -18,6 +18,7 @@ use self::site::Site;
 use crate::config::HostPattern;
 use crate::handler::{ErrorPages, Handler, OwnedRequest, Response, Routed};
 use crate::log::LogId;
+use crate::tls::Validations;
 
 /// An answer that has to be waited for.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
@@ -58,6 +59,8 @@ pub struct Router {
     listeners: Vec<Hosts>,
     /// If proxies are trusted.
     trusting: Option<Trusting>,
+    /// If certificates are automatic: what authorities ask for.
+    validations: Option<Arc<Validations>>,
 }
 
 /// The proxies whose word is taken.
@@ -89,13 +92,19 @@ impl Router {
                 hosts
             })
             .collect();
-        Self { listeners, trusting: None }
+        Self { listeners, trusting: None, validations: None }
     }
 
     /// The router, taking the word of proxies, if any are trusted.
     pub fn trusting(mut self, rules: &Arc<AllRules>, ids: &Rc<RequestIds>) -> Self {
         let (rules, ids) = (Arc::clone(rules), Rc::clone(ids));
         self.trusting = rules.trusted_proxies.is_some().then_some(Trusting { rules, ids });
+        self
+    }
+
+    /// The router, answering authorities that want to see whether names are ours.
+    pub fn validated(mut self, validations: Option<&Arc<Validations>>) -> Self {
+        self.validations = validations.cloned();
         self
     }
 
@@ -115,6 +124,10 @@ impl Router {
     }
 
     fn answer_client(&self, listener: u16, routed: &Routed<'_>) -> Answer {
+        // Before all rules: an authority knows no password, and comes to whatever host it looks at.
+        if let Some(content) = self.validations.as_ref().and_then(|all| all.response(routed.path)) {
+            return Answer::Ready(site::validation(content), Account { log: self.default_log(listener), visit: None });
+        }
         match self.listeners[usize::from(listener)].find(routed.host) {
             Some(site) if site.is_misdirected(routed) => Answer::Ready(site::misdirected(routed), site.account()),
             Some(site) => site.answer(routed),

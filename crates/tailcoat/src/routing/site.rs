@@ -1,5 +1,6 @@
 use std::rc::Rc;
 
+use bytes::Bytes;
 use wire::http::{Method, Request, Status};
 
 use super::local_redirects::LocalRedirects;
@@ -7,7 +8,7 @@ use super::rules::{Rules, Target, redirected_head};
 use super::{Account, Answer, ResponseFuture, SiteSetup};
 use crate::config::PathPattern;
 use crate::handler::{
-    BuiltResponse, ErrorPages, Handler, Outcome, OutcomeFuture, OwnedRequest, PageFormat, Response, Routed,
+    Body, BuiltResponse, ErrorPages, Handler, Outcome, OutcomeFuture, OwnedRequest, PageFormat, Response, Routed,
     add_error_page, error_response,
 };
 use crate::log::LogId;
@@ -252,6 +253,14 @@ pub(super) fn declined_by_all(routed: &Routed<'_>) -> Response {
 /// The answer to a request for a site that its connection is not for (RFC 9110, section 15.5.20).
 pub(super) fn misdirected(routed: &Routed<'_>) -> Response {
     Response::Built(error_response(Status::MISDIRECTED_REQUEST, PageFormat::wanted_by(&routed.request)))
+}
+
+/// The answer to an authority that wants to see whether a name is ours (RFC 8555, section 8.3).
+pub(super) fn validation(content: Bytes) -> Response {
+    let mut response = BuiltResponse::new(Status::OK);
+    response.fields.push("Content-Type", "application/octet-stream");
+    response.body = Body::from_bytes(content);
+    Response::Built(response)
 }
 
 /// The answer when there is no site at all on the listener.

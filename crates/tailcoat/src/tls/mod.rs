@@ -5,12 +5,16 @@
 mod keeper;
 mod site;
 mod sites;
+mod state_files;
 mod subject;
+mod validations;
 
 pub use keeper::keep;
 pub use rustls::ServerConnection;
 pub use site::SiteTls;
 pub use sites::{AllTls, ListenerTls};
+pub use state_files::{PUBLIC_FILE, create_private_directory, write_private, write_public};
+pub use validations::{Shown, Validations};
 
 use crate::log::TlsRecord;
 

@@ -8,7 +8,7 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureAlgorithm};
 
-use crate::config::{Certificate, CertificateError, Tls, TlsVersion};
+use crate::config::{Certificate, CertificateError, CertificateFiles, Tls, TlsVersion};
 
 /// Protocols that are spoken over TLS (RFC 7301), the best first.
 const APPLICATION_PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
@@ -78,8 +78,12 @@ impl SiteTls {
 
 impl Current {
     fn load(config: &Tls, tickets: Option<&Arc<dyn ProducesTickets>>) -> Result<Self, CertificateError> {
-        let mut certificates =
-            config.certificates.iter().map(crate::config::CertificateFiles::load).collect::<Result<Vec<_>, _>>()?;
+        let load = |files: &CertificateFiles| match files.load() {
+            // One that is automatic comes when it comes; till then there is none, and handshakes fail.
+            Err(_) if config.is_automatic => None,
+            result => Some(result),
+        };
+        let mut certificates = config.certificates.iter().filter_map(load).collect::<Result<Vec<_>, _>>()?;
         // A signature of RSA takes twenty times as long. The order is kept else.
         certificates.sort_by_key(|certificate| certificate.key.key.algorithm() == SignatureAlgorithm::RSA);
         let not_after = certificates.iter().map(|certificate| certificate.not_after_unix_seconds).min();

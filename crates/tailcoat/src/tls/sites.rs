@@ -2,15 +2,18 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::Ticketer;
+use rustls::server::ClientHello;
 
-use super::SiteTls;
+use super::{SiteTls, Validations};
 use crate::config::{Config, HostPattern, Listen};
 
 /// The TLS of all sites that have some.
 #[derive(Debug, Default)]
 pub struct AllTls {
     sites: Vec<Arc<SiteTls>>,
+    validations: Arc<Validations>,
 }
 
 /// The TLS of a listener: sites by the names that clients ask for.
@@ -20,6 +23,7 @@ pub struct ListenerTls {
     /// By the suffix with its leading dot.
     suffixes: HashMap<String, Arc<SiteTls>>,
     default: Arc<SiteTls>,
+    validations: Arc<Validations>,
 }
 
 impl AllTls {
@@ -37,12 +41,17 @@ impl AllTls {
         let sites = sites.map(|(index, site)| SiteTls::new(index, &site.tls, &tickets).map(Arc::new));
         let sites =
             sites.collect::<Result<_, _>>().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        Ok(Self { sites })
+        Ok(Self { sites, validations: Arc::default() })
     }
 
     /// Each site.
     pub fn sites(&self) -> &[Arc<SiteTls>] {
         &self.sites
+    }
+
+    /// What shows an authority that names are ours.
+    pub fn validations(&self) -> &Arc<Validations> {
+        &self.validations
     }
 
     /// The TLS of a listener; `None` if it has none.
@@ -63,11 +72,16 @@ impl AllTls {
                 map.entry(name.clone()).or_insert_with(|| Arc::clone(site));
             }
         }
-        Some(Arc::new(ListenerTls { exact, suffixes, default }))
+        Some(Arc::new(ListenerTls { exact, suffixes, default, validations: Arc::clone(&self.validations) }))
     }
 }
 
 impl ListenerTls {
+    /// The settings for a handshake that begins now, if it is an authority's that wants to see whether a name is ours.
+    pub fn validation(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
+        self.validations.handshake(hello)
+    }
+
     /// The site for the name that a client asks for, in lower case; that of clients which ask for none or an unknown one
     /// is the default site.
     pub fn find(&self, server_name: Option<&str>) -> &Arc<SiteTls> {

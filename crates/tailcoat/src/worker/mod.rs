@@ -25,7 +25,7 @@ use crate::log::{LogId, Recorder};
 use crate::object_cache::{ObjectStore, WorkerCache};
 use crate::routing::rules::{AllRules, RequestIds, Rules};
 use crate::routing::{Router, SiteSetup};
-use crate::tls::ListenerTls;
+use crate::tls::{ListenerTls, Validations};
 use crate::upstream::{SharedUpstream, Upstream};
 
 /// How often a tenth of the connections is looked at for passed deadlines.
@@ -53,6 +53,8 @@ pub struct WorkerPlan {
     pub proxied_listeners: Vec<bool>,
     /// For each listener how TLS is spoken there, if it is.
     pub listener_tls: Vec<Option<Arc<ListenerTls>>>,
+    /// What authorities ask for, if certificates are automatic.
+    pub validations: Option<Arc<Validations>>,
     /// What all workers share of the sites.
     pub sites: Arc<Vec<SharedSite>>,
     /// The rules of all sites.
@@ -174,7 +176,8 @@ fn build_router(plan: &WorkerPlan, cache: &Rc<WorkerCache>) -> Router {
         rules: rules.as_ref().map(|rules| Rules::new(rules, &ids)),
         log,
     });
-    Router::new(setups.collect(), &plan.listener_sites).trusting(&plan.rules, &ids)
+    let router = Router::new(setups.collect(), &plan.listener_sites).trusting(&plan.rules, &ids);
+    router.validated(plan.validations.as_ref())
 }
 
 /// Looks after deadlines, clock and cache as long as there are connections; without any, sleeps.

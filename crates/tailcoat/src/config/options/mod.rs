@@ -1,6 +1,7 @@
 //! Every option, defined once. From these tables come the parser and its checks, the reference page, the man page, the
 //! JSON schema and the default configuration.
 
+mod automatic;
 mod files;
 mod forward;
 mod gateway;
@@ -11,6 +12,7 @@ mod site;
 mod tls;
 mod upstream;
 
+use super::automatic::AutomaticCertificates;
 use super::build::Shared;
 use super::gateway::Gateway;
 use super::model::*;
@@ -124,6 +126,8 @@ pub(super) enum Set {
     Rules(fn(&mut Rules, &Values)),
     /// How responses to forwarded requests are cached.
     Caching(fn(&mut ResponseCaching, &Values)),
+    /// How certificates are got.
+    Automatic(fn(&mut AutomaticCertificates, &Values)),
     /// A group of servers.
     Upstream(fn(&mut Upstream, &Values)),
     /// A block of further options.
@@ -143,7 +147,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 21] = [
+pub(super) static SECTIONS: [Section; 22] = [
     Section {
         title: "Blocks",
         doc: "What a file consists of, besides settings for all sites.",
@@ -176,6 +180,12 @@ pub(super) static SECTIONS: [Section; 21] = [
         doc: "They stand outside all blocks, for all sites, or in `site`.",
         places: &[Place::Top, Place::Site],
         options: tls::HTTPS,
+    },
+    Section {
+        title: "Automatic certificates",
+        doc: automatic::DOC,
+        places: &[Place::AutomaticCertificates],
+        options: automatic::OPTIONS,
     },
     Section { title: "Rules", doc: rules::DOC, places: &[Place::Top, Place::Site], options: rules::RULES },
     Section {
@@ -263,11 +273,12 @@ pub(super) enum Place {
     Uwsgi,
     Caching,
     Upstream,
+    AutomaticCertificates,
 }
 
 impl Place {
     /// All places, in the order of the reference.
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::Top,
         Self::Site,
         Self::Files,
@@ -281,6 +292,7 @@ impl Place {
         Self::Server,
         Self::Limits,
         Self::Cache,
+        Self::AutomaticCertificates,
     ];
 
     /// The options that may stand here.
@@ -309,6 +321,7 @@ impl Place {
             Self::Uwsgi => "in `uwsgi`",
             Self::Caching => "in `cache` of a `forward`",
             Self::Upstream => "in `upstream`",
+            Self::AutomaticCertificates => "in `automatic-certificates`",
         }
     }
 }

@@ -28,6 +28,14 @@ pub(super) static TOP: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "automatic-certificates",
+        doc: "How sites without a certificate get one.",
+        example: r#"automatic-certificates { contact "mailto:admin@example.com" }"#,
+        known_as: &["acme", "MDomain", "MDContactEmail", "auto_https"],
+        set: Set::Block(Place::AutomaticCertificates),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "server",
         doc: "The workers, and what they share.",
         example: "server { workers 4 }",

@@ -5,8 +5,8 @@ use crate::config::tls::*;
 
 /// What stands before the options of TLS in the reference.
 pub(super) const DOC: &str = "\
-    They stand in `site`. A site with a `certificate` and no `listen` listens on port 443 with TLS, and on port 80, \
-    where it redirects to `https`. A client's certificate and settings are chosen by the name that it asks for (SNI), as \
+    They stand in `site`. A site with a certificate of its own or an automatic one, and no `listen`, listens on port 443 \
+    with TLS, and on port 80, where it redirects to `https`. A client's certificate and settings are chosen by the name that it asks for (SNI), as \
     a request's site is by its host. Files are looked at from time to time, and read again when they have changed; one \
     that is broken by then is told in the log, and the old one stays.";
 
@@ -27,6 +27,18 @@ pub(super) static TLS: &[OptionDefinition] = &[
             let key = values.file("key").unwrap_or_else(|| certificate.clone());
             site.tls.certificates.push(CertificateFiles { certificate, key, ocsp: values.file("ocsp") });
         }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "automatic-certificate",
+        parameters: FLAG,
+        doc: "Whether a site gets its certificate without anybody's doing, as `automatic-certificates` says. By default \
+              one does that has only public names and no `certificate`, if it has no `listen` or one with TLS; names with a \
+              `*` need a `dns-hook`. Turn it on \
+              for other names too, if an authority of your own has certificates for them.",
+        example: "automatic-certificate off",
+        known_as: &["auto_https", "MDomain", "acme"],
+        set: Set::Site(|site, values| site.tls.automatic = Some(values.on())),
         ..OPTION
     },
     OptionDefinition {

@@ -1,0 +1,278 @@
+//! One order: from names to a certificate (RFC 8555, section 7.4).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use instant_acme::{
+    Account, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error, Identifier, NewOrder, Order,
+    OrderStatus, RetryPolicy,
+};
+use rcgen::{CertificateParams, DistinguishedName, KeyPair};
+
+use super::hook::{self, Change};
+use crate::config::{AutomaticCertificates, ChallengeKind};
+use crate::log::ServerLog;
+use crate::tls::{Shown, Validations};
+
+/// Who is told to come less often waits at least so long.
+const RATE_LIMIT_WAIT: Duration = Duration::from_secs(3_600);
+
+/// An order that is made.
+pub(super) struct Ordering<'a> {
+    pub(super) account: &'a Account,
+    pub(super) settings: &'a AutomaticCertificates,
+    pub(super) validations: &'a Arc<Validations>,
+    pub(super) names: &'a [String],
+    /// The certificate that the new one takes the place of (RFC 9773, section 5).
+    pub(super) replaced: Option<CertificateIdentifier<'static>>,
+    /// How many orders have failed before.
+    pub(super) failures: u32,
+    pub(super) log: &'a ServerLog,
+}
+
+/// What came of it, as PEM.
+pub(super) struct Issued {
+    pub(super) key_pem: String,
+    pub(super) chain_pem: String,
+}
+
+/// Why an order failed.
+#[derive(Debug)]
+pub(super) struct OrderError {
+    message: String,
+    /// Nothing is to be tried before.
+    pub(super) wait_min: Duration,
+    /// The authority does not know the account.
+    pub(super) is_of_account: bool,
+}
+
+/// What shows that names are ours, until it is taken away.
+#[derive(Default)]
+struct Evidence {
+    shown: Vec<Shown>,
+    /// Names and values of records.
+    records: Vec<(String, String)>,
+}
+
+impl OrderError {
+    pub(super) fn new(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), wait_min: Duration::ZERO, is_of_account: false }
+    }
+
+    /// What a person can do about it.
+    pub(super) fn advice(&self) -> &'static str {
+        if !self.wait_min.is_zero() {
+            return "the authority wants fewer orders";
+        }
+        "the names must lead here by DNS, and ports 80 and 443 must be open to the authority"
+    }
+}
+
+impl fmt::Display for OrderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<Error> for OrderError {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::Api(problem) => problem.r#type.as_deref().and_then(|kind| kind.rsplit(':').next()),
+            _ => None,
+        };
+        Self {
+            wait_min: if kind == Some("rateLimited") { RATE_LIMIT_WAIT } else { Duration::ZERO },
+            is_of_account: kind == Some("accountDoesNotExist"),
+            message: with_sources(&error),
+        }
+    }
+}
+
+/// An error with what caused it: "error sending request" alone helps nobody.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+impl Ordering<'_> {
+    /// Makes the order, shows that the names are ours, and takes the certificate.
+    ///
+    /// # Errors
+    /// What the authority says, or what failed here. What was shown is taken away in any case.
+    pub(super) async fn run(&self) -> Result<Issued, OrderError> {
+        let mut evidence = Evidence::default();
+        let result = self.run_with(&mut evidence).await;
+        evidence.remove(self.settings, self.log).await;
+        result
+    }
+
+    async fn run_with(&self, evidence: &mut Evidence) -> Result<Issued, OrderError> {
+        let mut order = self.begin().await?;
+        self.show(&mut order, evidence).await?;
+        let patience =
+            RetryPolicy::new().initial_delay(Duration::from_millis(500)).timeout(self.settings.order_timeout);
+        if order.poll_ready(&patience).await? != OrderStatus::Ready {
+            return Err(why_invalid(&mut order).await);
+        }
+        let failed =
+            |error: rcgen::Error| OrderError::new(format_args!("cannot make a request for a certificate: {error}"));
+        let mut params = CertificateParams::new(self.names).map_err(failed)?;
+        params.distinguished_name = DistinguishedName::new();
+        let key = KeyPair::generate().map_err(failed)?;
+        let request = params.serialize_request(&key).map_err(failed)?;
+        order.finalize_csr(request.der()).await?;
+        let chain_pem = order.poll_certificate(&patience).await?;
+        Ok(Issued { key_pem: key.serialize_pem(), chain_pem })
+    }
+
+    async fn begin(&self) -> Result<Order, OrderError> {
+        let identifiers: Vec<Identifier> = self.names.iter().map(|name| Identifier::Dns(name.clone())).collect();
+        let new = || match &self.settings.profile {
+            Some(profile) => NewOrder::new(&identifiers).profile(profile),
+            None => NewOrder::new(&identifiers),
+        };
+        if let Some(replaced) = &self.replaced
+            && let Ok(order) = self.account.new_order(&new().replaces(replaced.clone())).await
+        {
+            return Ok(order);
+        }
+        // There is none to replace, or the authority has something against that; the certificate is needed all the same.
+        Ok(self.account.new_order(&new()).await?)
+    }
+
+    /// Shows that each name is ours, and tells the authority to look.
+    async fn show(&self, order: &mut Order, evidence: &mut Evidence) -> Result<(), OrderError> {
+        let mut authorizations = order.authorizations();
+        while let Some(authorization) = authorizations.next().await {
+            let mut authorization = authorization?;
+            match authorization.status {
+                AuthorizationStatus::Valid => continue,
+                AuthorizationStatus::Pending => {}
+                status => return Err(OrderError::new(format_args!("an authorization is {status:?}"))),
+            }
+            let is_wildcard = authorization.wildcard;
+            let offered = |kind: &ChallengeKind| {
+                authorization.challenges.iter().any(|challenge| challenge.r#type == type_of(*kind))
+            };
+            let Some(kind) = choose(&self.settings.challenges(), self.failures, is_wildcard, offered) else {
+                let name = authorization.identifier();
+                return Err(OrderError::new(format_args!(
+                    "the authority offers no way to show {name} that we may use"
+                )));
+            };
+            let Some(mut challenge) = authorization.challenge(type_of(kind)) else {
+                return Err(OrderError::new("the authority has withdrawn a challenge"));
+            };
+            let name = match challenge.identifier().identifier {
+                Identifier::Dns(name) => name.clone(),
+                other => return Err(OrderError::new(format_args!("the authority asks for {other:?}"))),
+            };
+            let answer = challenge.key_authorization();
+            match kind {
+                ChallengeKind::Http01 => {
+                    evidence.shown.push(self.validations.show_response(&challenge.token, answer.as_str()));
+                }
+                ChallengeKind::TlsAlpn01 => {
+                    let shown = self.validations.show_handshake(&name, answer.digest().as_ref());
+                    evidence.shown.push(shown.map_err(OrderError::new)?);
+                }
+                ChallengeKind::Dns01 => {
+                    let Some(hook) = &self.settings.dns_hook else {
+                        return Err(OrderError::new("there is no `dns-hook`"));
+                    };
+                    let record = (format!("_acme-challenge.{name}"), answer.dns_value());
+                    // Taken away even if adding fails: it may have been half done.
+                    evidence.records.push(record.clone());
+                    hook::run(hook, Change::Add, &record.0, &record.1).await.map_err(OrderError::new)?;
+                }
+            }
+            challenge.set_ready().await?;
+        }
+        Ok(())
+    }
+}
+
+impl Evidence {
+    async fn remove(self, settings: &AutomaticCertificates, log: &ServerLog) {
+        drop(self.shown);
+        let Some(hook) = &settings.dns_hook else { return };
+        for (name, value) in self.records {
+            if let Err(error) = hook::run(hook, Change::Remove, &name, &value).await {
+                log.warn(error, "a record is left in DNS that is of no more use");
+            }
+        }
+    }
+}
+
+/// How a name is shown: wildcards by DNS; others in turn after failures, as far as the authority offers it.
+fn choose(
+    kinds: &[ChallengeKind],
+    failures: u32,
+    is_wildcard: bool,
+    offered: impl Fn(&ChallengeKind) -> bool,
+) -> Option<ChallengeKind> {
+    if is_wildcard {
+        return Some(ChallengeKind::Dns01).filter(offered);
+    }
+    let usable: Vec<ChallengeKind> = kinds.iter().copied().filter(offered).collect();
+    (!usable.is_empty()).then(|| usable[failures as usize % usable.len()])
+}
+
+fn type_of(kind: ChallengeKind) -> ChallengeType {
+    match kind {
+        ChallengeKind::Http01 => ChallengeType::Http01,
+        ChallengeKind::TlsAlpn01 => ChallengeType::TlsAlpn01,
+        ChallengeKind::Dns01 => ChallengeType::Dns01,
+    }
+}
+
+/// What the authority found when it looked.
+async fn why_invalid(order: &mut Order) -> OrderError {
+    let mut reasons = Vec::new();
+    let mut authorizations = order.authorizations();
+    while let Some(Ok(mut authorization)) = authorizations.next().await {
+        // What can't be asked for is not told.
+        let _ = authorization.refresh().await;
+        let name = authorization.identifier().to_string();
+        let found = authorization.challenges.iter().filter_map(|challenge| challenge.error.as_ref());
+        reasons
+            .extend(found.map(|problem| format!("{name}: {}", problem.detail.as_deref().unwrap_or("no reason given"))));
+    }
+    if reasons.is_empty() {
+        reasons.push("the authority gives no reason".to_owned());
+    }
+    OrderError::new(reasons.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use ChallengeKind::{Dns01, Http01, TlsAlpn01};
+
+    use super::*;
+
+    #[test]
+    fn challenges_are_taken_in_turn() {
+        let all = &[Http01, TlsAlpn01, Dns01][..];
+        for (kinds, failures, is_wildcard, offered, expect) in [
+            (&[Http01, TlsAlpn01][..], 0, false, all, Some(Http01)),
+            (&[Http01, TlsAlpn01], 1, false, all, Some(TlsAlpn01)),
+            (&[Http01, TlsAlpn01], 2, false, all, Some(Http01)),
+            (&[Http01, TlsAlpn01], 0, false, &[TlsAlpn01], Some(TlsAlpn01)),
+            (&[Http01, TlsAlpn01], 7, true, all, Some(Dns01)),
+            (&[Http01], 0, false, &[Dns01], None),
+            (&[Http01], 0, true, &[Http01], None),
+        ] {
+            let chosen = choose(kinds, failures, is_wildcard, |kind| offered.contains(kind));
+            assert_eq!(chosen, expect, "{kinds:?} {failures} {is_wildcard} {offered:?}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! When something is to be done.
+
+use std::time::Duration;
+
+use crate::config::RETRY_INTERVAL_MAX;
+
+/// The longest pause after an order that went well.
+const PAUSE_MAX: Duration = Duration::from_secs(3_600);
+
+/// The first and the last second of a certificate, since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Validity {
+    pub(super) not_before: i64,
+    pub(super) not_after: i64,
+}
+
+/// When to renew a certificate: at a place of its own, `fraction` (0 to 1), of the window that the authority names (RFC 9773,
+/// section 4.2), or at two thirds of its time.
+pub(super) fn renewal_time(validity: Validity, window: Option<(i64, i64)>, fraction: f64) -> i64 {
+    let Validity { not_before, not_after } = validity;
+    let lifetime = not_after.saturating_sub(not_before);
+    let wanted = match window {
+        Some((start, end)) if start < end => start + ((end - start) as f64 * fraction) as i64,
+        _ => not_before + lifetime / 3 * 2,
+    };
+    // Whatever the authority says, it has to be in time.
+    wanted.min(not_before.saturating_add(lifetime / 10 * 9))
+}
+
+/// How long nothing is ordered after an order that went well, whatever the authority says of when to renew: else one that
+/// names a time in the past would be asked again and again.
+pub(super) fn pause_after_success(validity: Validity, first: Duration) -> Duration {
+    let lifetime = validity.not_after.saturating_sub(validity.not_before).max(0).unsigned_abs();
+    Duration::from_secs((lifetime / 3).min(PAUSE_MAX.as_secs())).max(first.min(PAUSE_MAX))
+}
+
+/// How long to wait after so many failures in a row: twice as long each time, up to a day, and up to a quarter more, so that
+/// those that failed at once don't come again at once. `random` is 0 to 1.
+pub(super) fn retry_wait(first: Duration, failures: u32, random: f64) -> Duration {
+    let doubled = first.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
+    doubled.min(RETRY_INTERVAL_MAX).mul_f64(1.0 + random / 4.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_renewed_in_time() {
+        let validity = Validity { not_before: 1_000, not_after: 91_000 };
+        for (window, fraction, expect) in [
+            (None, 0.5, 61_000),
+            (Some((50_000, 60_000)), 0.0, 50_000),
+            (Some((50_000, 60_000)), 0.5, 55_000),
+            // What is over is due.
+            (Some((-20, -10)), 0.5, -15),
+            // A window that is none.
+            (Some((60_000, 50_000)), 0.5, 61_000),
+            // One that would be too late.
+            (Some((50_000, 200_000)), 1.0, 82_000),
+        ] {
+            assert_eq!(renewal_time(validity, window, fraction), expect, "{window:?}");
+        }
+        let broken = Validity { not_before: i64::MAX, not_after: i64::MIN };
+        assert!(renewal_time(broken, None, 0.0) < i64::MAX, "nothing overflows");
+    }
+
+    #[test]
+    fn success_is_followed_by_a_pause() {
+        for (lifetime, first_seconds, expect_seconds) in
+            [(90 * 86_400, 60, 3_600), (12, 1, 4), (12, 60, 60), (12, 86_400, 3_600), (0, 1, 1), (-5, 1, 1)]
+        {
+            let validity = Validity { not_before: 1_000, not_after: 1_000 + lifetime };
+            let pause = pause_after_success(validity, Duration::from_secs(first_seconds));
+            assert_eq!(pause.as_secs(), expect_seconds, "{lifetime} {first_seconds}");
+        }
+    }
+
+    #[test]
+    fn failures_are_followed_by_longer_waits() {
+        let minute = Duration::from_secs(60);
+        for (failures, random, expect_seconds) in
+            [(1, 0.0, 60), (1, 1.0, 75), (2, 0.0, 120), (5, 0.0, 960), (12, 0.0, 86_400), (400, 1.0, 108_000)]
+        {
+            assert_eq!(retry_wait(minute, failures, random).as_secs(), expect_seconds, "{failures}");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What is kept in the state directory: an account, certificates with their keys, and when to try again.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use instant_acme::AccountCredentials;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::Validity;
+use super::order::Issued;
+use crate::config::{AutomaticCertificates, CertificateFiles, state_directory};
+use crate::log::ServerLog;
+use crate::tls::{create_private_directory, write_private};
+
+/// Longest part of a name that goes into a file's name, in bytes.
+const NAME_BYTES_MAX: usize = 100;
+
+/// The directory of one authority.
+pub(super) struct Store {
+    directory: PathBuf,
+}
+
+/// A certificate that is there.
+pub(super) struct Stored {
+    /// Without those of the authority.
+    pub(super) certificate: CertificateDer<'static>,
+    pub(super) validity: Validity,
+}
+
+/// What became of the latest orders for a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Attempts {
+    /// How many have failed in a row.
+    pub(super) failures: u32,
+    /// Nothing is tried before, in seconds since 1970.
+    pub(super) retry_unix_seconds: i64,
+}
+
+impl Store {
+    /// That of the authority in these settings.
+    ///
+    /// # Errors
+    /// The environment names no state directory.
+    pub(super) fn of(settings: &AutomaticCertificates) -> io::Result<Self> {
+        let state = state_directory().ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, "there is no place for certificates: set STATE_DIRECTORY or HOME")
+        })?;
+        let url = settings.directory.as_str();
+        let host = url.split("://").nth(1).unwrap_or_default().split('/').next().unwrap_or_default();
+        Ok(Self { directory: state.join("acme").join(file_name(host, url)) })
+    }
+
+    /// Makes the directories, which only their owner can look into.
+    ///
+    /// # Errors
+    /// They can't be made.
+    pub(super) fn create(&self) -> io::Result<()> {
+        create_private_directory(&self.directory)?;
+        create_private_directory(&self.certificates())
+    }
+
+    /// Takes the lock of the directory, which ends with the process; `None` while another process has it.
+    ///
+    /// # Errors
+    /// There can be no lock.
+    pub(super) fn lock(&self) -> io::Result<Option<File>> {
+        let path = self.directory.join("lock");
+        let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(at)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(at(error)),
+        }
+    }
+
+    /// Where the certificate for these names is, with its key.
+    pub(super) fn certificate_path(&self, names: &[String]) -> PathBuf {
+        let first = names.first().map_or("", String::as_str);
+        let name = file_name(&first.replace('*', "any"), &names.join(" "));
+        self.certificates().join(name).with_added_extension("pem")
+    }
+
+    /// The certificate at this path, if there is one that can be used.
+    pub(super) fn certificate(&self, path: &Path) -> Option<Stored> {
+        CertificateFiles { certificate: path.to_owned(), key: path.to_owned(), ocsp: None }.load().ok()?;
+        let certificate = CertificateDer::pem_file_iter(path).ok()?.next()?.ok()?;
+        let validity = {
+            let (_, parsed) = X509Certificate::from_der(&certificate).ok()?;
+            let validity = parsed.validity();
+            Validity { not_before: validity.not_before.timestamp(), not_after: validity.not_after.timestamp() }
+        };
+        Some(Stored { certificate, validity })
+    }
+
+    /// Puts a certificate in its place, with its key.
+    ///
+    /// # Errors
+    /// It can't be written; what was there is there still.
+    pub(super) fn save_certificate(&self, path: &Path, issued: &Issued) -> io::Result<()> {
+        write_private(path, &format!("{}{}", issued.key_pem, issued.chain_pem))
+    }
+
+    /// What became of the latest orders. What can't be read is as if there had been none.
+    pub(super) fn attempts(&self, certificate: &Path) -> Attempts {
+        let text = fs::read(attempts_path(certificate)).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    /// Keeps that for a restart.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub(super) fn save_attempts(&self, certificate: &Path, attempts: Attempts) -> io::Result<()> {
+        let text = serde_json::to_string(&attempts).map_err(io::Error::other)?;
+        write_private(&attempts_path(certificate), &text)
+    }
+
+    /// The account, if there is one. A broken file is put aside, for its key may be of use to somebody.
+    pub(super) fn account(&self, log: &ServerLog) -> Option<AccountCredentials> {
+        let path = self.account_path();
+        let text = fs::read(&path).ok()?;
+        serde_json::from_slice(&text)
+            .inspect_err(|error| {
+                let aside = path.with_extension("broken");
+                log.warn(
+                    format_args!("{}: {error}", path.display()),
+                    &format!("there will be a new account; the file is {} now", aside.display()),
+                );
+                // If it can't be put aside, it is overwritten.
+                let _ = fs::rename(&path, aside);
+            })
+            .ok()
+    }
+
+    /// Keeps an account.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub(super) fn save_account(&self, account: &AccountCredentials) -> io::Result<()> {
+        write_private(&self.account_path(), &serde_json::to_string(account).map_err(io::Error::other)?)
+    }
+
+    /// Puts an account aside that the authority does not know any more.
+    pub(super) fn forget_account(&self) {
+        // If it can't be, the next order fails as this one did.
+        let _ = fs::rename(self.account_path(), self.account_path().with_extension("unknown"));
+    }
+
+    fn account_path(&self) -> PathBuf {
+        self.directory.join("account.json")
+    }
+
+    fn certificates(&self) -> PathBuf {
+        self.directory.join("certificates")
+    }
+}
+
+impl Stored {
+    /// A number from 0 to 1 that is this certificate's own, so that not all are renewed at the same time.
+    pub(super) fn fraction(&self) -> f64 {
+        let digest = Sha256::digest(&self.certificate);
+        f64::from(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])) / f64::from(u32::MAX)
+    }
+}
+
+fn attempts_path(certificate: &Path) -> PathBuf {
+    certificate.with_extension("json")
+}
+
+/// A name for a file that a person can tell from others, and that no other `whole` has.
+fn file_name(start: &str, whole: &str) -> String {
+    let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || ".-".contains(*letter);
+    let start: String = start.chars().filter(is_plain).take(NAME_BYTES_MAX).collect();
+    let digest = Sha256::digest(whole);
+    let tail: String = digest[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{tail}", start.trim_start_matches('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store { directory: directory.path().join("acme/ca") };
+        store.create().unwrap();
+        (directory, store)
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn certificates_come_back() {
+        let (_directory, store) = store();
+        let path = store.certificate_path(&names(&["*.example.com", "example.com"]));
+        assert!(path.file_name().unwrap().to_str().unwrap().starts_with("any.example.com-"), "{path:?}");
+        assert_ne!(path, store.certificate_path(&names(&["*.example.com"])));
+        assert!(store.certificate(&path).is_none());
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::new(names(&["example.com"])).unwrap().self_signed(&key).unwrap();
+        let issued = Issued { key_pem: key.serialize_pem(), chain_pem: certificate.pem() };
+        store.save_certificate(&path, &issued).unwrap();
+        let stored = store.certificate(&path).unwrap();
+        assert_eq!(stored.certificate, *certificate.der());
+        assert!((0.0..=1.0).contains(&stored.fraction()));
+        for (path, mode) in [(path.as_path(), 0o600), (&store.directory, 0o700), (&store.certificates(), 0o700)] {
+            assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, mode, "{path:?}");
+        }
+        // A key of another, half a file: no certificate.
+        let other =
+            Issued { key_pem: rcgen::KeyPair::generate().unwrap().serialize_pem(), chain_pem: issued.chain_pem };
+        store.save_certificate(&path, &other).unwrap();
+        assert!(store.certificate(&path).is_none());
+        fs::write(&path, &issued.key_pem).unwrap();
+        assert!(store.certificate(&path).is_none());
+    }
+
+    #[test]
+    fn attempts_outlive_a_restart() {
+        let (_directory, store) = store();
+        let path = store.certificate_path(&names(&["a.example"]));
+        assert_eq!(store.attempts(&path), Attempts::default());
+        let attempts = Attempts { failures: 3, retry_unix_seconds: 1_700_000_000 };
+        store.save_attempts(&path, attempts).unwrap();
+        assert_eq!(store.attempts(&path), attempts);
+        fs::write(attempts_path(&path), "{").unwrap();
+        assert_eq!(store.attempts(&path), Attempts::default());
+    }
+
+    #[test]
+    fn one_process_at_a_time() {
+        let (_directory, store) = store();
+        let lock = store.lock().unwrap();
+        assert!(lock.is_some());
+        assert!(store.lock().unwrap().is_none());
+        drop(lock);
+        assert!(store.lock().unwrap().is_some());
+    }
+
+    #[test]
+    fn files_are_named_after_what_they_are_for() {
+        for (start, whole, expect) in [
+            ("ca.example:14000", "https://ca.example:14000/dir", "ca.example14000-"),
+            ("../../etc", "x", "etc-"),
+            ("", "", "-"),
+        ] {
+            let name = file_name(start, whole);
+            assert!(name.trim_start_matches('/').starts_with(expect) || name.contains("etc-"), "{name}");
+            assert!(!name.contains('/'), "{name}");
+        }
+        assert_ne!(file_name("a", "x"), file_name("a", "y"));
+    }
+}

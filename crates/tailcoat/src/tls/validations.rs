@@ -1,0 +1,160 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use rcgen::{CertificateParams, CustomExtension, KeyPair};
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::server::{ClientHello, NoServerSessionStorage};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+
+/// Where a response is asked for (RFC 8555, section 8.3).
+const HTTP_PREFIX: &[u8] = b"/.well-known/acme-challenge/";
+
+/// The protocol of handshakes that show something (RFC 8737, section 6.2).
+const PROTOCOL: &[u8] = b"acme-tls/1";
+
+/// What shows an authority that names are ours, while it looks: responses (RFC 8555, section 8.3) and handshakes (RFC 8737).
+#[derive(Debug, Default)]
+pub struct Validations {
+    /// By token.
+    responses: Pending<String, Bytes>,
+    /// By name, lower case.
+    handshakes: Pending<String, Arc<ServerConfig>>,
+}
+
+/// Removes what shows a name when it is dropped.
+#[must_use]
+pub struct Shown(Option<Box<dyn FnOnce() + Send>>);
+
+/// What is there for a while. Workers only look, and only for requests and handshakes of an authority.
+#[derive(Debug)]
+struct Pending<K, V>(RwLock<HashMap<K, V>>);
+
+impl Validations {
+    /// The content of the response to a request for this path, if an authority is to get one.
+    pub fn response(&self, path: &[u8]) -> Option<Bytes> {
+        let token = path.strip_prefix(HTTP_PREFIX)?;
+        self.responses.get(std::str::from_utf8(token).ok()?)
+    }
+
+    /// The settings for a handshake, if it is an authority's.
+    pub fn handshake(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
+        if !hello.alpn()?.eq([PROTOCOL]) {
+            return None;
+        }
+        self.handshakes.get(&hello.server_name()?.to_ascii_lowercase())
+    }
+
+    /// Has requests for this token answered.
+    pub fn show_response(self: &Arc<Self>, token: &str, key_authorization: &str) -> Shown {
+        self.responses.insert(token.to_owned(), Bytes::copy_from_slice(key_authorization.as_bytes()));
+        let (all, token) = (Arc::clone(self), token.to_owned());
+        Shown(Some(Box::new(move || all.responses.remove(&token))))
+    }
+
+    /// Has handshakes for this name done with a certificate that has the digest of the key authorization in it.
+    ///
+    /// # Errors
+    /// There can be no certificate for such a name.
+    pub fn show_handshake(self: &Arc<Self>, name: &str, digest: &[u8]) -> Result<Shown, rcgen::Error> {
+        let name = name.to_ascii_lowercase();
+        self.handshakes.insert(name.clone(), Arc::new(settings(&name, digest)?));
+        let all = Arc::clone(self);
+        Ok(Shown(Some(Box::new(move || all.handshakes.remove(&name)))))
+    }
+}
+
+impl fmt::Debug for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Shown")
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if let Some(remove) = self.0.take() {
+            remove();
+        }
+    }
+}
+
+impl<K, V> Default for Pending<K, V> {
+    fn default() -> Self {
+        Self(RwLock::default())
+    }
+}
+
+impl<V: Clone> Pending<String, V> {
+    fn get(&self, key: &str) -> Option<V> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+}
+
+impl<K: Hash + Eq, V> Pending<K, V> {
+    fn insert(&self, key: K, value: V) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(key, value);
+    }
+
+    fn remove(&self, key: &K) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
+
+/// RFC 8737, section 3: a certificate of our own for the name, with the digest in a critical extension.
+fn settings(name: &str, digest: &[u8]) -> Result<ServerConfig, rcgen::Error> {
+    let mut params = CertificateParams::new(vec![name.to_owned()])?;
+    params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
+    let key = KeyPair::generate()?;
+    let chain = vec![params.self_signed(&key)?.der().clone()];
+    let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(|_| rcgen::Error::CouldNotParseKeyPair)?;
+    let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
+    // Local invariant: the provider has suites for all versions, and the key was made for the certificate.
+    let builder = builder.with_safe_default_protocol_versions().expect("each version has a cipher suite");
+    // Not checked on the way: whoever doesn't know the extension is to refuse the certificate, and rustls does so.
+    let key = default_provider().key_provider.load_private_key(key);
+    let certified = CertifiedKey::new(chain, key.map_err(|_| rcgen::Error::CouldNotParseKeyPair)?);
+    let resolver = Arc::new(SingleCertAndKey::from(certified));
+    let mut settings = builder.with_no_client_auth().with_cert_resolver(resolver);
+    settings.alpn_protocols = vec![PROTOCOL.to_vec()];
+    settings.session_storage = Arc::new(NoServerSessionStorage {});
+    settings.send_tls13_tickets = 0;
+    Ok(settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn responses_are_there_as_long_as_they_are_shown() {
+        let all = Arc::new(Validations::default());
+        let shown = all.show_response("abc-DEF_1", "abc-DEF_1.thumb");
+        let get = |path: &str| all.response(path.as_bytes()).map(|bytes| String::from_utf8(bytes.to_vec()).unwrap());
+        for (path, expect) in [
+            ("/.well-known/acme-challenge/abc-DEF_1", Some("abc-DEF_1.thumb")),
+            ("/.well-known/acme-challenge/abc-def_1", None),
+            ("/.well-known/acme-challenge/", None),
+            ("/.well-known/acme-challenge/abc-DEF_1/", None),
+            ("/abc-DEF_1", None),
+            ("/", None),
+        ] {
+            assert_eq!(get(path).as_deref(), expect, "{path}");
+        }
+        drop(shown);
+        assert_eq!(get("/.well-known/acme-challenge/abc-DEF_1"), None);
+    }
+
+    #[test]
+    fn certificates_for_names() {
+        let all = Arc::new(Validations::default());
+        let shown = all.show_handshake("A.example", &[7; 32]).unwrap();
+        assert_eq!(all.handshakes.get("a.example").unwrap().alpn_protocols, [PROTOCOL]);
+        drop(shown);
+        assert!(all.handshakes.get("a.example").is_none());
+        assert!(all.show_handshake("ä", &[7; 32]).is_err());
+    }
+}

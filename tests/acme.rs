@@ -1,0 +1,344 @@
+//! Automatic certificates, got from pebble, a test authority that makes all the trouble that RFC 8555 allows.
+
+use std::fs;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::ClientConfig;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use tempfile::TempDir;
+
+use crate::support::real_server::{RealServer, Recipe};
+use crate::support::tls::{Authority, TlsStream, ask, handshake};
+use crate::support::{PATIENCE, Server, tailcoat};
+
+/// An authority, the name server that it asks, and where it looks for us.
+struct Pebble {
+    // Both run until they are dropped.
+    _names: RealServer,
+    server: RealServer,
+    management: u16,
+    names_management: u16,
+    /// What vouches for the authority's own certificate.
+    ca: TempDir,
+    http: u16,
+    https: u16,
+}
+
+/// What the authority is like.
+#[derive(Clone, Copy)]
+struct Manners<'a> {
+    /// Members of its configuration, each with a comma.
+    config: &'a str,
+    environment: &'a [(&'a str, &'a str)],
+    /// Whether it looks at our port for http-01.
+    finds_http: bool,
+}
+
+const STRICT: Manners<'_> = Manners { config: "", environment: &[("PEBBLE_VA_NOSLEEP", "1")], finds_http: true };
+
+/// A port that is free, as far as one can tell.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port is free").port()
+}
+
+impl Pebble {
+    /// Starts one; `None`, which is printed, if it is not installed.
+    fn start(manners: Manners<'_>) -> Option<Self> {
+        let [management, names_management, http, https] = [(); 4].map(|()| free_port());
+        let names_command = [
+            "pebble-challtestsrv",
+            "-dnsserver",
+            "127.0.0.1:@PORT@",
+            "-http01",
+            "",
+            "-https01",
+            "",
+            "-tlsalpn01",
+            "",
+            "-doh",
+            "",
+            "-management",
+            &format!("127.0.0.1:{names_management}"),
+            "-defaultIPv4",
+            "127.0.0.1",
+            "-defaultIPv6",
+            "",
+        ];
+        let names = Recipe { needs: &["pebble", "pebble-challtestsrv"], command: &names_command, ..Recipe::default() };
+        let names = RealServer::start(&names)?;
+        let authority = Authority::new();
+        let pair = authority.sign(&["localhost"]);
+        let ca = tempfile::tempdir().expect("a directory for certificates");
+        fs::write(ca.path().join("ca.pem"), authority.pem()).expect("it can be written");
+        let looks_at = if manners.finds_http { http } else { free_port() };
+        let config = format!(
+            "{{ \"pebble\": {{ \"listenAddress\": \"127.0.0.1:@PORT@\", \"managementListenAddress\": \"127.0.0.1:{management}\",
+             \"certificate\": \"@DIR@/cert.pem\", \"privateKey\": \"@DIR@/key.pem\", {}
+             \"httpPort\": {looks_at}, \"tlsPort\": {https}, \"retryAfter\": {{ \"authz\": 1, \"order\": 1 }} }} }}",
+            manners.config,
+        );
+        let server = RealServer::start(&Recipe {
+            needs: &[],
+            files: &[("pebble.json", &config), ("cert.pem", &pair.certificate), ("key.pem", &pair.key)],
+            command: &["pebble", "-config", "@DIR@/pebble.json", "-dnsserver", &names.address.to_string()],
+            environment: manners.environment,
+        })?;
+        Some(Self { _names: names, server, management, names_management, ca, http, https })
+    }
+
+    /// The options that have certificates got here, and tried again soon.
+    fn settings(&self, more: &str) -> String {
+        format!(
+            "automatic-certificates {{\n directory \"https://localhost:{}/dir\" authority=\"{}\"\n retry-interval \"1s\"\n{more}\n}}\n",
+            self.server.address.port(),
+            self.ca.path().join("ca.pem").display(),
+        )
+    }
+
+    /// A site on the ports where the authority looks.
+    fn site(&self, names: &str, inside: &str) -> String {
+        let Self { http, https, .. } = self;
+        format!(
+            "site {names} {{\n listen \"127.0.0.1:{http}\"\n listen \"127.0.0.1:{https}\" tls=on\n respond \"/\" 200 \"hello\"\n\
+             {inside}\n}}\n"
+        )
+    }
+
+    /// What it says at a path of its management interface, by curl: it is no part of what is tested.
+    fn ask(&self, path: &str, content: Option<&str>) -> String {
+        let mut curl = Command::new("curl");
+        curl.arg("-sS").arg("--cacert").arg(self.ca.path().join("ca.pem"));
+        if let Some(content) = content {
+            curl.args(["--data-binary", content]);
+        }
+        let output = curl.arg(format!("https://localhost:{}{path}", self.management)).output().expect("curl is there");
+        assert!(output.status.success(), "{path}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("it is text")
+    }
+
+    /// A client that trusts the certificates that it has signed.
+    fn client(&self) -> Arc<ClientConfig> {
+        let root = CertificateDer::from_pem_slice(self.ask("/roots/0", None).as_bytes()).expect("it is PEM");
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(root).expect("it can be trusted");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        Arc::new(builder.expect("there are versions").with_root_certificates(roots).with_no_client_auth())
+    }
+
+    /// A connection to a site, as soon as that has a certificate which pleases `is_wanted`.
+    fn connect(&self, name: &str, is_wanted: impl Fn(&CertificateDer<'_>) -> bool) -> TlsStream {
+        let client = self.client();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let socket = TcpStream::connect(("127.0.0.1", self.https)).expect("the server takes connections");
+            socket.set_read_timeout(Some(PATIENCE)).expect("a socket has a read time-out");
+            match handshake(socket, &client, name) {
+                Ok(stream) if is_wanted(&certificate_of(&stream)) => return stream,
+                result => assert!(Instant::now() < deadline, "no certificate: {:?}", result.map(|_| "another")),
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+fn certificate_of(stream: &TlsStream) -> CertificateDer<'static> {
+    stream.conn.peer_certificates().expect("there is one")[0].clone().into_owned()
+}
+
+/// Runs with a configuration, and keeps what has to outlive it there.
+fn run(config: &str, state: &Path) -> Server {
+    let file = tempfile::NamedTempFile::new().expect("a file for the configuration");
+    fs::write(file.path(), config).expect("it can be written");
+    let mut command = tailcoat();
+    command.arg("run").arg("-c").arg(file.path()).env("STATE_DIRECTORY", state);
+    Server::start(command)
+}
+
+/// All files below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.flat_map(|entry| if entry.path().is_dir() { files(&entry.path()) } else { vec![entry.path()] }).collect()
+}
+
+/// Waits until a file of this kind says something.
+fn await_file(state: &Path, extension: &str, says: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    let is_there = || {
+        let found = files(state).into_iter().filter(|path| path.extension().is_some_and(|found| found == extension));
+        found.into_iter().any(|path| fs::read_to_string(path).is_ok_and(|text| text.contains(says)))
+    };
+    while !is_there() {
+        assert!(Instant::now() < deadline, "no .{extension} with {says}: {:?}", files(state));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n";
+
+#[test]
+fn a_public_name_is_enough() {
+    // Every third nonce is refused, and each look takes its time.
+    let environment = &[("PEBBLE_WFE_NONCEREJECT", "30"), ("PEBBLE_VA_SLEEPTIME", "1"), ("PEBBLE_AUTHZREUSE", "0")];
+    let Some(pebble) = Pebble::start(Manners { environment, ..STRICT }) else { return };
+    let state = tempfile::tempdir().expect("a state directory");
+    // What is asked for on port 80 is answered whatever the rules say.
+    let rules = "redirect-to-https\n deny \"192.0.2.1\"\n rewrite \"/*\" \"/\"\n";
+    let config = pebble.settings("") + &pebble.site("\"example.com\" \"www.example.com\"", rules);
+    let server = run(&config, state.path());
+    let mut stream = pebble.connect("example.com", |_| true);
+    let certificate = certificate_of(&stream);
+    assert!(ask(&mut stream, GET).expect("an answer").ends_with("hello"));
+    assert_eq!(certificate_of(&pebble.connect("www.example.com", |_| true)), certificate);
+    // What has been shown is shown no more.
+    let token = "GET /.well-known/acme-challenge/x HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n";
+    let mut plain = TcpStream::connect(("127.0.0.1", pebble.http)).expect("the server takes connections");
+    plain.write_all(token.as_bytes()).expect("it reads");
+    assert!(crate::support::read_all(&mut plain).starts_with("HTTP/1.1 308 "));
+    for path in files(state.path()) {
+        assert_eq!(fs::metadata(&path).expect("it is there").permissions().mode() & 0o077, 0, "{path:?}");
+    }
+    // Another process that shares the directory takes what is there, at once and without an order.
+    drop(server);
+    let account = fs::read(files(state.path()).into_iter().find(|path| path.ends_with("account.json")).expect("one"));
+    let _server = run(&config, state.path());
+    assert_eq!(certificate_of(&pebble.connect("example.com", |_| true)), certificate);
+    let account_again =
+        fs::read(files(state.path()).into_iter().find(|path| path.ends_with("account.json")).expect("one"));
+    assert_eq!(account.expect("it can be read"), account_again.expect("it can be read"));
+}
+
+#[test]
+fn names_are_shown_by_handshakes_when_responses_fail() {
+    let Some(pebble) = Pebble::start(Manners { finds_http: false, ..STRICT }) else { return };
+    let state = tempfile::tempdir().expect("a state directory");
+    let _server = run(&(pebble.settings("") + &pebble.site("\"example.com\"", "")), state.path());
+    await_file(state.path(), "json", "\"failures\":1");
+    let mut stream = pebble.connect("example.com", |_| true);
+    assert!(ask(&mut stream, GET).expect("an answer").ends_with("hello"));
+    await_file(state.path(), "json", "\"failures\":0");
+}
+
+#[test]
+fn wildcards_are_shown_by_dns() {
+    let Some(pebble) = Pebble::start(STRICT) else { return };
+    let (state, hook) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let program = hook.path().join("hook");
+    let script = format!(
+        "#!/bin/sh\nset -e\necho \"$@\" >> {0}/log\nurl=http://127.0.0.1:{1}\ntest \"$1\" = zone\ncase $2 in\n\
+         add) curl -sSf --data \"{{\\\"host\\\":\\\"$3.\\\",\\\"value\\\":\\\"$4\\\"}}\" $url/set-txt ;;\n\
+         remove) curl -sSf --data \"{{\\\"host\\\":\\\"$3.\\\"}}\" $url/clear-txt ;;\nesac\n",
+        hook.path().display(),
+        pebble.names_management,
+    );
+    fs::write(&program, script).expect("it can be written");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it can be made a program");
+    let settings = pebble.settings(&format!("dns-hook \"{}\" \"zone\"", program.display()));
+    let _server = run(&(settings + &pebble.site("\"example.com\" \"*.example.com\"", "")), state.path());
+    let certificate = certificate_of(&pebble.connect("example.com", |_| true));
+    assert_eq!(certificate_of(&pebble.connect("shop.example.com", |_| true)), certificate);
+    let log = fs::read_to_string(hook.path().join("log")).expect("it was called");
+    for verb in ["add", "remove"] {
+        let calls = log.lines().filter(|line| line.starts_with(&format!("zone {verb} _acme-challenge.example.com ")));
+        assert_eq!(calls.count(), 2, "{log}");
+    }
+}
+
+#[test]
+fn accounts_that_belong_to_another() {
+    const KEY: &str = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
+    let config =
+        format!("\"externalAccountBindingRequired\": true, \"externalAccountMACKeys\": {{ \"kid-1\": \"{KEY}\" }},");
+    let Some(pebble) = Pebble::start(Manners { config: &config, ..STRICT }) else { return };
+    let state = tempfile::tempdir().expect("a state directory");
+    let key_file = state.path().join("eab");
+    let binding = |key: &str| {
+        fs::write(&key_file, key).expect("it can be written");
+        format!("external-account \"kid-1\" key-file=\"{}\"", key_file.display())
+    };
+    // Without, or with a wrong key, there is no account, and so no certificate.
+    for more in [String::new(), binding("AAAA")] {
+        let server = run(&(pebble.settings(&more) + &pebble.site("\"example.com\"", "")), &state.path().join("wrong"));
+        await_file(&state.path().join("wrong"), "json", "\"failures\":");
+        assert!(!files(state.path()).iter().any(|path| path.ends_with("account.json")));
+        drop(server);
+    }
+    let config = pebble.settings(&binding(KEY)) + &pebble.site("\"example.com\"", "");
+    let _server = run(&config, &state.path().join("right"));
+    pebble.connect("example.com", |_| true);
+}
+
+#[test]
+fn certificates_are_renewed() {
+    let config = "\"profiles\": { \"short\": { \"description\": \"x\", \"validityPeriod\": 12 } },";
+    let Some(pebble) = Pebble::start(Manners { config, ..STRICT }) else { return };
+    let state = tempfile::tempdir().expect("a state directory");
+    let settings = pebble.settings("profile \"short\"");
+    let _server = run(&(settings + &pebble.site("\"example.com\"", "")), state.path());
+    let mut first = pebble.connect("example.com", |_| true);
+    let certificate = certificate_of(&first);
+    let second = pebble.connect("example.com", |now| *now != certificate);
+    pebble.connect("example.com", |now| ![&certificate, &certificate_of(&second)].contains(&now));
+    // Who has been there since the first goes on.
+    assert!(ask(&mut first, GET).expect("an answer").ends_with("hello"));
+}
+
+#[test]
+fn authorities_say_when_to_renew() {
+    let Some(pebble) = Pebble::start(STRICT) else { return };
+    let state = tempfile::tempdir().expect("a state directory");
+    let config = pebble.settings("") + &pebble.site("\"example.com\"", "");
+    let server = run(&config, state.path());
+    let certificate = certificate_of(&pebble.connect("example.com", |_| true));
+    drop(server);
+    let pem = files(state.path()).into_iter().find(|path| path.extension().is_some_and(|found| found == "pem"));
+    let pem = fs::read_to_string(pem.expect("there is one")).expect("it can be read");
+    let start = pem.find("-----BEGIN CERTIFICATE-----").expect("a certificate");
+    let end = pem.find("-----END CERTIFICATE-----").expect("its end") + "-----END CERTIFICATE-----\n".len();
+    let window = r#"{"suggestedWindow":{"start":"2020-01-01T00:00:00Z","end":"2020-01-02T00:00:00Z"}}"#;
+    let order = serde_json::json!({ "certificate": &pem[start..end], "ariResponse": window });
+    pebble.ask("/set-renewal-info/", Some(&order.to_string()));
+    // As after a day, when it is asked again.
+    for path in files(state.path()).iter().filter(|path| path.extension().is_some_and(|found| found == "json")) {
+        if !path.ends_with("account.json") {
+            fs::remove_file(path).expect("it can be removed");
+        }
+    }
+    let _server = run(&config, state.path());
+    pebble.connect("example.com", |now| *now != certificate);
+}
+
+#[test]
+fn an_authority_that_comes_later() {
+    let Some(pebble) = Pebble::start(STRICT) else { return };
+    let state = tempfile::tempdir().expect("a state directory");
+    // Where it will be, nobody listens yet.
+    let nobody = free_port();
+    let settings = pebble.settings("").replace(&format!(":{}/", pebble.server.address.port()), &format!(":{nobody}/"));
+    let server = run(&(settings + &pebble.site("\"example.com\"", "")), state.path());
+    await_file(state.path(), "json", "\"failures\":2");
+    // Meanwhile, the rest is served; only handshakes fail.
+    let answer = server.exchange(b"GET / HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n");
+    assert!(answer.ends_with("hello"), "{answer}");
+    let socket = TcpStream::connect(("127.0.0.1", pebble.https)).expect("the server takes connections");
+    assert!(handshake(socket, &pebble.client(), "example.com").is_err());
+    let forwarder = TcpListener::bind(("127.0.0.1", nobody)).expect("the port is free");
+    let authority = pebble.server.address;
+    std::thread::spawn(move || {
+        for mut client in forwarder.incoming().flatten() {
+            let mut server = TcpStream::connect(authority).expect("it listens");
+            let (mut client_copy, mut server_copy) =
+                (client.try_clone().expect("a copy"), server.try_clone().expect("a copy"));
+            std::thread::spawn(move || std::io::copy(&mut client_copy, &mut server_copy));
+            std::thread::spawn(move || std::io::copy(&mut server, &mut client));
+        }
+    });
+    pebble.connect("example.com", |_| true);
+}
