@@ -72,6 +72,8 @@ impl Checker<'_> {
                 }
                 self.state = State::Slashdash { at_start: self.state == State::Start };
             }
+            // What is taken away may stand in a further line; another `/-` there is one too many all the same.
+            TokenKind::Escline if matches!(self.state, State::Slashdash { .. }) => {}
             TokenKind::Escline => self.state = State::Escline,
             TokenKind::Punctuation => self.on_punctuation(span),
             TokenKind::Word => self.on_word(span),
@@ -304,6 +306,8 @@ mod tests {
         test("/- /-\u{feff}", &["this takes nothing away"]);
         test("/-\u{feff}", &["something has to follow this"]);
         test("/-", &["something has to follow this"]);
+        test("/- \\\n/- \\\n a", &["this takes nothing away"]);
+        test("/- \\\n a", &[]);
         test("a 1 0x1f -1.5e3 +1_000 .a - -a a=1 b = \"c\" #true \"\" #\"\"# \\\n b; c { d; /-e 1 } // f", &[]);
         test("a /-{ b } { c }\n/- d\n/-\ne", &[]);
         test("a \"\"\"\n  \"b\" \\\n  \"\"\"", &[]);
