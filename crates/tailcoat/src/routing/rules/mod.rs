@@ -137,15 +137,17 @@ impl Rules {
     fn enter_rewritten(&self, passage: &mut Passage, routed: &Routed<'_>) -> Entry {
         let redirected = self.shared.https().redirect(routed).map(Rewritten::Answer);
         let rewritten = redirected.or_else(|| self.rewrites.find(routed).map(|rule| apply(rule, routed)));
-        if let Err(refusal) = self.guard(routed, routed.path, &[], passage) {
-            return Entry::Answer(refusal);
+        match self.guard(routed, routed.path, &[], &passage.visit) {
+            Ok(other_path) => passage.other_paths.extend(other_path),
+            Err(refusal) => return Entry::Answer(refusal),
         }
         match rewritten {
             None => {}
             Some(Rewritten::Answer(response)) => return Entry::Answer(response),
             Some(Rewritten::Target(target)) => {
-                if let Err(refusal) = self.guard(routed, &target.path, &[routed.path], passage) {
-                    return Entry::Answer(refusal);
+                match self.guard(routed, &target.path, &passage.paths(routed), &passage.visit) {
+                    Ok(other_path) => passage.other_paths.extend(other_path),
+                    Err(refusal) => return Entry::Answer(refusal),
                 }
                 passage.targets.push(target);
             }
@@ -195,10 +197,9 @@ impl Rules {
     }
 
     fn enter_target(&self, target: Target, passage: &mut Passage, routed: &Routed<'_>) -> Entry {
-        let before: Vec<_> = passage.paths(routed).into_iter().map(<[u8]>::to_vec).collect();
-        let before: Vec<_> = before.iter().map(Vec::as_slice).collect();
-        if let Err(refusal) = self.guard(routed, &target.path, &before, passage) {
-            return Entry::Answer(refusal);
+        match self.guard(routed, &target.path, &passage.paths(routed), &passage.visit) {
+            Ok(other_path) => passage.other_paths.extend(other_path),
+            Err(refusal) => return Entry::Answer(refusal),
         }
         passage.targets.push(target);
         self.go_on(passage, routed)
@@ -206,14 +207,8 @@ impl Rules {
 
     /// What is done with a request that a script sends on to another path: 1 and 2, 4 and 5 for that.
     pub fn enter_redirected(&self, passage: &mut Passage, routed: &Routed<'_>, target: Target) -> Entry {
-        let before: Vec<_> = passage.paths(routed).into_iter().map(<[u8]>::to_vec).collect();
-        let before: Vec<_> = before.iter().map(Vec::as_slice).collect();
-        if let Err(refusal) = self.guard(routed, &target.path, &before, passage) {
-            return Entry::Answer(refusal);
-        }
-        passage.targets.push(target);
         passage.is_redirected = true;
-        self.go_on(passage, routed)
+        self.enter_target(target, passage, routed)
     }
 
     /// Changes the fields of a response: 8.
@@ -240,21 +235,19 @@ impl Rules {
     }
 
     /// Whether a path, also as other servers may read it, is open to a client, and not asked for too often: 1 and 2.
-    /// `before` are paths for which that was asked already, and whose limits are not taken again.
+    /// `before` are paths for which that was asked already, and whose limits are not taken again. Returns the path as
+    /// other servers may read it, if that is another one.
     fn guard(
         &self,
         routed: &Routed<'_>,
         path: &[u8],
         before: &[&[u8]],
-        passage: &mut Passage,
-    ) -> Result<(), Box<BuiltResponse>> {
-        self.guard_one(routed, path, before, &passage.visit)?;
-        if let Some(other) = path::read_otherwise(path) {
-            let before = [before, &[path]].concat();
-            self.guard_one(routed, &other, &before, &passage.visit)?;
-            passage.other_paths.push(other);
-        }
-        Ok(())
+        visit: &Visit,
+    ) -> Result<Option<Vec<u8>>, Box<BuiltResponse>> {
+        self.guard_one(routed, path, before, visit)?;
+        let Some(other_path) = path::read_otherwise(path) else { return Ok(None) };
+        self.guard_one(routed, &other_path, &[before, &[path]].concat(), visit)?;
+        Ok(Some(other_path))
     }
 
     fn guard_one(
