@@ -283,11 +283,11 @@ fn help_for_unknown(name: &str, place: Place) -> String {
     if elsewhere.iter().any(|option| option.name == name) {
         return belongs(name);
     }
-    if let Some(name) = nearest(name, &known) {
-        return format!("did you mean `{name}`?");
-    }
     if let Some(option) = elsewhere.iter().find(known_as) {
         return format!("`{name}` is `{}` here; {}", option.name, belongs(option.name));
+    }
+    if let Some(name) = nearest(name, &known) {
+        return format!("did you mean `{name}`?");
     }
     let names: Vec<_> = elsewhere.iter().map(|option| option.name).collect();
     match nearest(name, &names) {

@@ -68,7 +68,14 @@ pub(super) static RULES: &[OptionDefinition] = &[
               by default 65,536, in 16 bytes each; when there are more, those nearest to having all their requests again \
               are forgotten. With `dry-run=on`, those too many are only told in the server's log.",
         example: r#"rate-limit "/login" "5/m" burst=10"#,
-        known_as: &["limit_req", "rate_limit", "limit_req_zone", "evasive.max-conns-per-ip", "stick-table"],
+        known_as: &[
+            "limit_req",
+            "rate_limit",
+            "limit_req_zone",
+            "limit_req_dry_run",
+            "evasive.max-conns-per-ip",
+            "stick-table",
+        ],
         set: Set::Rules(|rules, values| {
             // The table gives each rate its parameter.
             let Some(rate) = values.rate("rate") else { return };
@@ -152,7 +159,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
               `redirect` or `rewrite` that fits is applied, and no other after it, so that none goes in circles; only \
               one with `missing` may follow.",
         example: r#"rewrite "*" "/app.html" missing=on"#,
-        known_as: &["RewriteRule", "RewriteCond", "url.rewrite", "try_files", "uri"],
+        known_as: &["RewriteRule", "RewriteCond", "url.rewrite", "try_files", "if", "uri"],
         set: Set::Rules(|rules, values| rules.rewrites.push(rewrite(None, values))),
         ..OPTION
     },
@@ -231,7 +238,14 @@ pub(super) static RULES: &[OptionDefinition] = &[
         doc: "A field of all responses: of all handlers, of all statuses, of errors and redirects too. Otherwise as \
               `request-header`. For fields of files only, such as `Cache-Control`, `header` is better, and costs nothing.",
         example: r#"response-header "Strict-Transport-Security" "max-age=31536000""#,
-        known_as: &["add_header", "Header", "header_down", "setenv.add-response-header", "http-response"],
+        known_as: &[
+            "add_header",
+            "proxy_hide_header",
+            "Header",
+            "header_down",
+            "setenv.add-response-header",
+            "http-response",
+        ],
         set: Set::Rules(|rules, values| rules.response_fields.push(field_edit(values))),
         ..OPTION
     },

@@ -253,7 +253,7 @@ pub(super) static SHARED: &[OptionDefinition] = &[
               replaces the log of all sites; `off` turns it off. A request whose client broke off before it was answered \
               is logged with the status 499.",
         example: r#"access-log "/var/log/tailcoat/access.log" format="json""#,
-        known_as: &["CustomLog", "accesslog.filename", "log", "TransferLog"],
+        known_as: &["CustomLog", "log_format", "LogFormat", "accesslog.filename", "log", "TransferLog"],
         set: Set::Shared(|shared, values| {
             let format = values.log_format("format").unwrap_or(AccessLogFormat::Combined);
             shared.access_log =

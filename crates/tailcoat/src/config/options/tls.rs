@@ -20,7 +20,14 @@ pub(super) static TLS: &[OptionDefinition] = &[
               `key`, both are in one file. With `ocsp`, this OCSP response (DER) is sent with it. Of several, the first \
               is used that is for the name the client asks for and of a kind that it understands, ECDSA before RSA.",
         example: r#"certificate "/etc/ssl/example.com.pem" key="/etc/ssl/example.com.key""#,
-        known_as: &["ssl_certificate", "SSLCertificateFile", "tls", "ssl.pemfile", "certificate-file"],
+        known_as: &[
+            "ssl_certificate",
+            "ssl_certificate_key",
+            "SSLCertificateFile",
+            "tls",
+            "ssl.pemfile",
+            "certificate-file",
+        ],
         set: Set::Site(|site, values| {
             // The table gives each its file.
             let Some(certificate) = values.file("file") else { return };
