@@ -319,6 +319,39 @@ fn several_servers() {
 }
 
 #[test]
+fn what_is_served_from_here() {
+    let anna = "Authorization: Basic YW5uYTpzZWNyZXQ=\r\n";
+    for (name, host, target, fields, status, line) in [
+        ("one-site.kdl", "any.example", "/", "", "200", "Cache-Control: no-cache"),
+        ("one-site.kdl", "any.example", "/nothing", "", "404", ""),
+        ("mass-hosting.kdl", "localhost", "/", "", "200", ""),
+        ("mass-hosting.kdl", "www.localhost", "/", "", "200", ""),
+        ("mass-hosting.kdl", "nobody.example", "/", "", "404", ""),
+        ("virtual-hosts.kdl", "example.com", "/", "", "200", ""),
+        ("virtual-hosts.kdl", "old.example.com", "/a?b", "", "301", "Location: http://example.com/a?b"),
+        ("virtual-hosts.kdl", "no.example.com", "/", "", "404", ""),
+        ("virtual-hosts.kdl", "nobody.example", "/", "", "421", ""),
+        ("single-page-app.kdl", "any.example", "/a/b", "", "200", "Cache-Control: no-cache"),
+        ("single-page-app.kdl", "any.example", "/assets/none.js", "", "404", ""),
+        ("redirects.kdl", "www.example.org", "/a?b", "", "301", "Location: https://example.com/a?b"),
+        ("redirects.kdl", "example.com", "/old/a?b", "", "301", "Location: /new/a?b"),
+        ("redirects.kdl", "example.com", "/2026/11/tux.html", "", "301", "Location: /blog/2026-11/tux"),
+        ("redirects.kdl", "example.com", "/", "X-Forwarded-Proto: http\r\n", "308", "Location: https://example.com/"),
+        ("redirects.kdl", "example.com", "/404", "", "200", ""),
+        ("protected-area.kdl", "example.com", "/internal/a", "", "403", "X-Frame-Options: DENY"),
+        ("protected-area.kdl", "example.com", "/downloads/readme.txt", "", "401", "X-Frame-Options: DENY"),
+        ("protected-area.kdl", "example.com", "/downloads/readme.txt", anna, "200", "X-Frame-Options: DENY"),
+        ("many-options.kdl", "www.example.com", "/healthz", "", "200", ""),
+        ("many-options.kdl", "example.com", "/downloads/readme.txt", "", "200", "Cache-Control: public, max-age=3600"),
+    ] {
+        let server = Example::new(name).run(&[]);
+        let answer = ask(&server, &get(host, target, fields));
+        println!("{name} {target}");
+        check(&answer, status, line, "");
+    }
+}
+
+#[test]
 fn a_static_site_with_tls() {
     let example = Example::new("static-site-with-tls.kdl");
     example.write("/var/www/example.com/index.html", "home");
