@@ -86,10 +86,11 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "fallback",
         parameters: &[one("path", Kind::SitePath)],
-        doc: "A file served, with status 200, for paths without a file: for single-page applications.",
+        doc: "A file served, with status 200, for paths without a file: for single-page applications. `off` is for parts of \
+              a site that has one.",
         example: r#"fallback "/index.html""#,
         known_as: &["FallbackResource"],
-        set: Set::Files(|files, values| files.fallback = values.text("path")),
+        set: Set::Files(|files, values| files.fallback = values.text("path").filter(|path| !path.is_empty())),
         ..OPTION
     },
     OptionDefinition {
@@ -215,8 +216,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             one("value", Kind::FieldValue),
         ],
         repeatable: true,
-        doc: "A field of responses: of all, or of those whose path or content type matches. A later one replaces an \
-              earlier one of the same name; an empty value takes the field away.",
+        doc: "A field of responses: of all, or of those whose path or content type matches. The path is the one that was \
+              asked for: `/` is no `\"*.html\"`, whatever file it is served from, but `\"text/html\"` fits both. A later \
+              one replaces an earlier one of the same name; an empty value takes the field away.",
         example: r#"header "*.woff2" "Access-Control-Allow-Origin" "*""#,
         known_as: &["add_header", "Header", "setenv.add-response-header", "headers", "header.add"],
         set: Set::Files(|files, values| {

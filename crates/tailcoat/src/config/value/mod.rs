@@ -177,7 +177,7 @@ impl Kind {
                 "a status (`404`), a class (`\"5xx\"`) or a range (`\"500-504\"`), from 400 to 599".into()
             }
             Self::Root => "a directory; `{host}` and `{host:N}` stand for the host and its first N letters".into(),
-            Self::SitePath => "a path below the root, beginning with a slash".into(),
+            Self::SitePath => "a path below the root, beginning with a slash, or `off`".into(),
             Self::PathPrefix => "the front of a path, beginning with a slash".into(),
             Self::ErrorPageFile => {
                 "a path below the root (`\"/404.html\"`) or a file elsewhere (`\"file:404.html\"`)".into()

@@ -95,6 +95,7 @@ fn parse_text(kind: Kind, text: &str, directory: &Path) -> Result<Value, Wrong> 
         Kind::FieldName => Value::Text(parse_field_name(text)?),
         Kind::FieldValue => Value::Text(parse_field_value(text)?),
         Kind::Root => Value::Root(parse_root(text, directory)?),
+        Kind::SitePath if text == "off" => Value::Text(String::new()),
         Kind::SitePath => Value::Text(parse_site_path(text)?),
         Kind::PathPrefix => Value::Text(parse_site_path(text)?.trim_end_matches('/').to_owned()),
         Kind::ErrorPageFile => Value::ErrorPageFile(parse_error_page_file(text, directory)?),
