@@ -124,7 +124,7 @@ fn editors_get_json() {
     let (code, stdout, stderr) = run_with(text, Path::new("/"), &["check", "--json", "-c", "-"]);
     assert_eq!((code, stderr.as_str()), (3, ""));
     let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!((report["errors"].as_u64(), report["warnings"].as_u64()), (Some(2), Some(0)));
+    assert_eq!((report["errors"].as_u64(), report["warnings"].as_u64()), (Some(2), Some(1)));
     let diagnostics = report["diagnostics"].as_array().unwrap();
     let check = |index: usize, word: &str, line: u64, column: u64, help: &str| {
         let one = &diagnostics[index];
@@ -137,7 +137,8 @@ fn editors_get_json() {
     };
     check(0, "grace-tim", 2, 5, "did you mean `grace-time`?");
     // A column is a character, not a byte.
-    check(1, "workers", 4, 18, "`workers` stands in `server`");
+    // That there is no such root is told all the same.
+    check(2, "workers", 4, 18, "`workers` stands in `server`");
 }
 
 #[test]
@@ -316,4 +317,26 @@ fn an_address_that_was_asked_for_and_is_taken_is_a_failure() {
     let (code, stdout, stderr) = run(Path::new("/"), &["serve", "--listen", &address]);
     assert_eq!((code, stdout.as_str()), (1, ""));
     assert!(stderr.contains(&address) && stderr.contains("another program listens there"), "{stderr}");
+}
+
+/// What keeps `run` from starting, `check` finds before.
+#[test]
+fn check_looks_for_what_will_be_opened() {
+    let directory = directory_with("good.log", "");
+    let check = |site: &str, expect: &str| {
+        let text = format!("site {{\n    respond \"*\" 200\n    {site}\n}}\n");
+        fs::write(directory.path().join("tailcoat.kdl"), text).unwrap();
+        let (code, _, stderr) = run(directory.path(), &["check", "-c", "tailcoat.kdl"]);
+        assert_eq!((code, stderr.contains(expect)), (i32::from(!expect.is_empty()) * 3, true), "{site}: {stderr}");
+        code
+    };
+    let failed = check("access-log \"nothing/x.log\"", "nothing/x.log: there is no such file or directory");
+    assert_ne!(failed, 0);
+    check("access-log \".\"", ": is a directory");
+    check("listen \"192.0.2.1:80\"", "192.0.2.1:80: ");
+    check("listen \"unix:nothing/x.sock\"", "nothing/x.sock: there is no such file or directory");
+    check("access-log \"good.log\"", "");
+    check("access-log \"new.log\"", "");
+    check("listen \"unix:x.sock\"", "");
+    assert!(!directory.path().join("new.log").exists() && !directory.path().join("x.sock").exists(), "nothing is made");
 }

@@ -298,7 +298,7 @@ fn start_logs(config: &Config, server_log: &ServerLog) -> Result<(LogHandle, Vec
     let logs: Vec<AccessLog> = chosen.iter().flatten().copied().cloned().collect();
     let options = crate::log::Options::of(&config.server, &config.limits);
     let (handle, ids) =
-        crate::log::start(&logs, options, server_log.clone()).map_err(StartError::at("cannot open the access log"))?;
+        crate::log::start(&logs, options, server_log.clone()).map_err(StartError::at("cannot log requests"))?;
     let mut ids = ids.into_iter();
     Ok((handle, chosen.iter().map(|log| log.and_then(|_| ids.next())).collect()))
 }

@@ -19,7 +19,7 @@ pub(super) struct ConfigFile {
 /// `run`: the server with a configuration file. One with an error never starts.
 pub(super) fn run(file: Option<PathBuf>) -> ExitCode {
     let file = file.unwrap_or_else(|| config::DEFAULT_PATH.into());
-    let checked = match load(&file) {
+    let checked = match load(&file, config::check_file) {
         Ok(checked) => checked,
         Err(code) => return code,
     };
@@ -33,7 +33,7 @@ pub(super) fn run(file: Option<PathBuf>) -> ExitCode {
 /// `check`: all that is wrong with a configuration file.
 pub(super) fn check(file: Option<PathBuf>, json: bool) -> ExitCode {
     let file = file.unwrap_or_else(|| config::DEFAULT_PATH.into());
-    let checked = match load(&file) {
+    let checked = match load(&file, config::check_file_to_run) {
         Ok(checked) => checked,
         Err(code) => return code,
     };
@@ -48,19 +48,19 @@ pub(super) fn check(file: Option<PathBuf>, json: bool) -> ExitCode {
 
 /// The configuration in a file; says what is wrong if there is none.
 pub(super) fn config(file: Option<PathBuf>) -> Result<Config, ExitCode> {
-    let checked = load(&file.unwrap_or_else(|| config::DEFAULT_PATH.into()))?;
+    let checked = load(&file.unwrap_or_else(|| config::DEFAULT_PATH.into()), config::check_file)?;
     checked.config.ok_or_else(|| {
         print_findings(&checked.diagnostics);
         ExitCode::from(EXIT_CONFIG)
     })
 }
 
-/// Reads and checks a file, or standard input; says so if it can't be read.
-fn load(file: &Path) -> Result<Checked, ExitCode> {
+/// Reads a file and checks it, or standard input; says so if it can't be read.
+fn load(file: &Path, check: fn(&Path) -> io::Result<Checked>) -> Result<Checked, ExitCode> {
     let read = if file == Path::new("-") {
         std::env::current_dir().and_then(|directory| config::check_stream("<stdin>", io::stdin().lock(), &directory))
     } else {
-        config::check_file(file)
+        check(file)
     };
     read.map_err(|error| {
         eprintln!("tailcoat: {}: {error}", file.display());

@@ -78,7 +78,7 @@ enum Command {
         #[command(flatten)]
         file: configuration::ConfigFile,
     },
-    /// Check a configuration file: all errors in one go
+    /// Check a configuration file: all errors in one go, and what would keep the server from starting
     Check {
         #[command(flatten)]
         file: configuration::ConfigFile,
@@ -111,7 +111,8 @@ enum Command {
     },
     /// Print the reference of the configuration, in Markdown
     Reference,
-    /// Print a JSON schema of the configuration as data
+    /// Print a JSON schema of the configuration as data, for programs that write configurations or offer its options in
+    /// an editor; the server itself reads KDL
     Schema,
 }
 

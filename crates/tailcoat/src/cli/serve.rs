@@ -141,6 +141,8 @@ fn root(directory: &Path) -> Result<String, String> {
     if !full.metadata().map_err(|error| format!("{shown}: {error}"))?.is_dir() {
         return Err(format!("{shown} is not a directory"));
     }
+    // Files in it may still be readable when their names can't be listed, but not if they can't be reached.
+    rustix::fs::access(&full, rustix::fs::Access::EXEC_OK).map_err(|error| format!("{shown}: {error}"))?;
     full.into_os_string().into_string().map_err(|_| format!("{shown}: the name of this directory is not UTF-8"))
 }
 

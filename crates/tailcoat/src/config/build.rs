@@ -19,6 +19,9 @@ use super::text::{parse_document, read_bytes, to_source};
 use super::upstream::Upstream;
 use super::value::{Value, Values, parse_server_address};
 
+/// The option whose file is opened when the server starts.
+const ACCESS_LOG: &str = "access-log";
+
 /// Most files that one `include` may read.
 const INCLUDED_FILES_MAX: usize = 10_000;
 
@@ -38,6 +41,8 @@ pub(super) struct Draft {
     pub(super) cache: Cache,
     pub(super) automatic_certificates: AutomaticCertificates,
     shared: Shared,
+    /// Where the access log of all sites is said.
+    pub(super) access_log_place: Option<(Arc<Source>, Range<usize>, Option<AccessLog>)>,
     /// Of all sites.
     pub(super) rules: RulesDraft,
     /// How all sites serve files.
@@ -67,6 +72,8 @@ pub(super) struct SiteDraft {
     pub(super) span: Range<usize>,
     /// Whether all that is said of it could be understood, so that what follows from it is worth a message.
     pub(super) is_whole: bool,
+    /// Whether at least its names and addresses could.
+    pub(super) is_placed: bool,
     pub(super) site: Site,
     pub(super) name_spans: Vec<Range<usize>>,
     pub(super) listen_span: Range<usize>,
@@ -75,6 +82,8 @@ pub(super) struct SiteDraft {
     /// Where each route is.
     pub(super) route_spans: Vec<Range<usize>>,
     pub(super) error_page_spans: Vec<Range<usize>>,
+    /// Where its access log is said.
+    pub(super) access_log_span: Option<Range<usize>>,
     pub(super) certificate_spans: Vec<Range<usize>>,
     pub(super) rules: RulesDraft,
     shared: Shared,
@@ -126,7 +135,13 @@ impl Draft {
                 }
                 Set::Block(place) => self.read_block(source, &setting, place, diagnostics),
                 Set::Files(set) => self.files.push((set, setting.values)),
-                Set::Shared(set) => set(&mut self.shared, &setting.values),
+                Set::Shared(set) => {
+                    set(&mut self.shared, &setting.values);
+                    if setting.option.name == ACCESS_LOG {
+                        let log = self.shared.access_log.clone().flatten();
+                        self.access_log_place = Some((source.clone(), setting.span.clone(), log));
+                    }
+                }
                 Set::Rules(set) => self.rules.add(set, &setting, source, diagnostics),
                 Set::Include if may_include => self.include(source, &setting, diagnostics),
                 Set::Include => Reader { source: source.clone(), diagnostics }.error(Finding::new(
@@ -285,12 +300,14 @@ impl SiteDraft {
             source: source.clone(),
             span: setting.span.clone(),
             is_whole: true,
+            is_placed: setting.is_whole,
             site: Site::default(),
             name_spans: Vec::new(),
             listen_span: setting.span.clone(),
             has_default_listen: false,
             route_spans: Vec::new(),
             error_page_spans: Vec::new(),
+            access_log_span: None,
             certificate_spans: Vec::new(),
             rules: RulesDraft::default(),
             shared: Shared::default(),
@@ -311,7 +328,12 @@ impl SiteDraft {
     }
 
     fn read_options(&mut self, source: &Arc<Source>, document: &KdlDocument, diagnostics: &mut Diagnostics) {
-        for setting in (Reader { source: source.clone(), diagnostics }).read(document, Place::Site) {
+        let settings = (Reader { source: source.clone(), diagnostics }).read(document, Place::Site);
+        // Without an address of its own, a site with certificates listens elsewhere than one without.
+        let places = |name: &str| matches!(name, "listen" | "certificate" | "default");
+        let given = document.nodes().iter().filter(|node| places(node.name().value())).count();
+        self.is_placed &= given == settings.iter().filter(|setting| places(setting.option.name)).count();
+        for setting in settings {
             match setting.option.set {
                 Set::Site(set) => {
                     set(&mut self.site, &setting.values);
@@ -319,7 +341,12 @@ impl SiteDraft {
                         self.listen_span = setting.span.clone();
                     }
                 }
-                Set::Shared(set) => set(&mut self.shared, &setting.values),
+                Set::Shared(set) => {
+                    set(&mut self.shared, &setting.values);
+                    if setting.option.name == ACCESS_LOG {
+                        self.access_log_span = Some(setting.span.clone());
+                    }
+                }
                 Set::Rules(set) => self.rules.add(set, &setting, source, diagnostics),
                 Set::Files(set) => self.files.push((set, setting.values)),
                 Set::Block(Place::Forward) => self.read_forward(source, &setting, diagnostics),

@@ -147,6 +147,9 @@ impl RulesDraft {
         let span = setting.values.all("target").next().map_or(setting.span.clone(), |(_, span)| span.clone());
         if let Some(wrong) = check_target(&rewrite.path, &rewrite.target) {
             reader.error(Finding::new(span, wrong.message, "this").help(wrong.help));
+        } else if rewrite.status.is_some() && leads_to_itself(rewrite) {
+            let finding = Finding::new(span, "this redirect leads to itself", "clients would go in circles");
+            reader.error(finding.help("give it another target, or a condition".to_owned()));
         } else if rewrite.status.is_some() {
             check_openness(openness(&rewrite.path, &rewrite.target), span, reader);
         }
@@ -181,6 +184,18 @@ impl RulesDraft {
             reader.warning(Finding::new(span.clone(), problem, "in this file"));
         }
     }
+}
+
+/// Whether who follows a redirect is redirected once more, whatever they ask for.
+fn leads_to_itself(rewrite: &Rewrite) -> bool {
+    let is_same = match (&rewrite.path, rewrite.target.pieces.as_slice()) {
+        (_, [TemplatePiece::Path]) => true,
+        (_, [TemplatePiece::Path, TemplatePiece::Query]) => true,
+        (PathPattern::Exact(path), [TemplatePiece::Literal(target)]) => target.split('?').next() == Some(path.as_str()),
+        (PathPattern::Exact(path), [TemplatePiece::Literal(target), TemplatePiece::Query]) => target == path,
+        _ => false,
+    };
+    is_same && rewrite.conditions.is_of_path_only() && !rewrite.conditions.is_missing
 }
 
 fn check_covered(

@@ -25,14 +25,14 @@ pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
     check_alike(draft, "tls", |site| &site.tls_listen, diagnostics);
     check_upstreams(draft, diagnostics);
     check_protocols(draft, diagnostics);
-    whole_sites(draft).for_each(|site| check_listen(site, diagnostics));
+    placed_sites(draft).for_each(|site| check_listen(site, diagnostics));
     draft.rules.check(None, diagnostics);
+    draft.sites.iter().for_each(|site| check_files(site, diagnostics));
     for site in whole_sites(draft) {
         site.rules.check(Some(&draft.rules), diagnostics);
         check_handlers(site, &draft.upstreams, diagnostics);
         check_order(site, diagnostics);
         check_tls::check_site(site, &draft.automatic_certificates, diagnostics);
-        check_files(site, diagnostics);
         check_error_pages(site, diagnostics);
     }
 }
@@ -42,10 +42,15 @@ fn whole_sites(draft: &Draft) -> impl Iterator<Item = &SiteDraft> {
     draft.sites.iter().filter(|site| site.is_whole)
 }
 
+/// The sites whose names and addresses could be understood, whatever else is wrong with them.
+fn placed_sites(draft: &Draft) -> impl Iterator<Item = &SiteDraft> {
+    draft.sites.iter().filter(|site| site.is_placed)
+}
+
 /// A name belongs to one site of a listener.
 fn check_names(draft: &Draft, diagnostics: &mut Diagnostics) {
     let mut known: HashMap<(&Listen, &HostPattern), (&SiteDraft, usize)> = HashMap::new();
-    for site in whole_sites(draft) {
+    for site in placed_sites(draft) {
         for (index, name) in site.site.names.iter().enumerate() {
             // One finding a name, even if it conflicts on several addresses.
             if let Some((other, first)) = site.site.listen.iter().find_map(|listen| known.get(&(listen, name))) {
@@ -68,7 +73,7 @@ fn check_names(draft: &Draft, diagnostics: &mut Diagnostics) {
 /// A listener has one default site.
 fn check_defaults(draft: &Draft, diagnostics: &mut Diagnostics) {
     let mut known: HashMap<&Listen, &SiteDraft> = HashMap::new();
-    for site in whole_sites(draft).filter(|site| site.site.default) {
+    for site in placed_sites(draft).filter(|site| site.site.default) {
         if let Some((listen, other)) =
             site.site.listen.iter().find_map(|listen| known.get(listen).map(|other| (listen, other)))
         {
@@ -101,7 +106,7 @@ fn check_listen(site: &SiteDraft, diagnostics: &mut Diagnostics) {
 /// A unix socket has one set of permissions.
 fn check_unix_modes(draft: &Draft, diagnostics: &mut Diagnostics) {
     let mut known: HashMap<&Path, (u32, &SiteDraft)> = HashMap::new();
-    for site in whole_sites(draft) {
+    for site in placed_sites(draft) {
         for listen in &site.site.listen {
             let Listen::Unix(path, mode) = listen else { continue };
             match known.get(path.as_path()) {
@@ -136,7 +141,7 @@ fn check_proxied(draft: &Draft, diagnostics: &mut Diagnostics) {
 /// Connections to an address begin in one way for all sites: with this property of `listen`, or without.
 fn check_alike(draft: &Draft, property: &str, having: impl Fn(&Site) -> &Vec<Listen>, diagnostics: &mut Diagnostics) {
     let mut known: HashMap<&Listen, (bool, &SiteDraft)> = HashMap::new();
-    for site in whole_sites(draft) {
+    for site in placed_sites(draft) {
         for listen in &site.site.listen {
             let has_it = having(&site.site).contains(listen);
             let (first, other) = known.entry(listen).or_insert((has_it, site));
@@ -380,6 +385,9 @@ fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
     let redirected = site.rules.redirected_paths();
     for (index, route) in site.site.routes.iter().enumerate() {
         if let Some(earlier) = taken.covering(&route.path) {
+            if is_maintenance(&site.site.routes[earlier]) {
+                continue;
+            }
             let span = site.route_spans[index].clone();
             let finding = Finding::new(span, "this is never tried", "all its requests are answered before")
                 .related(site.source.clone(), site.route_spans[earlier].clone(), "by this")
@@ -403,6 +411,12 @@ fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
             .help("give that a path, such as `path=\"*.php\"`, or leave `missing` out".to_owned());
         Reader { source: source.clone(), diagnostics }.warning(finding);
     }
+}
+
+/// Whether a route answers all for the time being, so that what stands behind it is there for later.
+fn is_maintenance(route: &Route) -> bool {
+    let is_unavailable = |respond: &Respond| respond.status == wire::http::Status::SERVICE_UNAVAILABLE;
+    matches!(&route.handler, Handler::Respond(respond) if route.path == PathPattern::Any && is_unavailable(respond))
 }
 
 /// A root that isn't there is a warning: it may come later, and it must not keep the other sites from starting.
@@ -455,7 +469,7 @@ fn check_error_pages(site: &SiteDraft, diagnostics: &mut Diagnostics) {
     }
 }
 
-fn describe_io(error: &std::io::Error) -> String {
+pub(super) fn describe_io(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file or directory".into(),
         std::io::ErrorKind::PermissionDenied => "permission denied".into(),

@@ -17,6 +17,7 @@ mod model;
 mod options;
 mod pages;
 mod password_file;
+mod probe;
 mod programs;
 mod read;
 mod response_caching;
@@ -106,11 +107,28 @@ pub fn check_stream(name: &str, stream: impl io::Read, directory: &Path) -> io::
     Ok(check_bytes(name, text::read_bytes_from(stream)?, directory))
 }
 
+/// Looks beyond the configuration as well: whether what [`check_file`] accepts could be started, as far as that can be told
+/// without making anything.
+///
+/// # Errors
+///
+/// If the file can't be read. All else is in the diagnostics.
+pub fn check_file_to_run(path: &Path) -> io::Result<Checked> {
+    let bytes = text::read_bytes(path)?;
+    let full = std::path::absolute(path)?;
+    let directory = full.parent().unwrap_or(Path::new("/"));
+    Ok(check(&path.display().to_string(), bytes, directory, probe::probe))
+}
+
 /// Checks a configuration; messages call it `name`, and relative paths start from `directory`, which is absolute.
 pub fn check_bytes(name: &str, bytes: Vec<u8>, directory: &Path) -> Checked {
+    check(name, bytes, directory, |_, _| {})
+}
+
+fn check(name: &str, bytes: Vec<u8>, directory: &Path, probe: fn(&Draft, &mut Diagnostics)) -> Checked {
     let mut diagnostics = Diagnostics::default();
     let source = text::to_source(name, bytes, directory, &mut diagnostics);
-    let config = if diagnostics.has_error() { None } else { check_source(&source, &mut diagnostics) };
+    let config = if diagnostics.has_error() { None } else { check_source(&source, probe, &mut diagnostics) };
     diagnostics.sort();
     Checked { config: config.filter(|_| !diagnostics.has_error()), diagnostics }
 }
@@ -150,7 +168,8 @@ pub fn log_format_from_text(text: &str) -> Result<AccessLogFormat, String> {
 pub fn format_bytes(name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
     let mut diagnostics = Diagnostics::default();
     let source = text::to_source(name, bytes, Path::new("/"), &mut diagnostics);
-    if !diagnostics.has_error() && text::parse_document(&source, &mut diagnostics).is_some() {
+    if !diagnostics.has_error() && text::parse_document(&source, &mut diagnostics).is_some() && !diagnostics.has_error()
+    {
         if let Some(formatted) = format::format(&source.text) {
             return Ok(formatted);
         }
@@ -161,7 +180,11 @@ pub fn format_bytes(name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
     Err(diagnostics)
 }
 
-fn check_source(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<Config> {
+fn check_source(
+    source: &Arc<Source>,
+    probe: fn(&Draft, &mut Diagnostics),
+    diagnostics: &mut Diagnostics,
+) -> Option<Config> {
     let document = text::parse_document(source, diagnostics)?;
     let mut draft = Draft::default();
     draft.read(source, &document, diagnostics);
@@ -172,5 +195,6 @@ fn check_source(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<C
         read::Reader { source: source.clone(), diagnostics }.error(finding);
     }
     cross_check::cross_check(&draft, diagnostics);
+    probe(&draft, diagnostics);
     Some(draft.into_config())
 }

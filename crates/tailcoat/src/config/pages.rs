@@ -15,8 +15,9 @@ const INTRODUCTION: &[&str] = &[
      stand in quotes, and so do paths, sizes (`\"16KiB\"`) and times (`\"30s\"`). `//` begins a comment, `/-` before an \
      option takes it away.",
     "Relative paths start from the directory of the file they are written in. What is not said has a default. \
-     `tailcoat check` tells all that is wrong with a file, `tailcoat fmt` formats it, and `tailcoat default-config` \
-     prints one with all options at their defaults.",
+     `tailcoat check` tells all that is wrong with a file, `tailcoat fmt` formats it, `tailcoat default-config` \
+     prints one with all options at their defaults, and `tailcoat schema` a JSON schema of the options, for programs that \
+     write configurations or help to.",
     "Path patterns are `\"/a\"` for this path, `\"/a/*\"` for all that begins with `/a/`, `\"*.css\"` for all that ends \
      with `.css`, `\"*\"` for all, and `\"~EXPRESSION\"` for all in which a regular expression is \
      found (its syntax is that of https://docs.rs/regex), best written between `#\"` and `\"#`, where a backslash is \
@@ -38,18 +39,35 @@ pub fn reference() -> String {
     page.push_str("<!-- Written by `tailcoat reference`; edit the table of options instead. -->\n\n");
     page.push_str(&wrapped(&INTRODUCTION.join("\n\n"), "", 120));
     // Writing to a `String` never fails.
-    let _ = write!(page, "\n\n```kdl\n{EXAMPLE}```\n");
+    let _ = write!(page, "\n\n```kdl\n{EXAMPLE}```\n\n");
+    for title in SECTIONS.iter().map(|section| section.title).chain([LOG_FIELDS_TITLE]) {
+        let _ = writeln!(page, "- [{title}](#{})", anchor(title));
+        let section = SECTIONS.iter().find(|section| section.title == title);
+        let names = section.into_iter().flat_map(|section| section.options).map(|option| option.name);
+        let links: Vec<_> = names.map(|name| format!("[`{name}`](#{name})")).collect();
+        if !links.is_empty() {
+            let _ = writeln!(page, "{}", wrapped(&links.join(", "), "  ", 120));
+        }
+    }
     for section in &SECTIONS {
         let _ = write!(page, "\n## {}\n\n{}\n", section.title, wrapped(section.doc, "", 120));
         for option in section.options {
             page.push_str(&reference_entry(option));
         }
     }
-    page.push_str("\n## Fields of access log templates\n\n");
+    let _ = write!(page, "\n## {LOG_FIELDS_TITLE}\n\n");
     for (name, meaning) in log_fields() {
         let _ = writeln!(page, "- `{{{name}}}`: {meaning}");
     }
     page
+}
+
+const LOG_FIELDS_TITLE: &str = "Fields of access log templates";
+
+/// What pages of Markdown call the place of a heading.
+fn anchor(title: &str) -> String {
+    let kept = title.chars().filter(|character| character.is_alphanumeric() || matches!(character, ' ' | '-'));
+    kept.flat_map(char::to_lowercase).map(|character| if character == ' ' { '-' } else { character }).collect()
 }
 
 /// What stands in braces in the format of an access log, and what it means.

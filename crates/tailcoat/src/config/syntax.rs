@@ -14,13 +14,28 @@ pub const NESTING_MAX: usize = 8;
 /// Longest name, number or keyword, in bytes.
 const WORD_BYTES_MAX: usize = 256;
 
-/// The mistakes in a text, one a line.
-pub(super) fn check(text: &str) -> Vec<Finding> {
-    let mut checker = Checker { text, findings: Vec::new(), found_up_to: 0, blocks: Vec::new(), state: State::Start };
+/// What was found in a text.
+pub(super) struct Checked {
+    /// The mistakes: of those that leave a line in doubt the first of the line, and all words that are none.
+    pub(super) findings: Vec<Finding>,
+    /// If there are no other mistakes: words that are none, and the texts that they are taken for to go on.
+    pub(super) taken_for: Option<Vec<(Range<usize>, String)>>,
+}
+
+/// The mistakes in a text.
+pub(super) fn check(text: &str) -> Checked {
+    let mut checker = Checker {
+        text,
+        findings: Vec::new(),
+        taken_for: Some(Vec::new()),
+        found_up_to: 0,
+        blocks: Vec::new(),
+        state: State::Start,
+    };
     for token in tokens(text) {
         checker.check(&token);
         if checker.findings.len() > Diagnostics::LIST_MAX || checker.blocks.len() > NESTING_MAX {
-            return checker.findings;
+            return Checked { findings: checker.findings, taken_for: None };
         }
     }
     checker.finish()
@@ -29,6 +44,7 @@ pub(super) fn check(text: &str) -> Vec<Finding> {
 struct Checker<'a> {
     text: &'a str,
     findings: Vec<Finding>,
+    taken_for: Option<Vec<(Range<usize>, String)>>,
     /// End of the last line with a finding.
     found_up_to: usize,
     /// Where the blocks that are open begin, and whether `/-` takes them away.
@@ -150,11 +166,17 @@ impl Checker<'_> {
     fn on_word(&mut self, span: Range<usize>) {
         let word = &self.text[span.clone()];
         match (explain_word(word), self.state) {
+            (None | Some(_), State::Word(end)) if end == span.start => {
+                self.find(Finding::new(span.clone(), "a space is missing before this", "this"));
+            }
+            (Some((message, help)), _) if let Some(meant) = meant_by(word) => {
+                if span.start >= self.found_up_to {
+                    self.findings.push(Finding::new(span.clone(), message, "this").help(help));
+                    self.taken_for.iter_mut().for_each(|taken| taken.push((span.clone(), meant.to_owned())));
+                }
+            }
             (Some((message, help)), _) => {
                 self.find(Finding::new(shortened(span.clone(), self.text), message, "this").help(help));
-            }
-            (None, State::Word(end)) if end == span.start => {
-                self.find(Finding::new(span.clone(), "a space is missing before this", "this"));
             }
             (None, State::Block { .. }) => {
                 let finding = Finding::new(span.clone(), "an option begins in a new line, or after `;`", "this");
@@ -172,14 +194,16 @@ impl Checker<'_> {
     /// Notes a mistake, the first of its line: after it all else is only confused.
     fn find(&mut self, finding: Finding) {
         let start = finding.span.start;
+        self.taken_for = None;
         if start >= self.found_up_to {
             self.found_up_to = self.text[start..].find('\n').map_or(self.text.len(), |length| start + length + 1);
             self.findings.push(finding);
         }
     }
 
-    fn finish(mut self) -> Vec<Finding> {
+    fn finish(mut self) -> Checked {
         for (span, _) in std::mem::take(&mut self.blocks) {
+            self.taken_for = None;
             let finding = Finding::new(span, "this block is not closed", "opened here");
             self.findings.push(finding.help("write `}` where it ends".to_owned()));
         }
@@ -189,7 +213,16 @@ impl Checker<'_> {
             let span = seen.len() - last..seen.len();
             self.find(Finding::new(span, "something has to follow this", "the text ends here"));
         }
-        self.findings
+        Checked { findings: self.findings, taken_for: self.taken_for }
+    }
+}
+
+/// The text that somebody meant who wrote a word that is none.
+fn meant_by(word: &str) -> Option<&str> {
+    match word {
+        "true" => Some("on"),
+        "false" | "null" => Some("off"),
+        _ => (!word.starts_with(['#', '"']) && !word.contains('"') && word.len() <= WORD_BYTES_MAX).then_some(word),
     }
 }
 
@@ -280,10 +313,14 @@ mod tests {
     #[test]
     fn mistakes_are_told_in_words() {
         let test = |text: &str, expect: &[&str]| {
-            let found: Vec<_> = check(text).into_iter().map(|finding| finding.message).collect();
+            let found: Vec<_> = check(text).findings.into_iter().map(|finding| finding.message).collect();
             assert_eq!(found, expect, "{text}");
         };
         test("root /srv/www", &["`/srv/www` needs quotes"]);
+        test(
+            "listen 1.2.3.4:5 key=a/b true",
+            &["`1.2.3.4:5` needs quotes", "`a/b` needs quotes", "`true` is not a value"],
+        );
         test("size 16KiB", &["`16KiB` needs quotes"]);
         test("listen 0.0.0.0:80\nlisten 127.0.0.1:80", &["`0.0.0.0:80` needs quotes", "`127.0.0.1:80` needs quotes"]);
         test("browse true", &["`true` is not a value"]);
@@ -324,7 +361,7 @@ mod tests {
             ]), 1..8)
         ) {
             let text = pieces.concat().repeat(1000);
-            if check(&text).is_empty() {
+            if check(&text).findings.is_empty() {
                 let _ = KdlDocument::parse_v2(&text);
             }
         }

@@ -21,6 +21,65 @@ fn messages(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// What those write who know other servers.
+#[test]
+fn help_leads_to_what_was_meant() {
+    let check = |option: &str, message: &str, help: &str| {
+        let text = in_place(Place::Site, option);
+        let checked = check_bytes("test.kdl", text.as_bytes().to_vec(), Path::new("/base"));
+        let found = checked.diagnostics.iter().find(|one| one.message.contains(message));
+        let found = found.unwrap_or_else(|| panic!("{option}: {}", checked.diagnostics.to_text(false)));
+        assert!(found.help.as_deref().unwrap_or_default().contains(help), "{option}: {found:?}");
+    };
+    check(r#"forward "fastcgi://127.0.0.1:9000""#, "`fastcgi://127.0.0.1:9000` is not", r#"`"tcp://127.0.0.1:9000"`"#);
+    check(r#"error_log "/var/log/e.log""#, "unknown option `error_log`", "`error_log` is `log-level` here");
+    check(r#"redirect "^/foo(.*)$" "/b""#, "`^/foo(.*)$`", r##"write `#"~^/foo(.*)$"#`"##);
+    check(r#"redirect "/re/(.*)" "/b""#, "`/re/(.*)`", r##"write `#"~/re/(.*)"#`"##);
+    check(r#"redirect "/old/*" "/new/$1""#, "`$1` is not filled in", "`{rest}`");
+    check(r#"rewrite "/a" "/b?$query_string""#, "`$query_string` is not filled in", "`{query}`");
+    check(r#"redirect "/loop" "/loop""#, "leads to itself", "another target");
+    check(r#"redirect "*" "{path}{query}""#, "leads to itself", "another target");
+    parse(&in_place(Place::Site, r#"redirect "/a" "/a?b" query="!b""#));
+    parse(&in_place(Place::Site, r#"redirect "/a" "/b/$/%24c""#));
+    let closed = "site a {\n listen 81\n root \"/\"\n respond \"*\" STATUS\n}\n";
+    assert!(messages(&closed.replace("STATUS", "503")).is_empty(), "a site may be closed for a while");
+    assert_eq!(messages(&closed.replace("STATUS", "404")), ["1: this is never tried"]);
+}
+
+/// What a newcomer writes is told in one go, whatever else is wrong.
+#[test]
+fn one_mistake_hides_no_other() {
+    let text = "server { workers 1000000 }\n\
+                site \"a.example\" {\n listen 127.0.0.1:80\n root /nothing/here\n browse true\n compress-bytes-min 10M\n}\n\
+                site \"a.example\" {\n listen 127.0.0.1:80\n autoindex on\n}\n\
+                site b {\n listen 81\n}\n\
+                site c { certificate a/c.pem key=ca/a.key }\n";
+    let found = messages(text);
+    for expect in [
+        "1: ",
+        "3: `127.0.0.1:80` needs quotes",
+        "4: `/nothing/here` needs quotes",
+        "2: the root /nothing/here: ",
+        "5: `true` is not a value",
+        "6: `10M` needs quotes",
+        "6: `10M` ",
+        "8: `a.example` is named twice",
+        "9: `127.0.0.1:80` needs quotes",
+        "10: unknown option `autoindex`",
+        "12: this site has nothing to serve",
+        "15: `a/c.pem` needs quotes",
+        "15: `ca/a.key` needs quotes",
+    ] {
+        assert!(found.iter().any(|message| message.starts_with(expect)), "{expect}: {found:#?}");
+    }
+    // What can't be told apart is not guessed at.
+    assert_eq!(
+        messages("site a {\n browse yes\n root \"x\n"),
+        ["1: this block is not closed", "3: this text is not closed"]
+    );
+    assert!(format_bytes("test.kdl", b"site a { root /srv }\n".to_vec()).is_err());
+}
+
 /// A whole configuration in which this node stands in this place.
 fn in_place(place: Place, node: &str) -> String {
     let site = r#"site "x.example" { respond "*" 404 }"#;

@@ -2,14 +2,15 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use kdl::{KdlDiagnostic, KdlDocument};
 
 use super::diagnostic::{Diagnostics, Source, is_harmful};
-use super::read::{Finding, Reader};
-use super::syntax;
+use super::read::{Finding, Reader, span};
+use super::syntax::{self, Checked};
 
 /// Largest configuration file, in bytes: some ten thousand sites. Like the other limits of
 /// configurations it is no option: only the text that it is for could set it.
@@ -45,13 +46,19 @@ pub(super) fn to_source(name: &str, bytes: Vec<u8>, directory: &Path, diagnostic
     source
 }
 
-/// Parses a text, unless it could harm the parser. What is wrong is noted.
+/// Parses a text, unless it could harm the parser. What is wrong is noted. Words without the quotes that they need are taken
+/// for texts, so that whatever else is wrong is found as well.
 pub(super) fn parse_document(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<KdlDocument> {
     let mut reader = Reader { source: source.clone(), diagnostics };
-    let findings = harmful_character(&source.text).map_or_else(|| syntax::check(&source.text), |finding| vec![finding]);
-    if !findings.is_empty() {
-        findings.into_iter().for_each(|finding| reader.error(finding));
+    if let Some(finding) = harmful_character(&source.text) {
+        reader.error(finding);
         return None;
+    }
+    let Checked { findings, taken_for } = syntax::check(&source.text);
+    let has_findings = !findings.is_empty();
+    findings.into_iter().for_each(|finding| reader.error(finding));
+    if has_findings {
+        return read_on(&source.text, &taken_for?);
     }
     KdlDocument::parse_v2(&source.text)
         .map_err(|error| {
@@ -64,6 +71,46 @@ pub(super) fn parse_document(source: &Arc<Source>, diagnostics: &mut Diagnostics
             }
         })
         .ok()
+}
+
+/// Parses a text in which these words stand for texts: for the parser, other words of the same length take their places.
+fn read_on(text: &str, taken_for: &[(Range<usize>, String)]) -> Option<KdlDocument> {
+    let mut parsed = text.to_owned();
+    for (span, _) in taken_for {
+        parsed.replace_range(span.clone(), &"x".repeat(span.len()));
+    }
+    // What stands around the words is sound, so that the parser is as safe from this text as from others.
+    if !syntax::check(&parsed).findings.is_empty() {
+        return None;
+    }
+    let mut document = KdlDocument::parse_v2(&parsed).ok()?;
+    put_in(&mut document, taken_for);
+    Some(document)
+}
+
+/// Puts the texts where the words were.
+fn put_in(document: &mut KdlDocument, taken_for: &[(Range<usize>, String)]) {
+    let within = |place: Range<usize>| {
+        let first = taken_for.partition_point(|(span, _)| span.start < place.start);
+        taken_for[first..].iter().take_while(move |(span, _)| span.end <= place.end)
+    };
+    for node in document.nodes_mut() {
+        if let Some((_, meant)) = within(span(node.name().span())).next() {
+            node.name_mut().set_value(meant.as_str());
+        }
+        for entry in node.entries_mut() {
+            let name_end = entry.name().map_or(0, |name| span(name.span()).end);
+            for (place, meant) in within(span(entry.span())) {
+                match entry.name_mut() {
+                    Some(name) if place.end <= name_end => name.set_value(meant.as_str()),
+                    _ => entry.set_value(meant.as_str()),
+                }
+            }
+        }
+        if let Some(children) = node.children_mut() {
+            put_in(children, taken_for);
+        }
+    }
 }
 
 fn harmful_character(text: &str) -> Option<Finding> {

@@ -109,11 +109,23 @@ impl CertificateError {
 
     fn of_pem(path: &Path, what: &str) -> impl FnOnce(pem::Error) -> Self {
         move |error| match error {
+            pem::Error::NoItemsFound if is_encrypted(path) => Self::at(
+                path,
+                "this private key is encrypted; nobody is there to give the passphrase when the server starts: \
+                 write it without one (`openssl pkey -in OLD -out NEW`)",
+            ),
             pem::Error::NoItemsFound => Self::at(path, format_args!("there is no {what} in this file")),
             pem::Error::Io(error) => Self::at(path, describe(&error)),
             error => Self::at(path, error),
         }
     }
+}
+
+/// Whether a file has a private key that takes a passphrase (RFC 7468, section 11; RFC 1421 as OpenSSL writes it).
+fn is_encrypted(path: &Path) -> bool {
+    std::fs::read_to_string(path).is_ok_and(|text| {
+        text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") || text.contains("Proc-Type: 4,ENCRYPTED")
+    })
 }
 
 impl Certificate {

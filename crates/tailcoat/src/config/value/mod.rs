@@ -167,7 +167,7 @@ impl Kind {
             Self::RequestTarget => "a path, and a query if need be, as a request has them".into(),
             Self::PathPattern => "a path (`\"/a\"`, `\"/a/*\"`, `\"*.css\"`, `\"*\"`, `\"~EXPRESSION\"`)".into(),
             Self::FieldMatch => {
-                "a path (`\"/a\"`, `\"/a/*\"`, `\"*.css\"`) or type (`\"text/css\"`, `\"image/*\"`)".into()
+                "a path (`\"/a\"`, `\"/a/*\"`, `\"*.css\"`, `\"~EXPRESSION\"`) or type (`\"text/css\"`, `\"image/*\"`)".into()
             }
             Self::FieldName => "the name of a response field".into(),
             Self::FieldValue => "the value of a response field".into(),

@@ -159,6 +159,13 @@ pub(super) fn parse_target(text: &str, starts: &[&str]) -> Result<Template, Wron
             "write such as `\"/new/{rest}\"`, with percent-encoding where it is needed",
         ));
     }
+    if let Some(foreign) = foreign_placeholder(&target) {
+        return Err(Wrong::help(
+            format!("`{foreign}` is not filled in"),
+            "write `{1}` for a group of a regular expression, `{rest}` for what the `*` stands for, `{host}`, `{path}`, \
+             `{query}`; a dollar sign of its own is `%24`",
+        ));
+    }
     let mut pieces = Vec::new();
     for (is_placeholder, piece) in split_placeholders(&target)? {
         match (is_placeholder, piece) {
@@ -175,6 +182,15 @@ pub(super) fn parse_target(text: &str, starts: &[&str]) -> Result<Template, Wron
         return Err(Wrong::new(format!("`{text}` has no host")));
     }
     Ok(Template { pieces })
+}
+
+/// What other servers would fill in: `$1`, `$host`.
+fn foreign_placeholder(target: &str) -> Option<&str> {
+    let at = target.find('$')?;
+    let rest = &target[at + 1..];
+    let length =
+        rest.find(|character: char| !character.is_ascii_alphanumeric() && character != '_').unwrap_or(rest.len());
+    (length > 0).then(|| &target[at..at + 1 + length])
 }
 
 /// What a redirect's target may begin with.

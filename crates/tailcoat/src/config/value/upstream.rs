@@ -20,7 +20,10 @@ pub(in crate::config) fn parse_server_address(text: &str, directory: &Path) -> R
         (Some(rest), _) => (rest, true),
         (_, Some(rest)) => (rest, false),
         _ => {
-            let help = format!("write `\"http://{text}\"` or `\"unix:PATH\"`");
+            let bare = text.split_once("://").map_or(text, |(_, bare)| bare);
+            let help = format!(
+                "write `\"http://{bare}\"`, `\"tcp://{bare}\"` if it speaks FastCGI or the like, or `\"unix:PATH\"`"
+            );
             return Err(Wrong::help(format!("`{text}` is not a server's URL"), help));
         }
     };

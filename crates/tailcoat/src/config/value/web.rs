@@ -21,7 +21,8 @@ pub(super) fn parse_path_pattern(text: &str) -> Result<PathPattern, Wrong> {
     if stars > 1 || fixed.contains('*') {
         return Err(Wrong::help(
             format!("`{text}` has a `*` where none can be"),
-            "write one `*`, at the end (`\"/a/*\"`) or at the start (`\"*.css\"`)",
+            expression_help(text)
+                .unwrap_or_else(|| "write one `*`, at the end (`\"/a/*\"`) or at the start (`\"*.css\"`)".to_owned()),
         ));
     }
     if text.starts_with('*') {
@@ -31,10 +32,17 @@ pub(super) fn parse_path_pattern(text: &str) -> Result<PathPattern, Wrong> {
     Ok(if stars == 1 { PathPattern::Prefix(fixed.to_owned()) } else { PathPattern::Exact(fixed.to_owned()) })
 }
 
+/// Help for what looks like a regular expression, and is not marked as one.
+fn expression_help(text: &str) -> Option<String> {
+    let is_expression = text.starts_with('^') || text.ends_with('$') || text.contains(['(', '[', '|', '\\']);
+    is_expression.then(|| format!("a regular expression begins with `~`: write `#\"~{text}\"#`"))
+}
+
 /// Paths are compared after percent-decoding and without dot segments and empty segments: others would never match.
 fn check_request_path(path: &str) -> Result<(), Wrong> {
     if !path.starts_with('/') {
-        return Err(Wrong::help(format!("`{path}` is not a path"), "a path begins with a slash"));
+        let help = expression_help(path).unwrap_or_else(|| "a path begins with a slash".to_owned());
+        return Err(Wrong::help(format!("`{path}` is not a path"), help));
     }
     if path.contains("//") || path.split('/').any(|segment| segment == "." || segment == "..") {
         return Err(Wrong::new(format!("`{path}` matches no request: paths are compared without `//`, `.` and `..`")));

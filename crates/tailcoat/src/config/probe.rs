@@ -1,0 +1,94 @@
+//! What `run` will open, besides what each check looks at anyway: told beforehand, as far as it can be without making
+//! anything. `run` itself has no need of it.
+
+use std::collections::HashSet;
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{Access, access};
+
+use super::build::Draft;
+use super::cross_check::describe_io;
+use super::diagnostic::{Diagnostics, Source};
+use super::model::{AccessLog, AccessLogTarget, Listen};
+use super::read::{Finding, Reader};
+
+/// Notes what would keep the server from starting.
+pub(super) fn probe(draft: &Draft, diagnostics: &mut Diagnostics) {
+    for (source, span, log) in draft.access_logs() {
+        if let AccessLogTarget::File(path) = &log.target {
+            note(source, span, &format!("the access log {}", path.display()), can_be_opened(path), diagnostics);
+        }
+    }
+    let mut seen = HashSet::new();
+    for site in &draft.sites {
+        for listen in site.site.listen.iter().filter(|listen| seen.insert(*listen)) {
+            note(&site.source, &site.listen_span, &listen.to_string(), can_be_bound(listen), diagnostics);
+        }
+    }
+}
+
+impl Draft {
+    /// The access logs of all sites, and those of each.
+    fn access_logs(&self) -> impl Iterator<Item = (&Arc<Source>, &Range<usize>, &AccessLog)> {
+        let of_sites = self
+            .sites
+            .iter()
+            .filter_map(|site| Some((&site.source, site.access_log_span.as_ref()?, site.site.access_log.as_ref()?)));
+        self.access_log_place
+            .iter()
+            .filter_map(|(source, span, log)| Some((source, span, log.as_ref()?)))
+            .chain(of_sites)
+    }
+}
+
+/// Whether a file can be opened for writing, or made.
+fn can_be_opened(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(status) if status.is_dir() => Err(ErrorKind::IsADirectory.into()),
+        // A FIFO would wait for who reads it, or wake them.
+        Ok(status) if !status.is_file() => Ok(()),
+        Ok(_) => OpenOptions::new().append(true).open(path).map(|_| ()),
+        Err(error) if error.kind() == ErrorKind::NotFound => can_be_made(path),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a file that is not there can be made.
+fn can_be_made(path: &Path) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    if !fs::metadata(directory)?.is_dir() {
+        return Err(ErrorKind::NotADirectory.into());
+    }
+    Ok(access(directory, Access::WRITE_OK | Access::EXEC_OK)?)
+}
+
+/// Whether an address is one of this machine, and a socket's directory one to make it in. Which ports are free, and whether
+/// small ones may be taken, is another matter when the server starts.
+fn can_be_bound(listen: &Listen) -> io::Result<()> {
+    match listen {
+        Listen::Tcp(address) => match TcpListener::bind(SocketAddr::new(address.ip(), 0)) {
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => Err(error),
+            _ => Ok(()),
+        },
+        Listen::Unix(path, _) => can_be_made(path),
+        Listen::Inherited(_) => Ok(()),
+    }
+}
+
+/// What is not there is an error. What may not be opened may be another user's, as whom the server will run.
+fn note(source: &Arc<Source>, span: &Range<usize>, what: &str, result: io::Result<()>, diagnostics: &mut Diagnostics) {
+    let Err(error) = result else { return };
+    let finding = Finding::new(span.clone(), format!("{what}: {}", describe_io(&error)), "here");
+    let mut reader = Reader { source: Arc::clone(source), diagnostics };
+    match error.kind() {
+        ErrorKind::PermissionDenied => {
+            reader.warning(finding.help("whoever runs the server must be able to open it".to_owned()));
+        }
+        _ => reader.error(finding),
+    }
+}
