@@ -74,6 +74,12 @@ impl NamePattern {
     pub fn matches(&self, name: &[u8]) -> bool {
         if self.is_prefix { name.starts_with(self.name.as_bytes()) } else { name == self.name.as_bytes() }
     }
+
+    /// Whether this is such a name to those that take capitals for small letters.
+    pub fn matches_in_any_case(&self, name: &[u8]) -> bool {
+        let begin = if self.is_prefix { name.get(..self.name.len()) } else { Some(name) };
+        begin.is_some_and(|begin| begin.eq_ignore_ascii_case(self.name.as_bytes()))
+    }
 }
 
 impl Default for ResponseCaching {

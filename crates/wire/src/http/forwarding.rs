@@ -3,8 +3,16 @@
 
 use core::net::{IpAddr, SocketAddr};
 
+/// Whether two names are the same to servers that do not tell `_` from `-`: CGI, and what came of it, makes one variable of
+/// both.
+pub fn is_same_field(name: &[u8], other: &[u8]) -> bool {
+    let normal = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    name.len() == other.len() && name.iter().map(normal).eq(other.iter().map(normal))
+}
+
 /// Whether a field is about one connection, so that a proxy does not pass it on (RFC 9110, section 7.6.1); besides those
 /// that Connection names. Content-Length and Transfer-Encoding are each hop's own business too, as it frames content anew.
+/// With underscores they are the same ([`is_same_field`]).
 pub fn is_hop_by_hop(name: &[u8]) -> bool {
     let names: &[&[u8]] = match name.len() {
         2 => &[b"te"],

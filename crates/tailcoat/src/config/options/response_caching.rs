@@ -33,7 +33,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         repeatable: true,
         doc: "How long a response is fresh that does not say so itself, by `Cache-Control` or `Expires`; without \
               statuses, one with 200, 301 or 308. Given, responses with these statuses are also stored that else would \
-              not be.",
+              not be. Not for paths that servers may read as shorter ones: with a semicolon, or one of `;?#/` or a \
+              control byte encoded.",
         example: r#"default-age "10s" 404 410"#,
         known_as: &["proxy_cache_valid", "default_ttl", "CacheDefaultExpire", "ttl"],
         set: Set::Caching(|caching, values| {
@@ -127,7 +128,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "key-parameters",
         parameters: &[many("name", Kind::Text)],
         doc: "Parameters of queries that make a difference: URLs that differ in others only share a response. Without \
-              this, all do but those of `ignore-parameters`.",
+              this, all do but those of `ignore-parameters`. So do those with other characters in their names than \
+              letters, digits, `_` and `-`, which may be another spelling of one that is named here.",
         example: r#"key-parameters "page" "q""#,
         known_as: &["proxy_cache_key", "hash_data"],
         set: Set::Caching(|caching, values| caching.key_parameters = patterns(values)),
@@ -136,7 +138,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "key-fields",
         parameters: &[many("name", Kind::FieldName)],
-        doc: "Fields of requests that make a difference, besides those that a response names in its `Vary`.",
+        doc: "Fields of requests that make a difference, besides those that a response names in its `Vary`. What \
+              depends on a field that is written here (X-Forwarded-For, Forwarded, Via) is not stored.",
         example: r#"key-fields "Accept-Language""#,
         known_as: &["proxy_cache_key", "hash_data"],
         set: Set::Caching(|caching, values| caching.key_fields = texts(values).map(Into::into).collect()),

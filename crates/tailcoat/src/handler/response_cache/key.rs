@@ -1,7 +1,8 @@
 //! What responses are found by: the URL of the request, and what else tells the upstream of another.
 
-use memchr::{memchr, memchr2, memmem};
+use memchr::{memchr, memchr2, memchr3, memmem};
 use wire::http::KnownField;
+use wire::http::forwarding::is_same_field;
 
 use crate::config::{ClientFields, Forward, NamePattern, ResponseCaching};
 use crate::handler::Routed;
@@ -93,9 +94,25 @@ impl KeyRules {
         }
     }
 
+    /// Whether a parameter makes a difference. One that is ignored is so as it is written: however its name is decoded, it
+    /// begins as the pattern does. One that is not among those that count may still be read as one of them: decoded, up to
+    /// a bracket, with underscores for dots, in any case. So only what all servers read alike is left out.
     fn counts(&self, name: &[u8]) -> bool {
-        let is_in = |patterns: &[NamePattern]| patterns.iter().any(|pattern| pattern.matches(name));
-        (self.parameters.is_empty() || is_in(&self.parameters)) && !is_in(&self.ignored_parameters)
+        let is_plain =
+            |name: &[u8]| name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+        !self.ignored_parameters.iter().any(|pattern| pattern.matches(name))
+            && (self.parameters.is_empty()
+                || !is_plain(name)
+                || self.parameters.iter().any(|pattern| pattern.matches_in_any_case(name)))
+    }
+
+    /// Whether upstreams get something else in this field (lower case) than what clients send, that is not in the key.
+    pub(super) fn is_written_by_us(&self, name: &[u8]) -> bool {
+        let is_any = |names: &[&[u8]]| names.iter().any(|other| is_same_field(name, other));
+        is_any(&[b"via"])
+            || (!self.keeps_client_fields && is_any(&[b"forwarded", b"x-forwarded-for"]))
+            // Of the target, if that has one.
+            || (!self.has_host && is_any(&[b"host", b"x-forwarded-host"]))
     }
 
     /// Writes a field that makes applications take the request for one of another URL, scheme or method. Whoever sends
@@ -105,13 +122,14 @@ impl KeyRules {
         if name.len() < b"x-host".len() || !matches!(name[0] | 0x20, b'x' | b'f') {
             return;
         }
-        let is_of_way = is_name(name, b"x-forwarded-for") || is_name(name, b"x-forwarded-by");
-        let is_forwarded = is_name(name, b"forwarded");
-        let is_override = match is_forwarded || name.get(..12).is_some_and(|begin| is_name(begin, b"x-forwarded-")) {
-            // Else they are taken away, and those sent instead say what the key says.
-            true => !is_of_way && (self.keeps_client_fields || is_proxied),
-            false => OVERRIDES.iter().any(|other| is_name(name, other)),
-        };
+        let is_of_way = is_same_field(name, b"x-forwarded-for") || is_same_field(name, b"x-forwarded-by");
+        let is_forwarded = is_same_field(name, b"forwarded");
+        let is_override =
+            match is_forwarded || name.get(..12).is_some_and(|begin| is_same_field(begin, b"x-forwarded-")) {
+                // Else they are taken away, and those sent instead say what the key says.
+                true => !is_of_way && (self.keeps_client_fields || is_proxied),
+                false => OVERRIDES.iter().any(|other| is_same_field(name, other)),
+            };
         if !is_override {
             return;
         }
@@ -141,12 +159,6 @@ const OVERRIDES: [&[u8]; 12] = [
     b"x-scheme",
     b"x-url-scheme",
 ];
-
-/// Whether it is this name; to CGI programs, an underscore is a hyphen.
-fn is_name(name: &[u8], wanted: &[u8]) -> bool {
-    let same = |(byte, wanted): (&u8, &u8)| byte.eq_ignore_ascii_case(wanted) || (*byte == b'_' && *wanted == b'-');
-    name.len() == wanted.len() && name.iter().zip(wanted).all(same)
-}
 
 /// Writes what Forwarded (RFC 7239) says of the request, not for whom and by whom it comes.
 fn write_forwarded(value: &[u8], out: &mut Vec<u8>) {
@@ -185,6 +197,26 @@ pub(super) fn leads_elsewhere(path_and_query: &[u8]) -> bool {
     let path = &path_and_query[..memchr(b'?', path_and_query).unwrap_or(path_and_query.len())];
     let may_lead = memchr2(b'%', b'\\', path).is_some() || memmem::find(path, b"/.").is_some();
     may_lead && has_dot_segments(path)
+}
+
+/// Whether servers differ on where a path ends: to some, a semicolon begins parameters, or what is encoded ends it or
+/// begins a segment (`;`, `?`, `#`, `/`, a backslash, control bytes, encoded once or twice). So `/account;a.css` may be
+/// the file here, and the account there (cache deception).
+pub(super) fn is_ambiguous(path_and_query: &[u8]) -> bool {
+    let path = &path_and_query[..memchr(b'?', path_and_query).unwrap_or(path_and_query.len())];
+    if memchr3(b'%', b';', b'\\', path).is_none() {
+        return false;
+    }
+    let mut rest = path;
+    while let Some((byte, after)) = decode_twice(rest) {
+        let is_encoded = rest.len() - after.len() > 1;
+        match byte {
+            b';' | b'\\' | ..=0x1f | 0x7f => return true,
+            b'/' | b'?' | b'#' if is_encoded => return true,
+            _ => rest = after,
+        }
+    }
+    false
 }
 
 #[cold]
@@ -295,6 +327,12 @@ mod tests {
         let choosing = rules(|caching, _| caching.key_parameters = patterns(&["page", "q"]));
         check(&choosing, "/a?x=1&page=2&page", "h", "http://h/a?page=2&page");
         check(&choosing, "/a?x=1", "h", "http://h/a");
+        // Other spellings of a parameter that counts, to this language or that.
+        for other in ["%70age=3", "page[]=3", "page%5B%5D=3", "+page=3", "%20page=3", "PAGE=3", "pa.ge=3", "page%00=3"]
+        {
+            check(&choosing, &format!("/a?x=1&{other}"), "h", &format!("http://h/a?{other}"));
+        }
+        check(&choosing, "/a?pages=1&_=2&x-page=3", "h", "http://h/a");
         let none = rules(|caching, _| caching.ignored_parameters = patterns(&["*"]));
         check(&none, "/a?x=1&y", "h", "http://h/a");
         let any_host = rules(|caching, _| caching.key_host = false);
@@ -327,6 +365,49 @@ mod tests {
         let proxied = Proxied { peer: Client::Unix, field: ForwardedField::XForwardedFor, entries: 1 };
         let key = key_of(&usual, "/", "Host: h\nX-Forwarded-For: 1\nX-Forwarded-Proto: https\n", Some(proxied));
         assert_eq!(key, "http://h/\u{1}x-forwarded-proto=https");
+    }
+
+    #[test]
+    fn fields_that_we_write() {
+        let usual = rules(|_, _| {});
+        let keeping = rules(|_, forward| forward.client_fields = ClientFields::Keep);
+        let any_host = rules(|caching, _| caching.key_host = false);
+        for (name, expect) in [
+            ("via", [true, true, true]),
+            ("forwarded", [true, false, true]),
+            ("x-forwarded-for", [true, false, true]),
+            ("x_forwarded_for", [true, false, true]),
+            ("x-forwarded-host", [false, false, true]),
+            ("host", [false, false, true]),
+            ("x-forwarded-proto", [false, false, false]),
+            ("accept", [false, false, false]),
+        ] {
+            let found = [&usual, &keeping, &any_host].map(|rules| rules.is_written_by_us(name.as_bytes()));
+            assert_eq!(found, expect, "{name}");
+        }
+    }
+
+    #[test]
+    fn paths_that_end_elsewhere() {
+        let check = |target: &str, expect: bool| assert_eq!(is_ambiguous(target.as_bytes()), expect, "{target}");
+        for target in ["/", "/a.css", "/a%20b%41", "/a?b;c%3f", "/%", "/%2", "/a%25", "/a%2541"] {
+            check(target, false);
+        }
+        for target in [
+            "/a;b.css",
+            "/a%3bb.css",
+            "/a%3Fb.css",
+            "/a%23.css",
+            "/a%2fb.css",
+            "/a%0a.css",
+            "/a%00.css",
+            "/a%253b.css",
+            "/a\\b.css",
+            "/a%5cb.css",
+            "/a%7f",
+        ] {
+            check(target, true);
+        }
     }
 
     #[test]

@@ -121,6 +121,7 @@ impl Inner {
         routed.link.get().is_none_or(|link| link.framing() == BodyFraming::None)
             && !NOT_FOR_CACHE.iter().any(|field| request.head.has(*field))
             && !leads_elsewhere(request.target())
+            && !takes_fields_away(request)
             && !self.has_bypass_cookie(request)
     }
 
@@ -131,6 +132,15 @@ impl Inner {
         }
         cookies(request).any(|(name, _)| patterns.iter().any(|pattern| pattern.matches(name)))
     }
+}
+
+/// Whether Connection names fields that go no further (RFC 9110, section 7.6.1). The response would be kept for clients
+/// that send those fields, and was given to a request without them.
+fn takes_fields_away(request: &Request<'_>) -> bool {
+    const HARMLESS: [&[u8]; 5] = [b"", b"close", b"keep-alive", b"te", b"upgrade"];
+    let options = || request.field_lines(KnownField::Connection).flat_map(|line| line.split(|&byte| byte == b','));
+    request.head.has(KnownField::Connection)
+        && !options().all(|option| HARMLESS.iter().any(|known| option.trim_ascii().eq_ignore_ascii_case(known)))
 }
 
 /// Names and values of a request's cookies (RFC 6265, section 4.2).

@@ -5,12 +5,13 @@ use std::rc::Rc;
 use bytes::Bytes;
 use tokio::time::Instant;
 use wire::http::caching::{
-    HeadUpdate, Reception, RequestDirectives, head_update, invalidates, is_update_of, serves_on_error, storage,
-    updated_fields, write_validators,
+    Defaults, HeadUpdate, Reception, RequestDirectives, head_update, invalidates, is_update_of, serves_on_error,
+    storage, updated_fields, write_validators,
 };
 use wire::http::{Fields, Method, Request, Status};
 
 use super::flights::{Ended, Joined, Ticket};
+use super::key::is_ambiguous;
 use super::lookup::{BYPASS, Look};
 use super::recording::record;
 use super::respond::apply_conditions;
@@ -230,11 +231,21 @@ impl Inner {
         let (status, fields) = (response.status, &response.fields);
         let directives = self.shared.directives(fields);
         let asked = self.asked(&routed.request);
-        let defaults = self.shared.defaults(status);
+        let defaults = self.defaults(&routed.request, status);
         let known = (status, fields, &directives);
         let stored = storage(&routed.request, &asked, known, &defaults, reception, routed.now.monotonic_ms).ok()?;
         let fields = self.fields_to_store(fields, &directives, reception.unix_seconds)?;
         Some(Entry { status, fields, stored })
+    }
+
+    /// What is supposed of a response that doesn't say it itself: that it is fresh for some time only where its URL is to the
+    /// upstream what it is to us.
+    fn defaults(&self, request: &Request<'_>, status: Status) -> Defaults {
+        let defaults = self.shared.defaults(status);
+        match is_ambiguous(request.target()) {
+            true => Defaults { lifetime_seconds: None, heuristic: false, ..defaults },
+            false => defaults,
+        }
     }
 
     fn fits(&self, body: &Body) -> bool {
@@ -279,7 +290,7 @@ impl Inner {
         let mut all = updated.clone();
         all.set("Age", fields.get("Age").unwrap_or_default());
         let (asked, known) = (self.asked(request), (status, &all, &directives));
-        let stored = storage(request, &asked, known, &self.shared.defaults(status), reception, now_ms).ok()?;
+        let stored = storage(request, &asked, known, &self.defaults(request, status), reception, now_ms).ok()?;
         let fields = self.fields_to_store(&updated, &directives, reception.unix_seconds)?;
         Some(Entry { status, fields, stored })
     }

@@ -30,13 +30,17 @@ pub(super) struct Entry {
 }
 
 impl Inner {
-    /// The fields of a response as they are stored; `None` if it may not be, for it sets a cookie.
+    /// The fields of a response as they are stored; `None` if it may not be, for it sets a cookie, or depends on what no
+    /// client sends.
     pub(super) fn fields_to_store(
         &self,
         fields: &Fields,
         directives: &ResponseDirectives,
         unix_seconds: u64,
     ) -> Option<Fields> {
+        if self.depends_on_what_we_write(fields) {
+            return None;
+        }
         let mut fields = stored_fields(fields, directives);
         if !fields.has("Date") {
             // RFC 9110, section 6.6.1.
@@ -48,6 +52,13 @@ impl Inner {
             SetCookie::Refuse | SetCookie::Keep => {}
         }
         Some(fields)
+    }
+
+    /// Whether a response depends on fields that upstreams get from us: they are not what its client sent, nor what those
+    /// send who would get it.
+    fn depends_on_what_we_write(&self, fields: &Fields) -> bool {
+        let has_ours = |names: &[Box<[u8]>]| names.iter().any(|name| self.shared.key_rules.is_written_by_us(name));
+        has_ours(&self.shared.key_names) || matches!(Vary::of(fields), Vary::Fields(names) if has_ours(&names))
     }
 
     /// Stores a response to this request, which was fetched with this ticket, with this content that is

@@ -1,10 +1,14 @@
 //! What a response depends on besides the target (RFC 9111, section 4.1).
 
+use crate::http::forwarding::is_same_field;
 use crate::http::list::{elements, trim};
 use crate::http::{Fields, Request};
 
 /// Fields that a response may depend on. One that names more is not worth looking at them all with each request.
 const NAMES_MAX: usize = 32;
+
+/// Precedes the value of a field of an ambiguous name; no value has this byte.
+const AMBIGUOUS_MARK: u8 = 1;
 
 /// The request fields that chose a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,8 +44,20 @@ impl Vary {
 
 /// Appends what a request says in the field of this name (lower case), in a form that is the same for all requests that
 /// say the same (section 4.1): lines combined, white space between members of lists left out, and case and order where
-/// they mean nothing. A field that is missing has another form than one that is empty.
+/// they mean nothing. A field that is missing has another form than one that is empty. Fields whose names differ only in `_`
+/// for `-` are told apart by some servers, and by others not: with one, a request is like no other.
 pub fn write_selecting_value(request: &Request<'_>, name: &[u8], out: &mut Vec<u8>) {
+    for field in &request.head.fields {
+        let other = field.name.of(request.bytes);
+        if other.len() == name.len() && is_same_field(other, name) && !other.eq_ignore_ascii_case(name) {
+            out.push(AMBIGUOUS_MARK);
+            out.extend_from_slice(field.value.of(request.bytes));
+        }
+    }
+    write_own_value(request, name, out);
+}
+
+fn write_own_value(request: &Request<'_>, name: &[u8], out: &mut Vec<u8>) {
     let is_wanted = |other: &[u8]| other.eq_ignore_ascii_case(name);
     let lines = request.head.fields.iter().filter(|field| is_wanted(field.name.of(request.bytes)));
     let mut lines = lines.map(|field| field.value.of(request.bytes)).peekable();
@@ -155,5 +171,23 @@ mod tests {
         same("Accept-Language", &["en, de"], &["eN,De"], true);
         same("Accept-Language", &["en, de"], &["de, en"], false);
         assert_eq!(written("Foo", &[]), b"");
+    }
+
+    #[test]
+    fn names_that_some_take_for_the_same() {
+        let check = |first: &[(&str, &str)], second: &[(&str, &str)], expect: bool| {
+            let written = |lines: &[(&str, &str)]| {
+                let mut out = Vec::new();
+                with_request(lines, |request| write_selecting_value(request, b"a-b", &mut out));
+                out
+            };
+            assert_eq!(written(first) == written(second), expect, "{first:?} {second:?}");
+        };
+        check(&[("A-B", "1")], &[("a-b", "1"), ("A-C", "2"), ("A_C", "3")], true);
+        check(&[("A_B", "1")], &[], false);
+        check(&[("A_B", "1")], &[("A-B", "1")], false);
+        check(&[("A-B", "1"), ("A_B", "2")], &[("A-B", "1")], false);
+        check(&[("A-B", "1"), ("A_B", "2")], &[("A-B", "1_2")], false);
+        check(&[("A_B", "1")], &[("A_B", "2")], false);
     }
 }

@@ -47,6 +47,58 @@ fn what_leads_elsewhere_is_passed_on() {
     }
 }
 
+/// Connection names a field, so that the upstream does not see what the response would be kept for.
+#[test]
+fn fields_that_go_no_further_choose_nothing() {
+    let site = counting();
+    let poison = "GET / HTTP/1.1\nConnection: close, Accept-Language\nAccept-Language: de\n";
+    site.ask(poison).is(200, "1");
+    site.ask(poison).is(200, "2");
+    assert_eq!(site.store.usage().objects, 0);
+    for connection in ["close", "keep-alive, TE", "Upgrade", " , close"] {
+        site.ask(&format!("GET / HTTP/1.1\nConnection: {connection}\n")).is(200, "3");
+    }
+}
+
+/// What depends on a field that the upstream gets from us is chosen by no client's.
+#[test]
+fn what_depends_on_what_we_write_is_not_stored() {
+    for (name, objects) in
+        [("X-Forwarded-For", 0), ("Via", 0), ("Accept, Forwarded", 0), ("X-Forwarded-Proto", 1), ("Accept", 1)]
+    {
+        let lines = format!("Cache-Control: max-age=60\nVary: {name}");
+        let site = Site::answering(&[answer(200, &lines, "1")]);
+        site.ask("GET /").is(200, "1");
+        assert_eq!(site.store.usage().objects, objects, "{name}");
+    }
+}
+
+/// To CGI programs `Accept_Language` is Accept-Language; to others it is not.
+#[test]
+fn ambiguous_names_of_fields_choose_a_response_of_their_own() {
+    let lines = "Cache-Control: max-age=60\nVary: Accept-Language";
+    let site = Site::answering(&["1", "2", "3"].map(|content| answer(200, lines, content)));
+    site.ask("GET / HTTP/1.1\nAccept_Language: de\n").is(200, "1");
+    site.ask("GET /").is(200, "2");
+    site.ask("GET / HTTP/1.1\nAccept-Language: de\n").is(200, "3");
+}
+
+/// Web cache deception by delimiters ("Gotta cache 'em all", 2024): the upstream may see `/account`.
+#[test]
+fn what_may_end_elsewhere_has_no_default_age() {
+    for path in ["/account;x.css", "/account%3fx.css", "/account%23x.css", "/account%2fx.css", "/account%0a.css"] {
+        let site = Site::new(|caching| caching.default_ages = vec![(Status::OK, Duration::from_secs(60))]);
+        let site = site.and(&["1", "2"].map(|content| answer(200, "X: y", content)));
+        site.ask(&format!("GET {path}")).is(200, "1");
+        site.ask(&format!("GET {path}")).is(200, "2");
+        assert_eq!(site.store.usage().objects, 0, "{path}");
+    }
+    // What says itself how long it is fresh is what it was asked for.
+    let site = counting();
+    site.ask("GET /account;x.css").is(200, "1");
+    site.ask("GET /account;x.css").is(200, "1");
+}
+
 /// A GET with content ("fat GET"): what is in it is not in the key.
 #[test]
 fn a_get_with_content_is_passed_on() {
