@@ -23,6 +23,7 @@ mod lifecycle;
 mod limits;
 mod listing;
 mod php;
+mod proxy_attacks;
 mod proxy_protocol;
 mod readme;
 mod real_clients;

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::task::{Context as Task, Poll, Waker};
 
 use wire::h1::BodyFraming;
+use wire::http::forwarding::is_same_field;
 use wire::http::{Fields, Status};
 
 use super::Forwarding;
@@ -27,6 +28,8 @@ pub struct ClientLink {
     forwarding: RefCell<Forwarding>,
     /// Whose password was right.
     user: OnceCell<Box<[u8]>>,
+    /// Names of fields that are ours to set.
+    forbidden_trailers: OnceCell<Box<[Box<str>]>>,
     state: RefCell<State>,
 }
 
@@ -79,6 +82,7 @@ impl ClientLink {
             destination: OnceCell::new(),
             forwarding: RefCell::default(),
             user: OnceCell::new(),
+            forbidden_trailers: OnceCell::new(),
             state: RefCell::new(state),
         }
     }
@@ -164,7 +168,17 @@ impl ClientLink {
 
     /// The trailer fields, once the end was reached.
     pub fn take_trailers(&self) -> Option<Box<Fields>> {
-        self.state.borrow_mut().trailers.take()
+        let mut trailers = self.state.borrow_mut().trailers.take()?;
+        let forbidden = self.forbidden_trailers.get().map_or(&[][..], |names| names);
+        trailers.retain(|name| !forbidden.iter().any(|other| is_same_field(name, other.as_bytes())));
+        Some(trailers)
+    }
+
+    /// Forbids trailer fields of these names: a server that joins trailers to the head would take them for those that are
+    /// set there, or that were taken away.
+    pub fn forbid_trailers(&self, names: impl Iterator<Item = impl Into<Box<str>>>) {
+        // A request has one site, and that its rules.
+        let _ = self.forbidden_trailers.set(names.map(Into::into).collect());
     }
 
     /// Sends an interim response (RFC 9110, section 15.2) before the final one, if the client's version has such.

@@ -60,6 +60,12 @@ impl Fields {
         lines.retain(|line| !line.name.of(bytes).eq_ignore_ascii_case(name.as_ref()));
     }
 
+    /// Takes away all lines but those with such names.
+    pub fn retain(&mut self, is_kept: impl Fn(&[u8]) -> bool) {
+        let Self { bytes, lines } = self;
+        lines.retain(|line| is_kept(line.name.of(bytes)));
+    }
+
     /// The value of the first line of this name, in any case.
     pub fn get(&self, name: impl AsRef<[u8]>) -> Option<&[u8]> {
         self.iter().find(|(other, _)| other.eq_ignore_ascii_case(name.as_ref())).map(|(_, value)| value)

@@ -25,7 +25,7 @@ pub fn is_hop_by_hop(name: &[u8]) -> bool {
         19 => &[b"proxy-authorization"],
         _ => return false,
     };
-    names.iter().any(|known| name.eq_ignore_ascii_case(known))
+    names.iter().any(|known| is_same_field(name, known))
 }
 
 /// Whether the values of Connection name this field as one that is not passed on. Fields that all recipients need are
@@ -39,9 +39,10 @@ pub fn is_named_by_connection<'a>(name: &[u8], mut values: impl Iterator<Item = 
 }
 
 /// Whether a field may be passed on in a trailer section: not those that frame, route or condition a message, or that
-/// say who sent it, for recipients may merge trailers into the head (RFC 9110, section 6.5.1).
+/// say who sent it, for recipients may merge trailers into the head (RFC 9110, section 6.5.1); nor Proxy, which CGI programs
+/// would take for a setting (CVE-2016-5385). With underscores they are the same.
 pub fn may_be_trailer(name: &[u8]) -> bool {
-    const NEVER: [&[u8]; 22] = [
+    const NEVER: [&[u8]; 23] = [
         b"age",
         b"authorization",
         b"cache-control",
@@ -58,6 +59,7 @@ pub fn may_be_trailer(name: &[u8]) -> bool {
         b"if-none-match",
         b"location",
         b"max-forwards",
+        b"proxy",
         b"range",
         b"retry-after",
         b"set-cookie",
@@ -65,8 +67,8 @@ pub fn may_be_trailer(name: &[u8]) -> bool {
         b"vary",
         b"via",
     ];
-    let is_forwarded = name.len() > 12 && name[..12].eq_ignore_ascii_case(b"x-forwarded-");
-    !is_hop_by_hop(name) && !is_forwarded && !NEVER.iter().any(|known| name.eq_ignore_ascii_case(known))
+    let is_forwarded = name.len() > 12 && is_same_field(&name[..12], b"x-forwarded-");
+    !is_hop_by_hop(name) && !is_forwarded && !NEVER.iter().any(|known| is_same_field(name, known))
 }
 
 /// The entries of X-Forwarded-For, from these lines of it: each proxy adds at the end whom it got the request from.
@@ -141,6 +143,8 @@ mod tests {
             ("Trailer", false),
             ("Content-Type", false),
             ("X-Connection", false),
+            ("Transfer_Encoding", true),
+            ("content_length", true),
         ] {
             assert_eq!(is_hop_by_hop(name.as_bytes()), expect, "{name}");
         }
@@ -163,6 +167,9 @@ mod tests {
             ("Content-Length", false),
             ("Set-Cookie", false),
             ("X-Forwarded-For", false),
+            ("X_Forwarded_For", false),
+            ("Content_Type", false),
+            ("Proxy", false),
         ] {
             assert_eq!(may_be_trailer(name.as_bytes()), expect, "{name}");
         }

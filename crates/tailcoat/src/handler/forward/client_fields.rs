@@ -7,7 +7,9 @@
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
-use wire::http::forwarding::{forwarded_elements, forwarded_parameter, parse_node, x_forwarded_for_entries};
+use wire::http::forwarding::{
+    forwarded_elements, forwarded_parameter, is_same_field, parse_node, x_forwarded_for_entries,
+};
 use wire::http::{Fields, Host, Version};
 
 use super::request::host_and_port;
@@ -31,22 +33,17 @@ pub fn told_scheme<'a>(routed: &Routed<'a>) -> Option<&'a [u8]> {
 /// theirs (httpoxy, CVE-2016-5385). Written with underscores they are the same, for CGI does not tell those apart.
 pub(super) fn is_ours(name: &[u8], routed: &Routed<'_>, config: &Forward) -> bool {
     match name.len() {
-        3 => is(name, b"via"),
-        5 => is(name, b"proxy"),
+        3 => is_same_field(name, b"via"),
+        5 => is_same_field(name, b"proxy"),
         9.. if config.client_fields == ClientFields::Keep => false,
-        9 => is(name, b"forwarded"),
-        15.. if is(&name[..X_FORWARDED.len()], X_FORWARDED) => {
+        9 => is_same_field(name, b"forwarded"),
+        15.. if is_same_field(&name[..X_FORWARDED.len()], X_FORWARDED) => {
             // Frameworks believe more of them: -Port, -Prefix, -Ssl. A proxy that is trusted may set those.
             routed.proxied.is_none()
-                || [&b"for"[..], b"host", b"proto"].iter().any(|own| is(&name[X_FORWARDED.len()..], own))
+                || [&b"for"[..], b"host", b"proto"].iter().any(|own| is_same_field(&name[X_FORWARDED.len()..], own))
         }
         _ => false,
     }
-}
-
-fn is(name: &[u8], known: &[u8]) -> bool {
-    let normal = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
-    name.len() == known.len() && name.iter().zip(known).all(|(&byte, &known)| normal(byte) == known)
 }
 
 /// Adds the fields about the client.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use wire::h1::{BodyFraming, write_request_head};
-use wire::http::forwarding::{is_hop_by_hop, is_named_by_connection};
+use wire::http::forwarding::{is_hop_by_hop, is_named_by_connection, is_same_field};
 use wire::http::{Fields, KnownField, Method, Version, path};
 
 use super::client_fields::{is_ours, push_client_fields, push_via};
@@ -39,7 +39,8 @@ pub(super) fn forwarded_head(
     let has_content = framing != BodyFraming::None;
     let expects_continue = has_content && routed.request.head.has(KnownField::Expect);
     for (name, value, known) in field_lines(routed) {
-        if is_passed_on(routed, name, known, config) && !changes.has(name) {
+        let is_changed = || changes.iter().any(|(changed, _)| is_same_field(name, changed));
+        if is_passed_on(routed, name, known, config) && !is_changed() {
             match known {
                 KnownField::Expect if !expects_continue => {}
                 _ if is_max_forwards(name, routed) => {

@@ -86,6 +86,8 @@ fn attacks_by_fields() {
         ("forged client, RFC 7239", "Forwarded: for=127.0.0.1"),
         ("forged prefix of links, as frameworks read it", "X-Forwarded-Prefix: //evil"),
         ("forged port, as CGI reads it", "x_forwarded_port: 1"),
+        ("smuggled length, as CGI reads it", "Content_Length: 9"),
+        ("smuggled coding, as CGI reads it", "Transfer_Encoding: chunked"),
     ] {
         let input = format!("GET / HTTP/1.1\r\nHost: h\r\n{field}");
         let head = forwarded(&format!("{input}\r\n\r\n"), BodyFraming::None, |_| {});

@@ -1,6 +1,6 @@
 //! Fields set, added and taken away, on requests and on responses.
 
-use wire::http::forwarding::is_named_by_connection;
+use wire::http::forwarding::{is_named_by_connection, is_same_field};
 use wire::http::{Fields, KnownField, Method, Request, RequestHead, Span, path};
 
 use super::{Target, Visit};
@@ -147,11 +147,10 @@ pub fn change_request_to(
     (head, bytes)
 }
 
-/// Whether a field is the one that is changed. Written with underscores it is the same: CGI, and what came of it, does not
-/// tell those apart, so that a client could send beside our field another that counts.
+/// Whether a field is the one that is changed. Written with underscores it is the same: else a client could send beside our
+/// field another that counts.
 fn is_same(name: &[u8], changed: &str) -> bool {
-    let normal = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
-    name.len() == changed.len() && name.iter().zip(changed.bytes()).all(|(&one, other)| normal(one) == normal(other))
+    is_same_field(name, changed.as_bytes())
 }
 
 fn is_nominated(request: &Request<'_>, name: &[u8]) -> bool {

@@ -331,6 +331,9 @@ impl Rules {
 
     /// Makes the head that handlers see, and servers that requests are forwarded to: 5.
     fn admit(&self, passage: &mut Passage, routed: &Routed<'_>) {
+        if let Some(link) = routed.link.get().filter(|_| !self.request_fields.is_empty()) {
+            link.forbid_trailers(self.request_fields.iter().map(|edit| edit.name.as_str()));
+        }
         let mut asked = passage.paths(routed).into_iter().filter_map(|path| self.password_for(path));
         let hides_credentials = asked.any(|rule| !self.passwords[rule].passes_credentials);
         if self.request_fields.is_empty() && !hides_credentials && passage.targets.is_empty() {

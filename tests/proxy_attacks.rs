@@ -1,0 +1,63 @@
+//! Attacks on what stands between clients and the servers behind: on what those are told, and on their connections.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::support::upstream::Step::{Fill, Read as Await, Write as Say};
+use crate::support::upstream::Upstream;
+use crate::support::{PATIENCE, Server, ask, read_all};
+
+const HEAD: &str = "\r\n\r\n";
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+const GET: &str = "GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+
+/// A server before these servers, with options of `upstream`, of its site, and of `forward`.
+fn front(servers: &[SocketAddr], upstream: &str, site: &str, forward: &str) -> Server {
+    let servers: String = servers.iter().map(|address| format!(" server \"http://{address}\"\n")).collect();
+    Server::run(&format!(
+        "upstream \"u\" {{\n{servers} {upstream}\n}}\n\
+         site {{\n listen \"127.0.0.1:0\"\n {site}\n forward \"u\" {{\n {forward}\n }}\n}}\nserver {{ workers 1 }}\n"
+    ))
+}
+
+/// Opens a connection from this address.
+fn connect_from(client: [u8; 4], server: &Server) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((client, 0)).into()).unwrap();
+    socket.connect(&server.address.into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// What the operator tells a server can't be said by clients as well, nor be taken away by them.
+#[test]
+fn told_fields_are_ours_however_they_are_spelt() {
+    for lines in [
+        "Connection: close\r\nX_User: admin\r\nx-edge: evil\r\nX_EDGE: evil\r\n",
+        "Connection: close, X-Edge\r\nx_user: admin\r\n",
+    ] {
+        let upstream = Upstream::start(vec![vec![Await(HEAD), Say(OK)]]);
+        let site = "request-header \"X-User\" \"{user}\"\n request-header \"X-Edge\" \"secret\"";
+        let server = front(&[upstream.address], "", site, "");
+        ask(&server, &format!("GET /a HTTP/1.1\r\nHost: h\r\n{lines}\r\n"));
+        let seen = upstream.connection();
+        assert!(seen.contains("X-Edge: secret\r\n"), "{lines}: {seen}");
+        assert!(!seen.contains("admin") && !seen.contains("evil"), "{lines}: {seen}");
+    }
+}
+
+/// Servers may join trailers to the head.
+#[test]
+fn trailers_are_no_way_around_rules() {
+    let upstream = Upstream::start(vec![vec![Await(HEAD), Await("X-Sum: 1\r\n\r\n"), Say(OK)]]);
+    let server = front(&[upstream.address], "", "request-header \"X-User\" \"{user}\"", "");
+    ask(
+        &server,
+        "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n1\r\na\r\n0\r\nX-User: evil\r\n\
+         X_user: evil\r\nX_Forwarded_For: evil\r\nProxy: evil\r\nContent_Length: 9evil\r\nX-Sum: 1\r\n\r\n",
+    );
+    let seen = upstream.connection();
+    assert!(!seen.contains("evil"), "{seen}");
+}
