@@ -38,6 +38,59 @@ fn site(directory: &Path, name: &str, inside: &str) -> String {
 
 const ONE_WORKER: &str = "server { workers 1 }\n";
 
+/// The first message of a client.
+fn client_hello(authority: &Authority) -> Vec<u8> {
+    let name = "a.example".try_into().expect("it is a name");
+    let mut session = rustls::ClientConnection::new(Arc::new(authority.client(None)), name).expect("a session");
+    let mut hello = Vec::new();
+    session.write_tls(&mut hello).expect("memory takes it");
+    hello
+}
+
+/// One client that begins many handshakes, and stays or leaves: another waits for few of them.
+#[test]
+fn many_handshakes_of_one_client_hold_up_no_other() {
+    let authority = Authority::new();
+    let directory = certificates(&authority, &["a.example"]);
+    let hello = client_hello(&authority);
+    let limits = "limits {\n tls-handshakes-per-second-max 5\n tls-handshake-timeout \"20s\"\n}\n";
+    let config = [ONE_WORKER, limits, &site(directory.path(), "a.example", "")].concat();
+    for stays in [false, true] {
+        let server = Server::run(&config);
+        let held: Vec<_> = (0..300)
+            .filter_map(|_| {
+                let mut attacker = server.connect();
+                attacker.write_all(&hello).expect("the server reads");
+                stays.then_some(attacker)
+            })
+            .collect();
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+        socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 2], 0)).into()).expect("the loopback has it");
+        socket.connect(&server.address.into()).expect("the server takes connections");
+        let client = Arc::new(authority.client(None));
+        let mut stream = handshake(socket.into(), &client, "a.example").expect("the handshake succeeds");
+        assert!(ask(&mut stream, LAST_GET).expect("an answer").starts_with("HTTP/1.1 200 "), "{stays}");
+        drop(held);
+    }
+}
+
+/// A first message that does not end is not kept for as long as there is time.
+#[test]
+fn a_first_message_has_a_greatest_length() {
+    let authority = Authority::new();
+    let directory = certificates(&authority, &["a.example"]);
+    let limits = "limits {\n tls-handshake-timeout \"10m\"\n}\n";
+    let server = Server::run(&[ONE_WORKER, limits, &site(directory.path(), "a.example", "")].concat());
+    let mut stream = server.connect();
+    // A message of 65,520 bytes, in records of 16 KiB.
+    let mut first = b"\x16\x03\x01\x40\x00\x01\x00\xff\xf0".to_vec();
+    first.resize(5 + (16 << 10), 0);
+    stream.write_all(&first).expect("the server reads");
+    let end = stream.read(&mut [0; 64]);
+    // It may say why, and what it did not read resets the connection.
+    assert!(!matches!(&end, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock), "{end:?}");
+}
+
 #[test]
 fn requests_are_answered_as_without() {
     let (authority, files) = (Authority::new(), site_with_large_file());

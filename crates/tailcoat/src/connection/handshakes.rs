@@ -1,35 +1,100 @@
-use std::cell::Cell;
+//! How many handshakes of TLS a worker begins, and whose is next.
+//!
+//! Where there is a limit, handshakes wait in a line until a place is due, and whoever leaves it leaves nothing behind. The
+//! line is no longer than can be waited for, and no client has more than a share of it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context as Task, Poll, Waker, ready};
 use std::time::Duration;
+
+use hashbrown::HashMap;
+use tokio::time::{Sleep, sleep};
+
+use crate::log::Client;
+use crate::routing::rules::KeyHasher;
 
 /// Handshakes that begin before other connections have their turn: one takes as long as some hundred small responses.
 const BEGUN_A_TURN_MAX: u32 = 4;
+
+/// Handshakes that may begin at once after a time without any are those of this time, in microseconds.
+const BURST_US: u64 = 1_000_000;
+
+/// What of the time for a handshake may pass before it begins: half of it.
+const WAIT_DIVISOR: u32 = 2;
+
+/// A client may have an eighth of the line.
+const CLIENT_DIVISOR: usize = 8;
 
 /// How many handshakes of TLS a worker begins.
 #[derive(Debug)]
 pub struct Handshakes {
     begun: Cell<u32>,
-    /// Time between two, if there is a limit.
-    interval_us: u64,
-    /// When the next may begin.
-    next_us: Cell<u64>,
+    /// Where they wait, if there is a limit.
+    line: Option<Rc<Line>>,
 }
 
-/// Handshakes that may begin at once after a time without any are those of this time, in microseconds.
-const BURST_US: u64 = 1_000_000;
+#[derive(Debug)]
+struct Line {
+    /// Time between two.
+    interval_us: u64,
+    waiting_max: usize,
+    hasher: KeyHasher,
+    state: RefCell<LineState>,
+}
+
+#[derive(Debug, Default)]
+struct LineState {
+    /// When the next may begin.
+    next_us: u64,
+    next_ticket: u64,
+    /// By their tickets, and so in the order in which they came.
+    waiting: BTreeMap<u64, Waiting>,
+    /// How many of them are of a client.
+    of_clients: HashMap<u64, usize>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    client: u64,
+    waker: Waker,
+}
+
+/// A place in the line, until it is dropped.
+#[derive(Debug)]
+pub struct LinePlace {
+    line: Rc<Line>,
+    ticket: u64,
+    /// Until the next handshake is due; only who is first has it.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// There is no place in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyHandshakes;
 
 impl Handshakes {
-    /// With a limit to so many a second; 0 is none.
-    pub fn new(per_second_max: u32) -> Self {
-        let interval_us = 1_000_000_u64.checked_div(per_second_max.into()).unwrap_or(0);
-        Self { begun: Cell::new(0), interval_us, next_us: Cell::new(0) }
+    /// With a limit to so many a second, 0 is none; and with this time for each.
+    pub fn new(per_second_max: u32, time_limit: Duration) -> Self {
+        let line = 1_000_000_u64.checked_div(per_second_max.into()).map(|interval_us| {
+            let waiting_max = (time_limit / WAIT_DIVISOR).as_micros() as u64 / interval_us.max(1);
+            let (hasher, state) = (KeyHasher::default(), RefCell::default());
+            Rc::new(Line { interval_us, waiting_max: waiting_max.max(1) as usize, hasher, state })
+        });
+        Self { begun: Cell::new(0), line }
     }
 
-    /// Reserves the next place; how long to wait until it comes, or `None` for no time.
-    pub fn reserve(&self, now_ms: u64) -> Option<Duration> {
-        let now_us = now_ms * 1_000;
-        let due_us = self.next_us.get().max(now_us.saturating_sub(BURST_US));
-        self.next_us.set(due_us + self.interval_us);
-        (due_us > now_us).then(|| Duration::from_micros(due_us - now_us))
+    /// Joins the line; `None` if there is none.
+    ///
+    /// # Errors
+    /// The line, or the client's share of it, is full.
+    pub fn join(&self, client: Client) -> Result<Option<LinePlace>, TooManyHandshakes> {
+        let Some(line) = &self.line else { return Ok(None) };
+        let ticket = line.join(client).ok_or(TooManyHandshakes)?;
+        Ok(Some(LinePlace { line: Rc::clone(line), ticket, timer: None }))
     }
 
     /// Whether one more may begin in this turn.
@@ -45,24 +110,141 @@ impl Handshakes {
     }
 }
 
+impl LinePlace {
+    /// Ready when the handshake may begin. Then the place is to be dropped, for the next.
+    pub fn poll_turn(&mut self, now_ms: u64, task: &mut Task<'_>) -> Poll<()> {
+        let Some(wait) = self.line.wait(self.ticket, now_ms, task.waker()) else { return Poll::Pending };
+        if !wait.is_zero() {
+            ready!(self.timer.get_or_insert_with(|| Box::pin(sleep(wait))).as_mut().poll(task));
+        }
+        self.line.take(now_ms);
+        Poll::Ready(())
+    }
+}
+
+impl Drop for LinePlace {
+    fn drop(&mut self) {
+        self.line.leave(self.ticket);
+    }
+}
+
+impl Line {
+    fn join(&self, client: Client) -> Option<u64> {
+        let state = &mut *self.state.borrow_mut();
+        let client = self.hasher.of_client(client);
+        let of_client = state.of_clients.get(&client).copied().unwrap_or(0);
+        if state.waiting.len() >= self.waiting_max || of_client >= self.waiting_max.div_ceil(CLIENT_DIVISOR) {
+            return None;
+        }
+        state.of_clients.insert(client, of_client + 1);
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        state.waiting.insert(ticket, Waiting { client, waker: Waker::noop().clone() });
+        Some(ticket)
+    }
+
+    /// How long the first has to wait. `None` for all others, who are woken when they have become it.
+    fn wait(&self, ticket: u64, now_ms: u64, waker: &Waker) -> Option<Duration> {
+        let state = &mut *self.state.borrow_mut();
+        if state.waiting.first_key_value().is_some_and(|(first, _)| *first < ticket) {
+            if let Some(own) = state.waiting.get_mut(&ticket) {
+                own.waker.clone_from(waker);
+            }
+            return None;
+        }
+        Some(Duration::from_micros(state.due_us(now_ms).saturating_sub(now_ms * 1_000)))
+    }
+
+    /// Takes the place that is due now.
+    fn take(&self, now_ms: u64) {
+        let state = &mut *self.state.borrow_mut();
+        state.next_us = state.due_us(now_ms) + self.interval_us;
+    }
+
+    fn leave(&self, ticket: u64) {
+        let next = {
+            let state = &mut *self.state.borrow_mut();
+            let Some(Waiting { client, .. }) = state.waiting.remove(&ticket) else { return };
+            match state.of_clients.get_mut(&client) {
+                Some(count @ 2..) => *count -= 1,
+                _ => _ = state.of_clients.remove(&client),
+            }
+            state.waiting.first_key_value().filter(|(first, _)| **first > ticket).map(|(_, next)| next.waker.clone())
+        };
+        if let Some(next) = next {
+            next.wake();
+        }
+    }
+}
+
+impl LineState {
+    /// When the next is due, which may be over.
+    fn due_us(&self, now_ms: u64) -> u64 {
+        self.next_us.max((now_ms * 1_000).saturating_sub(BURST_US))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const NOW_MS: u64 = 1_000_000;
+
+    fn client(number: u8) -> Client {
+        Client::Ip(([192, 0, 2, number], 1).into())
+    }
+
+    /// How long the first in the line has to wait, in milliseconds, and takes its place; no time if it begins now.
+    fn next(place: &LinePlace, now_ms: u64) -> Option<u128> {
+        let wait = place.line.wait(place.ticket, now_ms, Waker::noop())?;
+        place.line.take(now_ms);
+        Some(wait.as_millis())
+    }
+
+    fn join(handshakes: &Handshakes, number: u8) -> Option<LinePlace> {
+        handshakes.join(client(number)).ok().flatten()
+    }
+
     #[test]
     fn a_second_of_handshakes_may_come_at_once() {
-        let handshakes = Handshakes::new(10);
-        let at = 1_000_000;
-        let waits: Vec<_> = (0..13).map(|_| handshakes.reserve(at).map_or(0, |wait| wait.as_millis())).collect();
+        let handshakes = Handshakes::new(10, Duration::from_secs(10));
+        let waits: Vec<_> = (0..13).map(|_| next(&join(&handshakes, 1).unwrap(), NOW_MS).unwrap()).collect();
         assert_eq!(waits, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 100, 200]);
-        assert_eq!(handshakes.reserve(at + 10_000), None);
-        let unlimited = Handshakes::new(0);
-        assert!((0..1_000).all(|_| unlimited.reserve(at).is_none()));
+        assert_eq!(next(&join(&handshakes, 1).unwrap(), NOW_MS + 10_000), Some(0));
+        assert!(Handshakes::new(0, Duration::from_secs(10)).join(client(1)).unwrap().is_none());
+    }
+
+    #[test]
+    fn who_leaves_the_line_leaves_nothing_behind() {
+        let handshakes = Handshakes::new(10, Duration::from_secs(10));
+        let (first, second) = (join(&handshakes, 1).unwrap(), join(&handshakes, 2).unwrap());
+        assert_eq!(next(&second, NOW_MS), None, "another is first");
+        for _ in 0..1_000 {
+            assert!(join(&handshakes, 3).is_some(), "those before have left");
+        }
+        drop(first);
+        assert_eq!(next(&second, NOW_MS), Some(0));
+        drop(second);
+        let state = handshakes.line.as_ref().unwrap().state.borrow();
+        assert!(state.waiting.is_empty() && state.of_clients.is_empty());
+    }
+
+    #[test]
+    fn the_line_has_room_for_what_can_be_waited_for_and_a_share_for_each() {
+        // Of 10 s, 5 s may be waited: 50 handshakes.
+        let handshakes = Handshakes::new(10, Duration::from_secs(10));
+        let mut places: Vec<_> = (0..20).map_while(|_| join(&handshakes, 1)).collect();
+        assert_eq!(places.len(), 7);
+        places.extend((0..100).filter_map(|number| join(&handshakes, 2 + number)));
+        assert_eq!(places.len(), 50);
+        assert_eq!(handshakes.join(client(200)).err(), Some(TooManyHandshakes));
+        places.pop();
+        assert!(handshakes.join(client(200)).is_ok());
     }
 
     #[test]
     fn a_turn_has_room_for_few() {
-        let handshakes = Handshakes::new(0);
+        let handshakes = Handshakes::new(0, Duration::ZERO);
         assert_eq!((0..6).filter(|_| handshakes.take_turn()).count(), 4);
         handshakes.on_turn();
         assert!(handshakes.take_turn());

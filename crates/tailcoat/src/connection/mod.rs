@@ -120,7 +120,7 @@ impl Context {
                     trailer_bytes_max: limits.head_bytes_max,
                 },
             },
-            handshakes: Handshakes::new(limits.tls_handshakes_per_second_max),
+            handshakes: Handshakes::new(limits.tls_handshakes_per_second_max, limits.tls_handshake_timeout),
             limits,
             server_field,
             clock,

@@ -1,23 +1,25 @@
 //! A connection before its first request: the header of the PROXY protocol, if a proxy is to send one, and the handshake of
 //! TLS.
 
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
 use std::time::Duration;
 
 use rustls::server::{Accepted, Acceptor};
-use tokio::time::{Sleep, sleep};
 use wire::proxy_protocol::{MalformedProxyHeader, ProxyHeader, parse_proxy_header};
 
+use super::handshakes::{LinePlace, TooManyHandshakes};
 use super::tls_socket::{Blocking, READ_BYTES_MAX};
 use super::{Context, Socket, Stage, TlsSocket, Transport};
 use crate::log::Client;
 use crate::tls::{ListenerTls, TlsInfo};
+
+/// Bytes of a client's first message, which has to be kept until it is whole: what a record may have. Those of clients
+/// have some two thousand.
+const HELLO_BYTES_MAX: usize = 16 << 10;
 
 /// The connection.
 pub struct Opening {
@@ -31,6 +33,8 @@ pub struct Opening {
     awaited: Awaited,
     /// What has come and is not done with.
     kept: Vec<u8>,
+    /// Bytes of the client's first message that have come.
+    hello_bytes: usize,
     has_deadline: bool,
 }
 
@@ -39,8 +43,8 @@ enum Awaited {
     ProxyHeader(Socket),
     /// Its first message, which says which site it wants.
     Hello(Socket, Box<Acceptor>),
-    /// Its turn, when there are many handshakes. Nothing is awaited of the client.
-    Turn(Socket, Box<Accepted>, Option<Pin<Box<Sleep>>>),
+    /// Its turn, when there are many handshakes. Nothing is awaited of the client, but that it stays.
+    Turn(Socket, Box<Accepted>, Option<LinePlace>),
     /// The end of the handshake, and the index of the site.
     Handshake(Box<TlsSocket>, usize),
     /// The end of a handshake that shows an authority something.
@@ -90,7 +94,18 @@ impl Opening {
         };
         let (destination, kept) = (None, Vec::new());
         (
-            Self { context, slot: Some(slot), listener, client, destination, tls, awaited, kept, has_deadline: false },
+            Self {
+                context,
+                slot: Some(slot),
+                listener,
+                client,
+                destination,
+                tls,
+                awaited,
+                kept,
+                hello_bytes: 0,
+                has_deadline: false,
+            },
             slot,
         )
     }
@@ -141,7 +156,7 @@ impl Opening {
                     Some(_) => ready!(self.poll_hello(socket, acceptor, buffer))?,
                     None => return Poll::Ready(self.opened(Transport::Plain(socket), None)),
                 },
-                Awaited::Turn(socket, accepted, wait) => ready!(self.poll_turn(socket, accepted, wait, task))?,
+                Awaited::Turn(socket, accepted, place) => ready!(self.poll_turn(socket, accepted, place, task))?,
                 Awaited::Handshake(mut tls, site) => match tls.poll_handshake(buffer) {
                     Poll::Ready(Ok(())) => {
                         let info = Rc::new(TlsInfo::new(tls.session(), site));
@@ -230,12 +245,18 @@ impl Opening {
                 let mut input = self.kept.as_slice();
                 acceptor.read_tls(&mut input)?;
                 let taken = self.kept.len() - input.len();
-                self.kept.drain(..taken);
+                self.hello_bytes += taken;
+                // Memory of what has been taken is not kept as well.
+                self.kept = input.to_vec();
                 match acceptor.accept() {
                     Ok(Some(accepted)) => {
-                        let wait = self.context.handshakes.reserve(self.context.clock.now().monotonic_ms);
-                        let wait = wait.map(|wait| Box::pin(sleep(wait)));
-                        return Poll::Ready(Ok(Awaited::Turn(socket, Box::new(accepted), wait)));
+                        return match self.context.handshakes.join(self.client) {
+                            Ok(place) => Poll::Ready(Ok(Awaited::Turn(socket, Box::new(accepted), place))),
+                            Err(TooManyHandshakes) => Poll::Ready(Err(io::ErrorKind::ConnectionRefused.into())),
+                        };
+                    }
+                    Ok(None) if self.hello_bytes >= HELLO_BYTES_MAX => {
+                        return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
                     }
                     Ok(None) => {}
                     Err((error, mut alert)) => {
@@ -261,13 +282,19 @@ impl Opening {
         &mut self,
         mut socket: Socket,
         accepted: Box<Accepted>,
-        mut wait: Option<Pin<Box<Sleep>>>,
+        mut place: Option<LinePlace>,
         task: &mut Task<'_>,
     ) -> Poll<io::Result<Awaited>> {
-        if wait.as_mut().is_some_and(|wait| wait.as_mut().poll(task).is_pending()) {
-            self.awaited = Awaited::Turn(socket, accepted, wait);
+        if socket.is_ended() {
+            // It can't send the rest of a handshake any more.
+            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+        let now_ms = self.context.clock.now().monotonic_ms;
+        if place.as_mut().is_some_and(|place| place.poll_turn(now_ms, task).is_pending()) {
+            self.awaited = Awaited::Turn(socket, accepted, place);
             return Poll::Pending;
         }
+        drop(place);
         if !self.context.handshakes.take_turn() {
             task.waker().wake_by_ref();
             self.awaited = Awaited::Turn(socket, accepted, None);

@@ -109,6 +109,12 @@ impl Socket {
         self.is_broken
     }
 
+    /// Whether the peer is known to have ended its side or broken the connection off, even if not all that it sent before
+    /// has been read.
+    pub fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
     /// Has the kernel gather what is sent into full segments, or send what it has gathered. Sockets without segments don't
     /// know that.
     pub fn cork(&mut self, is_corked: bool) {

@@ -333,7 +333,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         name: "tls-handshakes-per-second-max",
         parameters: &[one("count", Kind::Count { min: 0, max: 1_000_000 })],
         default: "tls-handshakes-per-second-max 0",
-        doc: "Handshakes of TLS that a worker begins in a second; others wait, within their time. Whatever this is, \
+        doc: "Handshakes of TLS that a worker begins in a second; others wait, for half of `tls-handshake-timeout` at \
+              most, and of those that may wait a client may have an eighth; more are closed. Whatever this is, \
               connections that are open have their turn after every few handshakes. 0 is no limit.",
         example: "tls-handshakes-per-second-max 500",
         known_as: &["maxsslrate"],
