@@ -61,3 +61,21 @@ fn trailers_are_no_way_around_rules() {
     let seen = upstream.connection();
     assert!(!seen.contains("evil"), "{seen}");
 }
+
+#[test]
+fn what_follows_a_request_does_not_hide_that_its_client_has_gone() {
+    for (behind, is_reset) in [("", false), ("G", false), ("G", true), (GET, false)] {
+        let upstream = Upstream::start(vec![vec![Await(HEAD), Await("never")]]);
+        let server = front(&[upstream.address], "", "", "first-byte-timeout \"10m\"");
+        let mut client = server.connect();
+        client.write_all(format!("GET /hang HTTP/1.1\r\nHost: h\r\n\r\n{behind}").as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        if is_reset {
+            socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+        }
+        drop(client);
+        // It ends only when it is given up. One for what follows may have begun.
+        let mut ended = std::iter::repeat_with(|| upstream.connection()).take(2);
+        assert!(ended.any(|seen| seen.starts_with("GET /hang ")), "{behind:?} {is_reset}");
+    }
+}

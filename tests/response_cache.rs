@@ -203,7 +203,11 @@ fn a_pipeline_of_hits_is_answered_in_order() {
     for path in ["/a", "/b", "/c", "/b", "/a"] {
         input += &format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
     }
-    let answers = server.exchange(input.as_bytes());
+    let input = input.trim_end().to_owned() + "\r\nConnection: close\r\n\r\n";
+    // Not ended before the answer: then none would be waited for.
+    let mut stream = server.connect();
+    stream.write_all(input.as_bytes()).unwrap();
+    let answers = read_all(&mut stream);
     let contents: Vec<&str> = answers.split("\r\n\r\n").skip(1).map(|rest| &rest[..4]).collect();
     assert_eq!(contents, ["0001", "0002", "0003", "0002", "0001"], "{answers}");
 }

@@ -91,6 +91,11 @@ impl Transport {
         self.socket().is_broken()
     }
 
+    /// Whether the peer is known to have ended its side, even if not all that it sent before has been read.
+    pub fn is_ended(&self) -> bool {
+        self.socket().is_ended()
+    }
+
     /// Where the client has connected to; `None` for a unix socket.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.socket().local_address()

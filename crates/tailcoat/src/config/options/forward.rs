@@ -134,7 +134,8 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
         parameters: FLAG,
         default: "abort-with-client on",
         doc: "Whether a request is given up, and the server told so by a closed connection, when the client closes its \
-              own before there is an answer, or while more of it is waited for. With `off`, a client that has only ended its sending side is answered too.",
+              own before there is an answer, or while more of it is waited for, whatever it has sent behind the \
+              request. With `off`, a client that has only ended its sending side is answered too.",
         example: "abort-with-client off",
         known_as: &["proxy_ignore_client_abort", "abortonclose"],
         set: Set::Forward(|forward, values| forward.abort_with_client = values.on()),

@@ -312,8 +312,16 @@ impl H1Connection {
     /// Looks whether the client has gone while its answer is awaited. Ready when it has just been found out; a request
     /// that follows is kept until its turn.
     fn poll_client_end(&mut self, link: &ClientLink, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
-        if self.receiving.is_some() || !self.kept.is_empty() || link.has_client_ended() {
+        if link.has_client_ended() {
             return Poll::Pending;
+        }
+        if self.receiving.is_some() || !self.kept.is_empty() {
+            // What follows is not read yet, and its end is not come to: but the kernel tells of it.
+            if !self.socket.is_ended() {
+                return Poll::Pending;
+            }
+            link.set_client_ended(task);
+            return Poll::Ready(Ok(()));
         }
         let scratch = &mut *context.scratch.borrow_mut();
         let count = ready!(self.socket.poll_read(&mut scratch.input))?;
