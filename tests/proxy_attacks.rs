@@ -79,3 +79,46 @@ fn what_follows_a_request_does_not_hide_that_its_client_has_gone() {
         assert!(ended.any(|seen| seen.starts_with("GET /hang ")), "{behind:?} {is_reset}");
     }
 }
+
+/// Whether a request waits, and is not answered 503 at once.
+fn waits(stream: &mut TcpStream) -> bool {
+    stream.write_all(GET.as_bytes()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let answered = stream.read(&mut [0; 64]);
+    answered.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+}
+
+#[test]
+fn clients_that_left_are_in_no_queue() {
+    let upstream = Upstream::start(vec![vec![Await(HEAD), Await("never")]]);
+    let limits = "connections-max 1\n queue-max 8\n queue-timeout \"10m\"";
+    let server = front(&[upstream.address], limits, "", "");
+    let mut holding = server.connect();
+    holding.write_all(b"GET /hang HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    for number in 2..60 {
+        connect_from([127, 0, 0, number], &server).write_all(GET.as_bytes()).unwrap();
+    }
+    // When the server has seen to all of them, the queue is empty.
+    let began = Instant::now();
+    while !waits(&mut server.connect()) {
+        assert!(began.elapsed() < PATIENCE / 2, "the queue stays full");
+    }
+}
+
+#[test]
+fn one_client_can_not_fill_the_queue() {
+    let upstream = Upstream::start(vec![vec![Await(HEAD), Await("never")]]);
+    let limits = "connections-max 1\n queue-max 16\n queue-timeout \"10m\"";
+    let server = front(&[upstream.address], limits, "", "first-byte-timeout \"10m\"");
+    let attackers: Vec<_> = (0..40)
+        .map(|_| {
+            let mut attacker = server.connect();
+            attacker.write_all(GET.as_bytes()).unwrap();
+            attacker
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(waits(&mut connect_from([127, 0, 0, 2], &server)), "refused");
+    drop(attackers);
+}

@@ -44,6 +44,8 @@ pub struct Wanted {
     pub key: Option<u64>,
     /// What was tried before.
     pub tried: Tried,
+    /// A number that stands for the client, who has a share of the queue; `None` if it speaks for many.
+    pub client: Option<u64>,
     /// The client's connection, of which the PROXY protocol tells; `None` if it came over a unix socket.
     pub endpoints: Option<Endpoints>,
 }
@@ -144,7 +146,7 @@ impl Upstream {
     }
 
     async fn wait_for_slot(self: &Rc<Self>, wanted: &Wanted, now_ms: impl Fn() -> u64) -> Result<Slot, AcquireError> {
-        let place = QueuePlace::join(&self.shared).ok_or(AcquireError::QueueFull)?;
+        let place = QueuePlace::join(&self.shared, wanted.client).ok_or(AcquireError::QueueFull)?;
         let slot = poll_fn(|task| {
             if !place.is_called(task.waker()) {
                 return Poll::Pending;

@@ -1,5 +1,6 @@
 //! Requests that wait for a connection while all servers have as many in use as they may. One queue for all workers, in
-//! the order in which requests came: a connection that one worker gives back may be the next of another.
+//! the order in which requests came: a connection that one worker gives back may be the next of another. Only who has many
+//! waiting lets others go before.
 //!
 //! Who waits is called when something has changed, and then chooses a server like any other request. Nobody who comes
 //! later is faster, for as long as somebody waits, all others join the queue.
@@ -10,6 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use super::shared::SharedUpstream;
+
+/// Later requests of others that go before the next of a client, for each that it has waiting. So one client's many hold up
+/// nobody for long, and it still comes to its turn, however many others there are.
+const OTHERS_BEFORE: u64 = 32;
+
+/// Of a queue that is half full, a client may have an eighth.
+const CROWDED_DIVISOR: usize = 2;
+const CLIENT_DIVISOR: usize = 8;
 
 /// The queue of an upstream.
 #[derive(Debug, Default)]
@@ -28,6 +37,9 @@ struct List {
 #[derive(Debug)]
 struct Waiter {
     ticket: u64,
+    /// By which they are in order.
+    rank: u64,
+    client: Option<u64>,
     is_called: bool,
     waker: Waker,
 }
@@ -69,18 +81,25 @@ pub(super) struct QueuePlace {
 }
 
 impl QueuePlace {
-    /// Joins the queue at its end; `None` if it is full. The first is called from the beginning: a connection may have
-    /// become free after it was refused one, and before it could be seen waiting.
-    pub(super) fn join(upstream: &Arc<SharedUpstream>) -> Option<Self> {
+    /// Joins the queue, for a client where that is known; `None` if the queue, or the client's share, is full. The first is
+    /// called from the beginning: a connection may have become free after it was refused one, and before it could be seen
+    /// waiting.
+    pub(super) fn join(upstream: &Arc<SharedUpstream>, client: Option<u64>) -> Option<Self> {
         let queue = &upstream.queue;
         let mut list = queue.lock();
-        if list.waiters.len() >= upstream.config.queue_max {
+        let (length, queue_max) = (list.waiters.len(), upstream.config.queue_max);
+        let own = list.waiters.iter().filter(|waiter| client.is_some() && waiter.client == client);
+        let (of_client, last_rank) = own.fold((0, 0), |(count, _), waiter| (count + 1, waiter.rank));
+        let is_crowded = length >= queue_max / CROWDED_DIVISOR;
+        if length >= queue_max || (is_crowded && of_client >= (queue_max / CLIENT_DIVISOR).max(1)) {
             return None;
         }
         let ticket = list.next_ticket;
         list.next_ticket += 1;
-        let is_called = list.waiters.is_empty();
-        list.waiters.push_back(Waiter { ticket, is_called, waker: Waker::noop().clone() });
+        let rank = (ticket + of_client as u64 * OTHERS_BEFORE).max(last_rank);
+        let at = list.waiters.partition_point(|waiter| waiter.rank <= rank);
+        let waker = Waker::noop().clone();
+        list.waiters.insert(at, Waiter { ticket, rank, client, is_called: length == 0, waker });
         queue.length.store(list.waiters.len(), Ordering::SeqCst);
         Some(Self { upstream: Arc::clone(upstream), ticket })
     }
@@ -97,7 +116,8 @@ impl QueuePlace {
 
     /// Calls the next one, who may want what this one can't use.
     pub(super) fn call_next(&self) {
-        self.upstream.queue.call(|list| list.waiters.iter_mut().find(|waiter| waiter.ticket > self.ticket));
+        let ticket = self.ticket;
+        self.upstream.queue.call(|list| list.waiters.iter_mut().skip_while(|waiter| waiter.ticket != ticket).nth(1));
     }
 }
 

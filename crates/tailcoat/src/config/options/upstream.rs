@@ -145,7 +145,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         parameters: &[one("count", COUNT)],
         default: "queue-max 1000",
         doc: "Requests that may wait, in the order in which they came, while all servers have `connections-max` \
-              connections in use; more are answered 503.",
+              connections in use; more are answered 503. A client that has many waiting lets others go before; in a \
+              queue that is half full it may have an eighth. Requests whose client has left leave the queue.",
         example: "queue-max 50",
         known_as: &["queue", "maxqueue", "max_queue"],
         set: Set::Upstream(|upstream, values| {

@@ -16,7 +16,7 @@ use super::records::Records;
 use super::request::forwarded_head;
 use super::response::{Received, interim_fields};
 use super::upload::{Coding, Upload};
-use super::{ErrorLines, Inner, Launch, Scratch};
+use super::{ErrorLines, Inner, Launch, Scratch, number_of};
 use crate::handler::{BuiltResponse, ClientLink, Now, Outcome, Response, Routed};
 use crate::log::{Client, escaped};
 use crate::upstream::{AcquireError, Failure, Tried, Wanted};
@@ -145,7 +145,8 @@ impl Exchange {
     }
 
     fn connect(&mut self) {
-        let wanted = Wanted { key: self.key, tried: self.tried, endpoints: self.endpoints() };
+        let (key, tried, endpoints) = (self.key, self.tried, self.endpoints());
+        let wanted = Wanted { key, tried, client: number_of(self.client), endpoints };
         let now = Now::read();
         self.link.set_deadline(None);
         self.link.forwarding().borrow_mut().on_wanted(self.inner.destination.name(), now.unix_us);
@@ -180,12 +181,6 @@ impl Exchange {
     fn poll_exchange(&mut self, task: &mut Task<'_>) -> Poll<Outcome> {
         if self.link.take_late() && !self.on_late() {
             return Poll::Ready(self.fail(Failure::TimedOut, "gave no answer in time"));
-        }
-        if self.link.has_client_ended() && self.inner.plan.config.abort_with_client {
-            self.link.forwarding().borrow_mut().on_end(Now::read().unix_us);
-            // Nobody waits for the answer. What is sent is only for the log.
-            self.state = State::Done;
-            return Poll::Ready(answer(Status::CLIENT_CLOSED_REQUEST));
         }
         let inner = Rc::clone(&self.inner);
         for _ in 0..READS_PER_TURN_MAX {
@@ -235,6 +230,18 @@ impl Exchange {
             }
             Err(reason) => Some(self.fail(Failure::Malformed, reason)),
         }
+    }
+
+    /// Whether nobody waits for the answer any more.
+    fn is_abandoned(&self) -> bool {
+        self.link.has_client_ended() && self.inner.plan.config.abort_with_client
+    }
+
+    /// Leaves the connection, or the queue for one. What is sent is only for the log.
+    fn abandon(&mut self) -> Outcome {
+        self.link.forwarding().borrow_mut().on_end(Now::read().unix_us);
+        self.state = State::Done;
+        answer(Status::CLIENT_CLOSED_REQUEST)
     }
 
     /// Takes note that the deadline has passed. Says whether that is no failure.
@@ -433,6 +440,9 @@ impl Future for Exchange {
     fn poll(self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Outcome> {
         let this = self.get_mut();
         loop {
+            if this.is_abandoned() && matches!(this.state, State::Connecting(_) | State::Exchanging(_)) {
+                return Poll::Ready(this.abandon());
+            }
             match &mut this.state {
                 State::Unconnected => this.connect(),
                 State::Connecting(connecting) => match ready!(connecting.poll_connect(task)) {

@@ -27,7 +27,7 @@ use super::cgi::{Launch, Programs};
 use super::gateway::ErrorLines;
 use super::response_cache::{Fetch, FetchFuture, ResponseCache};
 use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed};
-use crate::config::{self, Balance, HashKey};
+use crate::config::{self, Balance, HashKey, unmapped};
 use crate::log::{Client, ServerLog};
 use crate::upstream::{SharedUpstream, Upstream, hash_key};
 
@@ -182,6 +182,16 @@ fn hash_key_of(upstream: &config::Upstream, routed: &Routed<'_>) -> Option<u64> 
         HashKey::Field(name) => routed.request.field_by_name(name.as_bytes()).map(hash_key),
         HashKey::Cookie(name) => cookie(routed, name.as_bytes()).map(hash_key),
     }
+}
+
+/// What stands for a client among those that wait for a connection; `None` for one behind a unix socket, which speaks for
+/// many. Of an IPv6 address the first 64 bits count, of which the customer can't choose any (RFC 6177).
+fn number_of(client: Client) -> Option<u64> {
+    let Client::Ip(address) = client else { return None };
+    Some(match unmapped(address.ip()) {
+        std::net::IpAddr::V4(address) => u64::from(address.to_bits()),
+        std::net::IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
+    })
 }
 
 /// The value of a cookie (RFC 6265, section 4.2).

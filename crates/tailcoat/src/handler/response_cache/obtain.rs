@@ -1,16 +1,20 @@
 //! What takes its time: fetching, validating, and waiting for others who do.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use bytes::Bytes;
-use tokio::time::Instant;
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, timeout_at};
 use wire::http::caching::{
     Defaults, HeadUpdate, Reception, RequestDirectives, head_update, invalidates, is_update_of, serves_on_error,
     storage, updated_fields, write_validators,
 };
 use wire::http::{Fields, Method, Request, Status};
 
-use super::flights::{Ended, Joined, Ticket};
+use super::flights::{Ended, Joined, Ticket, Waiting};
 use super::key::is_ambiguous;
 use super::lookup::{BYPASS, Look};
 use super::recording::record;
@@ -74,7 +78,11 @@ impl Inner {
                     return self.fetch_and_keep(&request, &fetch, errand).await;
                 }
             };
-            match tokio::time::timeout_at(deadline, waiting.ended()).await {
+            let Some(ended) = self.wait(&request, waiting, deadline).await else {
+                // What is sent is only for the log.
+                return Response::Built(BuiltResponse::new(Status::CLIENT_CLOSED_REQUEST));
+            };
+            match ended {
                 Ok(Ended::Stored) => {
                     handling = Some("fwd=miss; collapsed");
                     waited_for = key;
@@ -89,6 +97,24 @@ impl Inner {
                 Ok(Ended::NotStored | Ended::Failed) | Err(_) => waited_for = key,
             }
         }
+    }
+
+    /// Waits for another's fetch until this time; `None` if nobody waits for the answer any more.
+    async fn wait(
+        &self,
+        request: &OwnedRequest,
+        waiting: Waiting,
+        deadline: Instant,
+    ) -> Option<Result<Ended, Elapsed>> {
+        let mut ended = pin!(timeout_at(deadline, waiting.ended()));
+        let is_abandoned =
+            || self.shared.aborts_with_client && request.link().is_some_and(|link| link.has_client_ended());
+        let wait = poll_fn(|task| match ended.as_mut().poll(task) {
+            Poll::Ready(ended) => Poll::Ready(Some(ended)),
+            Poll::Pending if is_abandoned() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        });
+        wait.await
     }
 
     /// Validates a response that has been served, if nobody else does.

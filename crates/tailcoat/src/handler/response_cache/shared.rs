@@ -25,6 +25,8 @@ pub struct SharedResponseCache {
     /// How long a response that is stored may stand still.
     pub(super) content_timeout: Duration,
     pub(super) ranges_max: usize,
+    /// Nothing is done any more for clients that have left.
+    pub(super) aborts_with_client: bool,
     pub(super) id: RootId,
     pub(super) store: Arc<ObjectStore>,
     pub(super) flights: Arc<Flights>,
@@ -47,6 +49,7 @@ impl SharedResponseCache {
             head_timeout: forward.first_byte_timeout,
             content_timeout: forward.between_bytes_timeout,
             ranges_max,
+            aborts_with_client: forward.abort_with_client,
             id: store.new_root_id(),
             store,
             flights: Arc::default(),

@@ -37,6 +37,55 @@ fn requests_wait_in_turn_for_a_connection() {
     });
 }
 
+/// Who has many waiting lets others go before; but does come to its turn.
+#[test]
+fn one_client_does_not_hold_up_others() {
+    on_worker(true, async {
+        let (_listener, address) = listen();
+        let upstream = upstream(&[address], one_connection);
+        let first = lease(&upstream, 0).await;
+        let order = Rc::new(std::cell::RefCell::new(Vec::new()));
+        let clients = [1, 1, 1, 1, 2, 3, 2, 1];
+        let tasks: Vec<_> = clients
+            .into_iter()
+            .map(|client| {
+                let (upstream, order) = (Rc::clone(&upstream), Rc::clone(&order));
+                tokio::task::spawn_local(async move {
+                    let wanted = Wanted { client: Some(client), ..Wanted::default() };
+                    let lease = upstream.acquire(wanted, 0).await.unwrap();
+                    order.borrow_mut().push(client);
+                    lease.finish(Ending::Reusable, 0);
+                })
+            })
+            .collect();
+        turn().await;
+        first.finish(Ending::Reusable, 0);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(*order.borrow(), [1, 2, 3, 1, 2, 1, 1, 1]);
+    });
+}
+
+#[test]
+fn a_client_has_a_share_of_a_queue_that_fills() {
+    on_worker(true, async {
+        let (_listener, address) = listen();
+        let upstream = upstream(&[address], |upstream| {
+            one_connection(upstream);
+            upstream.queue_max = 16;
+        });
+        let _first = lease(&upstream, 0).await;
+        let join = |client| {
+            let place = crate::upstream::queue::QueuePlace::join(&upstream.shared, client);
+            place.map(std::mem::forget).is_some()
+        };
+        assert_eq!((0..20).filter(|_| join(Some(1))).count(), 8);
+        assert_eq!((0..20).filter(|_| join(Some(2))).count(), 2);
+        assert_eq!((0..20).filter(|_| join(None)).count(), 6);
+    });
+}
+
 #[test]
 fn the_queue_has_limits() {
     on_worker(true, async {
