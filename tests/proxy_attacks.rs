@@ -122,3 +122,20 @@ fn one_client_can_not_fill_the_queue() {
     assert!(waits(&mut connect_from([127, 0, 0, 2], &server)), "refused");
     drop(attackers);
 }
+
+/// A client that asks for what the server can't answer well must not have it passed over for all.
+#[test]
+fn faulty_answers_do_not_take_a_server_out() {
+    let large = || vec![Await(HEAD), Say("HTTP/1.1 302 Found\r\nX: "), Fill(70_000), Say("\r\n\r\n")];
+    let split = || vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nX: a\nb\r\nContent-Length: 0\r\n\r\n")];
+    let main = Upstream::start(vec![large(), split(), large(), split(), large(), vec![Await(HEAD), Say(OK)]]);
+    let backup = Upstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 299 Backup\r\nContent-Length: 0\r\n\r\n")]]);
+    let spare = format!("server \"http://{}\" backup=on", backup.address);
+    let server = front(&[main.address], &spare, "", "");
+    for _ in 0..5 {
+        let answer = ask(&server, GET);
+        assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+    }
+    let answer = ask(&server, GET);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}

@@ -36,6 +36,9 @@ pub enum Failure {
     TimedOut,
     /// What came is no HTTP.
     Malformed,
+    /// What came is HTTP, but can't be passed on. That is the fault of one answer, for which a client may have asked: it
+    /// says nothing of the server.
+    Faulty,
 }
 
 /// A slot among the connections in use to a server; it is given back when this is dropped.
@@ -119,7 +122,9 @@ impl Lease {
             return;
         }
         tried.add(self.slot.server);
-        self.slot.report_failure(now_ms);
+        if failure != Failure::Faulty {
+            self.slot.report_failure(now_ms);
+        }
     }
 
     /// The exchange ends, and the connection is now a tunnel for bytes of another protocol.

@@ -182,7 +182,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         default: "fail-max 3",
         doc: "Failures in a row, within `fail-window`, after which a server is passed over for `eject-time`; 0 is \
               never. A failure is a connection that does not come about, one that ends before the answer does, an \
-              answer that is no HTTP, or none in time.",
+              answer that is no HTTP, or none in time. One that is HTTP, but malformed or too large, is none: it is \
+              about what was asked for, and a client may have asked for it.",
         example: "fail-max 10",
         known_as: &["max_fails", "observe", "unhealthy_request_count"],
         set: Set::Upstream(|upstream, values| upstream.fail_max = values.number("count").unwrap_or_default() as u32),

@@ -290,7 +290,7 @@ impl ContentSource for UpstreamContent {
                     self.await_no_more();
                     return Poll::Ready(Ok(Filled::Content(length)));
                 }
-                Err(()) => return self.fail(Failure::Malformed, io::ErrorKind::InvalidData),
+                Err(()) => return self.fail(Failure::Faulty, io::ErrorKind::InvalidData),
             }
         }
         task.waker().wake_by_ref();

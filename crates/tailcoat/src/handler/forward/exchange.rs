@@ -220,7 +220,7 @@ impl Exchange {
                 let is_whole = records.has_ended();
                 let outcome = self.on_input(kept + count, scratch);
                 if outcome.is_none() && is_whole {
-                    return Some(self.fail(Failure::Malformed, "ended its answer before its head did"));
+                    return Some(self.fail(Failure::Faulty, "ended its answer before its head did"));
                 }
                 outcome
             }
@@ -290,7 +290,7 @@ impl Exchange {
                     self.received = bytes.to_vec();
                     return None;
                 }
-                Err(malformed) => return Some(self.fail(Failure::Malformed, malformed.0)),
+                Err(malformed) => return Some(self.fail(failure_of(bytes, self.is_http), malformed.0)),
             };
             if head.status.code() >= 200 || head.status == Status::SWITCHING_PROTOCOLS {
                 let received = Received { head, bytes, head_bytes, local_location };
@@ -298,7 +298,7 @@ impl Exchange {
             }
             self.interim_responses += 1;
             if self.interim_responses > INTERIM_RESPONSES_MAX {
-                return Some(self.fail(Failure::Malformed, "too many interim responses"));
+                return Some(self.fail(Failure::Faulty, "too many interim responses"));
             }
             if head.status == Status::CONTINUE {
                 // The client gets its own when content is taken from it.
@@ -350,7 +350,7 @@ impl Exchange {
             Ok(response) => Outcome::Ready(Response::Built(response)),
             Err((peer, reason)) => {
                 self.state = State::Exchanging(peer);
-                self.fail(Failure::Malformed, reason)
+                self.fail(Failure::Faulty, reason)
             }
         }
     }
@@ -423,6 +423,12 @@ impl Exchange {
         }
         Outcome::Ready(Response::Built(response))
     }
+}
+
+/// What it says of a server that a head is malformed or too large: if it begins as one, or is a script's, only that this
+/// answer is wrong.
+fn failure_of(head: &[u8], is_http: bool) -> Failure {
+    if is_http && !head.starts_with(b"HTTP/") { Failure::Malformed } else { Failure::Faulty }
 }
 
 fn answer(status: Status) -> Outcome {
