@@ -139,3 +139,14 @@ fn faulty_answers_do_not_take_a_server_out() {
     let answer = ask(&server, GET);
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
+
+#[test]
+fn heads_may_be_as_large_as_they_may() {
+    let large = vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nX: "), Fill(100_000), Say("\r\nContent-Length: 2\r\n\r\nok")];
+    let upstream = Upstream::start(vec![large]);
+    let server = front(&[upstream.address], "", "", "response-head-bytes-max \"1MiB\"");
+    let mut stream = server.connect();
+    stream.write_all(GET.as_bytes()).unwrap();
+    let answer = read_all(&mut stream);
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nok"), "{}", answer.len());
+}

@@ -34,6 +34,9 @@ use crate::upstream::{SharedUpstream, Upstream, hash_key};
 /// Bytes of a response that are read at once.
 const READ_BYTES: usize = 64 << 10;
 
+/// Bytes that are read beside the largest head.
+const HEAD_REST_BYTES: usize = 4 << 10;
+
 /// Forwards requests to the servers of an upstream. Each worker has its own.
 pub struct Forward {
     inner: Rc<Inner>,
@@ -97,7 +100,9 @@ impl Forward {
     }
 
     fn with(plan: Arc<Plan>, destination: Destination, cache: Option<ResponseCache>) -> Self {
-        let scratch = RefCell::new(Scratch { input: vec![0; READ_BYTES], head: ResponseHead::default() });
+        // A head has to fit in, with a byte to see that it is too large.
+        let input = vec![0; READ_BYTES.max(plan.head_limits.head_bytes_max + HEAD_REST_BYTES)];
+        let scratch = RefCell::new(Scratch { input, head: ResponseHead::default() });
         Self { inner: Rc::new(Inner { plan, destination, scratch }), cache }
     }
 
