@@ -68,6 +68,12 @@ fn answers_come_back_as_they_were() {
             "HTTP/1.1 204 No Content\r\nDate: d\r\nConnection: close\r\n\r\n",
         ),
         (
+            "205, which has no content",
+            GET,
+            "HTTP/1.1 205 Reset Content\r\nDate: d\r\nContent-Length: 3\r\n\r\nabc",
+            "HTTP/1.1 205 Reset Content\r\nDate: d\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        ),
+        (
             "304 with the length of 200",
             GET,
             "HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 3\r\nETag: \"x\"\r\n\r\n",

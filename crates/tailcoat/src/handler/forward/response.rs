@@ -64,6 +64,14 @@ impl Received<'_> {
                     false => upstreaming.drain(),
                 }
             }
+            // It has none (RFC 9110, section 15.3.6): clients that know so would take it for the next response.
+            _ if self.head.status == Status::RESET_CONTENT => {
+                let is_empty = framing == ResponseFraming::Delimited(BodyFraming::Length(0)) && rest.is_empty();
+                match upstreaming.is_http {
+                    true => upstreaming.finish(is_persistent && is_empty),
+                    false => upstreaming.drain(),
+                }
+            }
             ResponseFraming::Delimited(BodyFraming::Length(length)) if upstreaming.records.is_some() => {
                 response.body = in_records(Some(length), rest, upstreaming)?;
             }
