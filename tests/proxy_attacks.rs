@@ -150,3 +150,25 @@ fn heads_may_be_as_large_as_they_may() {
     let answer = read_all(&mut stream);
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nok"), "{}", answer.len());
 }
+
+/// The same, where another fetches what they wanted: the log tells when they are done with.
+#[test]
+fn clients_that_left_wait_for_no_fetch() {
+    let upstream = Upstream::start(vec![vec![Await(HEAD), Await("never")]]);
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let site = format!("access-log \"{}\" format=\"{{status}}\"", log.display());
+    let server = front(&[upstream.address], "", &site, "cache { collapse-timeout \"10m\" }");
+    let mut clients = [server.connect(), server.connect()];
+    for client in &mut clients {
+        client.write_all(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let [_fetching, waiting] = clients;
+    drop(waiting);
+    let began = Instant::now();
+    while std::fs::read_to_string(&log).unwrap_or_default() != "499\n" {
+        assert!(began.elapsed() < PATIENCE / 2, "still waits");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
