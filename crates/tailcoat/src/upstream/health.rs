@@ -151,7 +151,9 @@ impl Health {
             // Requests that were on their way before tell nothing new.
             Circuit::Open { .. } | Circuit::HalfOpen => None,
             Circuit::Closed => {
-                if self.failures == 0 || now_ms - self.first_failure_ms > self.limits.fail_window_ms {
+                // Workers read the time each for itself, and one may be a little behind.
+                let passed_ms = now_ms.saturating_sub(self.first_failure_ms);
+                if self.failures == 0 || passed_ms > self.limits.fail_window_ms {
                     self.failures = 0;
                     self.first_failure_ms = now_ms;
                 }
