@@ -1,5 +1,5 @@
 //! A warm GET of a kept-alive connection allocates nothing, from the bytes read to the bytes written and logged: neither of a
-//! file nor of another server's response in the cache.
+//! file nor of another server's response in the cache, neither in HTTP/1.1 nor in HTTP/2.
 
 use std::future::poll_fn;
 use std::io::{Read, Write};
@@ -20,8 +20,13 @@ use tailcoat::object_cache::{ObjectStore, WorkerCache};
 use tailcoat::routing::{Router, SiteSetup};
 use tailcoat::upstream::{SharedUpstream, Upstream};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use wire::h2::PREFACE;
+use wire::h2::hpack::write_literal;
 
 const REQUESTS: usize = 100;
+
+/// Those before, which fill the cache and let buffers grow. In HTTP/2 some streams that have ended are remembered.
+const WARMING_REQUESTS: usize = 40;
 
 /// Fields of a request that no answer depends on.
 const FIELDS: &str = "Host: example.com\r\nUser-Agent: test\r\nAccept: */*\r\nAccept-Encoding: identity;q=1, *;q=0\r\n";
@@ -52,12 +57,14 @@ fn a_warm_hit_of_the_response_cache_allocates_nothing() {
     let origin = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = origin.local_addr().unwrap();
     let answering = std::thread::spawn(move || {
-        let (mut stream, _) = origin.accept().unwrap();
-        let mut request = [0; 4096];
-        let _ = stream.read(&mut request).unwrap();
-        let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nETag: \"e\"\r\nVary: Accept-Encoding, Accept\r\nContent-Length: 1024";
-        stream.write_all(format!("{head}\r\n\r\n{}", "x".repeat(1024)).as_bytes()).unwrap();
-        // A second request would find nobody.
+        for _ in [Version::H1, Version::H2] {
+            let (mut stream, _) = origin.accept().unwrap();
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).unwrap();
+            let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nETag: \"e\"\r\nVary: Accept-Encoding, Accept\r\nContent-Length: 1024";
+            stream.write_all(format!("{head}\r\n\r\n{}", "x".repeat(1024)).as_bytes()).unwrap();
+            // A second request would find nobody.
+        }
     });
     let requests = [
         ("plain", "GET", "", "200"),
@@ -74,25 +81,82 @@ fn a_warm_hit_of_the_response_cache_allocates_nothing() {
     answering.join().unwrap();
 }
 
+/// A version of HTTP, as a client speaks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    H1,
+    H2,
+}
+
 /// Checks that none of these requests (name, method, further fields, status) allocates, of a site with this
 /// configuration.
 fn check(config: &str, requests: &[(&str, &str, &str, &str)]) {
+    for version in [Version::H1, Version::H2] {
+        check_in(version, config, requests);
+    }
+}
+
+fn check_in(version: Version, config: &str, requests: &[(&str, &str, &str, &str)]) {
     let logs = tempfile::tempdir().unwrap();
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
     let (mut client, log) = runtime.block_on(async { connect(config, logs.path()) });
+    if version == Version::H2 {
+        client.write_all(&[&PREFACE[..], SETTINGS, SETTINGS_ACKNOWLEDGED].concat()).unwrap();
+        receive(&runtime, &mut client);
+    }
+    let mut stream = 1;
     for (name, method, lines, status) in requests {
-        let request = format!("{method} /page.html HTTP/1.1\r\n{FIELDS}{lines}\r\n");
-        // The first requests fill the cache and let buffers grow.
-        (0..10).for_each(|_| exchange(&runtime, &mut client, request.as_bytes(), status));
-        let counts = allocation_counter::measure(|| {
-            (0..REQUESTS).for_each(|_| exchange(&runtime, &mut client, request.as_bytes(), status));
-        });
-        assert_eq!(counts.count_total, 0, "{name}: allocations of {REQUESTS} requests");
+        let lines = format!("{FIELDS}{lines}");
+        let messages: Vec<_> =
+            (0..WARMING_REQUESTS + REQUESTS).map(|_| message(version, &mut stream, method, &lines)).collect();
+        let mut exchange = |message: &[u8]| {
+            client.write_all(message).unwrap();
+            let (answer, length) = receive(&runtime, &mut client);
+            assert_eq!(status_of(version, &answer[..length]), *status, "{version:?} {name}");
+        };
+        messages[..WARMING_REQUESTS].iter().for_each(|message| exchange(message));
+        let counts =
+            allocation_counter::measure(|| messages[WARMING_REQUESTS..].iter().for_each(|message| exchange(message)));
+        assert_eq!(counts.count_total, 0, "{version:?} {name}: allocations of {REQUESTS} requests");
     }
     drop(runtime);
     assert!(log.shutdown(Duration::from_secs(60)));
     let lines = std::fs::read_to_string(logs.path().join("access.log")).unwrap().lines().count();
-    assert_eq!(lines, requests.len() * (10 + REQUESTS));
+    assert_eq!(lines, requests.len() * (WARMING_REQUESTS + REQUESTS));
+}
+
+const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
+const SETTINGS_ACKNOWLEDGED: &[u8] = b"\0\0\0\x04\x01\0\0\0\0";
+
+/// A request; in HTTP/2 on the next stream, and with as much of the connection's window as its answer will take.
+fn message(version: Version, stream: &mut u32, method: &str, lines: &str) -> Vec<u8> {
+    if version == Version::H1 {
+        return format!("{method} /page.html HTTP/1.1\r\n{lines}\r\n").into_bytes();
+    }
+    let mut block = Vec::new();
+    for (name, value) in [(":method", method), (":scheme", "http"), (":path", "/page.html")] {
+        write_literal(&mut block, name.as_bytes(), value.as_bytes());
+    }
+    for (name, value) in lines.lines().filter_map(|line| line.split_once(": ")) {
+        let name = if name == "Host" { ":authority".to_owned() } else { name.to_ascii_lowercase() };
+        write_literal(&mut block, name.as_bytes(), value.as_bytes());
+    }
+    let mut message = b"\0\0\x04\x08\0\0\0\0\0\0\0\x08\0".to_vec();
+    message.extend_from_slice(&[0, 0, block.len() as u8, 1, 5]);
+    message.extend_from_slice(&stream.to_be_bytes());
+    *stream += 2;
+    [message, block].concat()
+}
+
+fn status_of(version: Version, answer: &[u8]) -> &str {
+    match (version, answer) {
+        (Version::H1, _) => std::str::from_utf8(&answer[9..12]).unwrap(),
+        // Indices of the static table (RFC 7541, appendix A) behind a header of HEADERS.
+        (Version::H2, [_, _, _, 1, _, _, _, _, _, 0x88, ..]) => "200",
+        (Version::H2, [_, _, _, 1, _, _, _, _, _, 0x8a, ..]) => "206",
+        (Version::H2, [_, _, _, 1, _, _, _, _, _, 0x8b, ..]) => "304",
+        (Version::H2, other) => panic!("{other:?}"),
+    }
 }
 
 /// A connection to a worker's parts, put together on this thread.
@@ -128,9 +192,8 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
     (client, log)
 }
 
-/// Sends a request, and lets the connection run until the answer is there.
-fn exchange(runtime: &LocalRuntime, client: &mut UnixStream, request: &[u8], status: &str) {
-    client.write_all(request).unwrap();
+/// Lets the connection run until something has come, and takes it.
+fn receive(runtime: &LocalRuntime, client: &mut UnixStream) -> ([u8; 4096], usize) {
     let mut answer = [0; 4096];
     let length = runtime.block_on(poll_fn(|task| match client.read(&mut answer) {
         Ok(length) => Poll::Ready(length),
@@ -140,5 +203,5 @@ fn exchange(runtime: &LocalRuntime, client: &mut UnixStream, request: &[u8], sta
             Poll::Pending
         }
     }));
-    assert_eq!(std::str::from_utf8(&answer[..length]).unwrap().get(9..12), Some(status));
+    (answer, length)
 }

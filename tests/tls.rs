@@ -102,6 +102,9 @@ fn requests_are_answered_as_without() {
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let mut client = authority.client_of(&[version], None);
         client.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let stream = connect(&server, &Arc::new(client.clone()), "localhost").expect("the handshake succeeds");
+        assert_eq!(stream.conn.alpn_protocol(), Some(&b"h2"[..]));
+        client.alpn_protocols.remove(0);
         let client = Arc::new(client);
         let mut stream = connect(&server, &client, "localhost").expect("the handshake succeeds");
         assert_eq!(stream.conn.protocol_version(), Some(version.version));

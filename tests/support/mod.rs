@@ -1,9 +1,11 @@
 //! What the black-box tests share: the built server, started on a free port.
 
 pub(crate) mod fastcgi;
+pub(crate) mod h2;
 pub(crate) mod real_server;
 pub(crate) mod tls;
 pub(crate) mod upstream;
+pub(crate) mod versions;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

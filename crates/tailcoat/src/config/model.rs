@@ -12,6 +12,7 @@ use wire::http::Status;
 
 use super::automatic::AutomaticCertificates;
 use super::gateway::{Gateway, GatewayProtocol};
+use super::http2::{Http2Limits, HttpVersions};
 use super::response_caching::ResponseCaching;
 use super::rules::{ClientPattern, Regex, Rules};
 use super::tls::Tls;
@@ -64,6 +65,8 @@ pub struct Server {
     pub grace_time: Duration,
     /// Whether responses carry `Server: tailcoat`.
     pub server_field: bool,
+    /// Versions of HTTP that are spoken, of which there is at least one.
+    pub http_versions: HttpVersions,
     /// Length of each listener's accept queue.
     pub listen_backlog: u32,
     /// Wake the server only when the first bytes have come (TCP_DEFER_ACCEPT).
@@ -158,6 +161,8 @@ pub struct Limits {
     pub access_log_pending_bytes_max: usize,
     /// Bytes of a single logged value (target, field, user); longer ones are cut and marked. At most 65,535.
     pub access_log_value_bytes_max: usize,
+    /// Of a connection that speaks HTTP/2.
+    pub http2: Http2Limits,
 }
 
 /// How many bytes a request's content may have.
@@ -553,6 +558,7 @@ impl Default for Server {
             pin_workers: true,
             grace_time: Duration::from_secs(30),
             server_field: true,
+            http_versions: HttpVersions::default(),
             listen_backlog: 4096,
             defer_accept: true,
             fast_open_queue: 0,
@@ -593,6 +599,7 @@ impl Default for Limits {
             access_log_ring_bytes_max: 1 << 20,
             access_log_pending_bytes_max: 1 << 20,
             access_log_value_bytes_max: 8 << 10,
+            http2: Http2Limits::default(),
         }
     }
 }

@@ -15,7 +15,9 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::group::Group;
-use super::{ClientLimit, ClientPlace, Context, H1Connection, Opened, Opening, Socket, TooManyConnections};
+use super::{
+    ClientLimit, ClientPlace, Context, H1Connection, H2Connection, Opened, Opening, Socket, TooManyConnections,
+};
 use crate::log::Client;
 use crate::tls::ListenerTls;
 
@@ -50,6 +52,17 @@ pub(super) struct Place {
 pub(super) enum Connection {
     Opening(Box<Opening>),
     Http1(Box<H1Connection>),
+    Http2(Box<H2Connection>),
+}
+
+/// What follows when a connection has come to its end in what it is.
+enum Next {
+    /// Nothing: it is to be closed.
+    Closed,
+    /// It goes on in a version of HTTP.
+    Opened(Opened),
+    /// It goes on in HTTP/2, for that is what the client speaks.
+    Http2,
 }
 
 /// Connections that something else than their socket has woken.
@@ -105,7 +118,7 @@ impl Connections {
         } else {
             let opened = Opened::at_once(socket, client, &context);
             let slot = opened.slot;
-            (Connection::Http1(Box::new(H1Connection::new(opened, listener, context))), slot)
+            (Connection::of(opened, listener, context), slot)
         };
         let places = &mut *self.places.borrow_mut();
         while places.len() <= slot as usize {
@@ -207,32 +220,81 @@ impl Place {
 
     /// Lets the connection go on as far as it can, and ends it if it is done, fails or panics.
     pub(super) fn poll(&mut self, connections: &Connections) {
-        let Some(connection) = &mut self.connection else { return };
-        let task = &mut Task::from_waker(&self.waker);
-        let polled = catch_unwind(AssertUnwindSafe(|| connection.poll(task)));
-        let is_open = matches!(polled, Ok(Poll::Pending))
-            && connection.socket().is_some_and(|socket| connections.watch(self.slot, socket).is_ok());
-        if !is_open {
-            self.connection = None;
-            if let (Some(limit), Some(place)) = (&connections.client_limit, self.client_place.take()) {
-                limit.give_back(place);
+        while let Some(connection) = &mut self.connection {
+            let task = &mut Task::from_waker(&self.waker);
+            let polled = catch_unwind(AssertUnwindSafe(|| connection.poll(task)));
+            match polled {
+                Ok(Poll::Pending) => {
+                    if connection.socket().is_none_or(|socket| connections.watch(self.slot, socket).is_err()) {
+                        self.end();
+                    }
+                    break;
+                }
+                Ok(Poll::Ready(Next::Closed)) | Err(_) => self.end(),
+                Ok(Poll::Ready(next)) => self.connection = self.connection.take().and_then(|before| before.into(next)),
             }
+        }
+        if self.connection.is_none()
+            && let (Some(limit), Some(place)) = (&connections.client_limit, self.client_place.take())
+        {
+            limit.give_back(place);
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(mut connection) = self.connection.take() {
+            connection.close();
         }
     }
 }
 
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 impl Connection {
-    /// Goes on until something has to be waited for. Ready when the connection is to be closed.
-    fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
-        if let Self::Opening(opening) = self {
-            // A peer's error ends its connection, and concerns nobody else.
-            let Ok(opened) = ready!(opening.poll(task)) else { return Poll::Ready(()) };
-            let connection = H1Connection::new(opened, opening.listener(), Rc::clone(opening.context()));
-            *self = Self::Http1(Box::new(connection));
-        }
+    /// Goes on until something has to be waited for. Ready with what follows.
+    fn poll(&mut self, task: &mut Task<'_>) -> Poll<Next> {
         match self {
-            Self::Http1(connection) => connection.poll(task),
-            Self::Opening(_) => Poll::Ready(()),
+            // A peer's error ends its connection, and concerns nobody else.
+            Self::Opening(opening) => opening.poll(task).map(|opened| opened.map_or(Next::Closed, Next::Opened)),
+            Self::Http1(connection) => {
+                ready!(connection.poll(task));
+                Poll::Ready(if connection.is_http2() { Next::Http2 } else { Next::Closed })
+            }
+            Self::Http2(connection) => connection.poll(task).map(|()| Next::Closed),
+        }
+    }
+
+    /// The connection as what follows.
+    fn into(self, next: Next) -> Option<Self> {
+        let (opened, listener, context) = match (self, next) {
+            (Self::Opening(opening), Next::Opened(opened)) => {
+                (opened, opening.listener(), Rc::clone(opening.context()))
+            }
+            (Self::Http1(connection), Next::Http2) => connection.into_opened(),
+            _ => return None,
+        };
+        Some(Self::of(opened, listener, context))
+    }
+
+    /// A connection whose first request can come.
+    fn of(opened: Opened, listener: u16, context: Rc<Context>) -> Self {
+        if opened.is_http2 || !context.http_versions.get().http1 {
+            return Self::Http2(Box::new(H2Connection::new(opened, listener, context)));
+        }
+        Self::Http1(Box::new(H1Connection::new(opened, listener, context)))
+    }
+
+    /// Ends it, whatever it is in the middle of. To be called once.
+    fn close(&mut self) {
+        match self {
+            // What it has is given back when it is dropped.
+            Self::Opening(_) => {}
+            Self::Http1(connection) => connection.close(),
+            Self::Http2(connection) => connection.close(),
         }
     }
 
@@ -241,6 +303,7 @@ impl Connection {
         match self {
             Self::Opening(opening) => opening.socket(),
             Self::Http1(connection) => Some(connection.socket()),
+            Self::Http2(connection) => Some(connection.socket()),
         }
     }
 }

@@ -3,14 +3,17 @@
 //! A connection is a hand-written future. It polls its socket directly, works in buffers that belong to the thread, and
 //! keeps bytes of its own only while a request is incomplete or a response is stuck.
 
+mod arrival;
 mod client_limit;
 mod clock;
 mod connections;
 mod group;
 mod h1;
+mod h2;
 mod handshakes;
 mod opening;
 mod output;
+mod record;
 mod socket;
 mod stream;
 mod table;
@@ -26,6 +29,7 @@ pub use client_limit::{ClientLimit, ClientPlace, TooManyConnections};
 pub use clock::Clock;
 pub use connections::Connections;
 use h1::H1Connection;
+use h2::H2Connection;
 use handshakes::Handshakes;
 use opening::{Opened, Opening};
 pub use socket::Socket;
@@ -36,7 +40,7 @@ use wire::h1::{BodyLimits, HeadLimits, InputLimits};
 use wire::http::RequestHead;
 
 use self::output::Output;
-use crate::config::Limits;
+use crate::config::{HttpVersions, Limits};
 use crate::log::Recorder;
 use crate::routing::Router;
 
@@ -54,6 +58,10 @@ pub struct Context {
     pub limits: Limits,
     /// Those that the engines of `wire` need, in their form.
     pub(crate) input_limits: InputLimits,
+    /// The same for HTTP/2.
+    pub(crate) h2_limits: wire::h2::Limits,
+    /// Versions of HTTP that are spoken.
+    pub http_versions: Cell<HttpVersions>,
     /// Whether responses carry `Server`.
     pub server_field: bool,
     /// The worker's clock.
@@ -82,6 +90,10 @@ struct Scratch {
     path: Vec<u8>,
     host: Vec<u8>,
     output: Output,
+    /// The text of a head of HTTP/2.
+    text: Vec<u8>,
+    /// Output in the form of HTTP/2.
+    frames: wire::h2::Output,
     /// For content that comes while it is sent.
     content: Vec<u8>,
 }
@@ -90,6 +102,7 @@ impl Scratch {
     /// All connections of the worker use it in turn. What one left when it failed is nobody else's.
     fn clear(&mut self, limits: &Limits) {
         self.output.clear();
+        self.frames.clear();
         if self.input.is_empty() {
             // It had lent the buffer to a handler when it failed.
             self.input = vec![0; input_bytes(limits)];
@@ -97,7 +110,7 @@ impl Scratch {
     }
 }
 
-/// Bytes that are read at once, with the beginning of a head that was read before.
+/// Bytes that are read at once, with the beginning of a head or frame that was read before: more than the largest frame.
 fn input_bytes(limits: &Limits) -> usize {
     limits.head_bytes_max + READ_BYTES
 }
@@ -120,6 +133,8 @@ impl Context {
                     trailer_bytes_max: limits.head_bytes_max,
                 },
             },
+            h2_limits: h2::engine_limits(&limits),
+            http_versions: Cell::default(),
             handshakes: Handshakes::new(limits.tls_handshakes_per_second_max, limits.tls_handshake_timeout),
             limits,
             server_field,
@@ -136,6 +151,8 @@ impl Context {
                 path: Vec::new(),
                 host: Vec::new(),
                 output: Output::default(),
+                text: Vec::new(),
+                frames: wire::h2::Output::default(),
                 content: vec![0; CONTENT_BYTES],
             }),
         }

@@ -67,13 +67,23 @@ pub struct Opened {
     pub input: Vec<u8>,
     /// Its place in the table of connections.
     pub slot: u32,
+    /// Whether it speaks HTTP/2, as far as is known.
+    pub is_http2: bool,
 }
 
 impl Opened {
     /// A connection over a socket that was just accepted, with nothing before the first request.
     pub fn at_once(socket: Socket, client: Client, context: &Context) -> Self {
         let slot = context.table.borrow_mut().insert();
-        Self { transport: Transport::Plain(socket), client, destination: None, tls: None, input: Vec::new(), slot }
+        Self {
+            transport: Transport::Plain(socket),
+            client,
+            destination: None,
+            tls: None,
+            input: Vec::new(),
+            slot,
+            is_http2: false,
+        }
     }
 }
 
@@ -194,6 +204,7 @@ impl Opening {
             transport,
             client: self.client,
             destination: self.destination.take(),
+            is_http2: tls.as_ref().is_some_and(|tls| tls.is_http2),
             tls,
             input: std::mem::take(&mut self.kept),
             // Local invariant: it is handed on once, for nothing is awaited any more.

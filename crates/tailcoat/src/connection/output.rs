@@ -116,15 +116,15 @@ impl Output {
         let complete_length = representation.content.length();
         let (status, offset, length) = match form {
             Form::Whole => {
-                representation.head.write(manner.date, &mut self.bytes);
+                representation.head.h1.write(manner.date, &mut self.bytes);
                 (representation.status, 0, complete_length)
             }
             Form::NotModified => {
-                representation.not_modified_head.write(manner.date, &mut self.bytes);
+                representation.not_modified_head.h1.write(manner.date, &mut self.bytes);
                 (Status::NOT_MODIFIED, 0, 0)
             }
             Form::Part { offset, length } => {
-                representation.partial_head.write(manner.date, &mut self.bytes);
+                representation.partial_head.h1.write(manner.date, &mut self.bytes);
                 self.bytes.extend_from_slice(b"Content-Range: ");
                 write_content_range(&(offset..offset + length), complete_length, &mut self.bytes);
                 self.bytes.extend_from_slice(b"\r\n");

@@ -17,6 +17,8 @@ pub struct ConnectionTable {
 pub enum Stage {
     /// The first byte of a request: such a connection may be closed to make room.
     Idle,
+    /// The same, since a moment ago; after that moment it gives memory back, and then is idle.
+    Resting,
     /// The rest of a head.
     Head,
     /// Content of a request.
@@ -121,10 +123,8 @@ impl ConnectionTable {
     /// Wakes up to `count` connections to be closed: those that have been idle longest or, if none is idle, those that
     /// have been sending a head longest. Returns how many.
     pub fn make_room(&mut self, count: usize) -> usize {
-        match self.evict(Stage::Idle, count) {
-            0 => self.evict(Stage::Head, count),
-            evicted => evicted,
-        }
+        let stages = [Stage::Idle, Stage::Resting, Stage::Head];
+        stages.into_iter().map(|stage| self.evict(stage, count)).find(|evicted| *evicted > 0).unwrap_or(0)
     }
 
     /// Wakes up to `count` connections at this stage to be closed, those with the earliest deadline first.
@@ -151,6 +151,12 @@ impl ConnectionTable {
     /// Wakes all idle connections to be closed: nothing more is awaited of them.
     pub fn evict_all_idle(&mut self) {
         self.evict(Stage::Idle, usize::MAX);
+        self.evict(Stage::Resting, usize::MAX);
+    }
+
+    /// Wakes all connections, to do what they find to be done.
+    pub fn wake_all(&self) {
+        self.entries.iter().filter_map(|entry| entry.waker.as_ref()).for_each(Waker::wake_by_ref);
     }
 }
 

@@ -24,6 +24,7 @@ pub use client_link::{ClientLink, ClientLinkCell};
 pub use error_pages::ErrorPages;
 pub use forwarding::Forwarding;
 pub use page::PageFormat;
+pub use part::content_slice;
 pub use request::OwnedRequest;
 pub use response::{
     Body, BuiltResponse, ChangedResponse, ContentSource, ContentStream, FieldChange, Filled, Form, Forwarded, Response,

@@ -66,7 +66,7 @@ pub(super) fn multipart(mut fields: Fields, content: &Content, ranges: &[Range<u
 }
 
 /// The bytes of a range that is within the content.
-pub(super) fn content_slice(content: &Content, range: &Range<u64>) -> Segment {
+pub fn content_slice(content: &Content, range: &Range<u64>) -> Segment {
     match content {
         Content::Memory(bytes) => Segment::Bytes(bytes.slice(range.start as usize..range.end as usize)),
         Content::File(file) => {

@@ -24,10 +24,9 @@ impl OwnedRequest {
     /// Copies a request.
     pub fn new(routed: &Routed<'_>) -> Self {
         let head = routed.request.head.clone();
-        // The bytes may go on behind the head, up to the end of what was read.
-        let end = head.fields.last().map_or(head.target.end(), |field| field.value.end());
         Self {
-            bytes: routed.request.bytes[..end].to_vec(),
+            // They may go on behind the head, up to the end of what was read.
+            bytes: routed.request.bytes[..head.bytes_used()].to_vec(),
             head,
             path: routed.path.to_vec(),
             host: routed.host.to_vec(),

@@ -27,6 +27,14 @@ pub enum Response {
     Built(Box<BuiltResponse>),
 }
 
+impl Response {
+    /// Takes the way to another server out, if the answer is a change of protocols.
+    pub fn take_tunnel(&mut self) -> Option<Tunnel> {
+        let Self::Built(response) = self else { return None };
+        response.forwarded.as_mut()?.tunnel.take()
+    }
+}
+
 /// An object of the cache, with changes of its fields: see [`Response::Cached`].
 pub struct ChangedResponse {
     /// The object.

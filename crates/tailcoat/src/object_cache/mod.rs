@@ -6,6 +6,7 @@
 mod blocking;
 mod content_memory;
 mod directory;
+mod encoded_head;
 mod object;
 mod open_file;
 mod read;
@@ -19,6 +20,7 @@ mod worker_cache;
 pub use blocking::Blocking;
 pub use content_memory::ContentMemory;
 pub use directory::{Directory, PRECOMPRESSED_EXTENSIONS};
+pub use encoded_head::EncodedHead;
 pub use object::{CachedObject, Coding, Codings, FilesOrigin, Object, ObjectParts, Origin, Representation, Source};
 pub use open_file::{FileIdentity, FileStatus, OpenFile, file_time_now_ns};
 pub use read::{Content, RETRY_AFTER_MS, ReadError, ReadFile, Snapshot, read_file};

@@ -3,14 +3,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::OnceCell;
-use wire::h1::PreparedHead;
 pub use wire::http::Coding;
 use wire::http::Status;
 use wire::http::conditional::Validators;
 
 use super::StoredResponse;
 
-use super::{Access, Content, Directory, FileIdentity, OpenError, Root, RootId};
+use super::{Access, Content, Directory, EncodedHead, FileIdentity, OpenError, Root, RootId};
 
 /// A file, or an upstream's response, in the form in which it is sent; shared by all workers.
 #[derive(Debug)]
@@ -36,11 +35,11 @@ pub struct Representation {
     /// Entity tag, with quotes and, if it is weak, `W/` (RFC 9110, section 8.8.3); empty for none.
     pub etag: Box<str>,
     /// Head of the whole, encoded.
-    pub head: PreparedHead,
+    pub head: EncodedHead,
     /// Head of a 304, encoded.
-    pub not_modified_head: PreparedHead,
+    pub not_modified_head: EncodedHead,
     /// Head of a 206 with one range, encoded, but for Content-Range and Content-Length.
-    pub partial_head: PreparedHead,
+    pub partial_head: EncodedHead,
     /// The content.
     pub content: Content,
 }

@@ -31,6 +31,8 @@ pub struct TlsInfo {
     pub client_subject: Option<Box<str>>,
     /// The index of the site whose settings hold.
     pub site: usize,
+    /// Whether HTTP/2 was agreed upon (RFC 7301).
+    pub is_http2: bool,
 }
 
 impl TlsInfo {
@@ -48,6 +50,7 @@ impl TlsInfo {
             server_name: connection.server_name().map(Into::into),
             client_subject: client.and_then(|certificate| subject::subject_of(certificate)).map(Into::into),
             site,
+            is_http2: connection.alpn_protocol() == Some(site::HTTP2),
         }
     }
 

@@ -8,10 +8,13 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureAlgorithm};
 
-use crate::config::{Certificate, CertificateError, CertificateFiles, Tls, TlsVersion};
+use crate::config::{Certificate, CertificateError, CertificateFiles, HttpVersions, Tls, TlsVersion};
 
 /// Protocols that are spoken over TLS (RFC 7301), the best first.
-const APPLICATION_PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
+const APPLICATION_PROTOCOLS: &[&[u8]] = &[HTTP2, b"http/1.1"];
+
+/// HTTP/2 (RFC 9113, section 3.1).
+pub(super) const HTTP2: &[u8] = b"h2";
 
 /// The TLS of a site. What its files say may change while it is used.
 #[derive(Debug)]
@@ -19,6 +22,7 @@ pub struct SiteTls {
     /// The site's index in the configuration.
     pub index: usize,
     config: Tls,
+    versions: HttpVersions,
     tickets: Option<Arc<dyn ProducesTickets>>,
     current: RwLock<Current>,
 }
@@ -40,13 +44,18 @@ impl SiteTls {
     ///
     /// # Errors
     /// A file can't be read or used.
-    pub fn new(index: usize, config: &Tls, tickets: &Arc<dyn ProducesTickets>) -> Result<Self, CertificateError> {
+    pub fn new(
+        index: usize,
+        config: &Tls,
+        versions: HttpVersions,
+        tickets: &Arc<dyn ProducesTickets>,
+    ) -> Result<Self, CertificateError> {
         // A session that is resumed is not asked for a certificate again. So it could be one of another listener's site for
         // the same name, which asks for none, or of a certificate that is no good any more.
         let has_tickets = !config.has_no_tickets && config.client_certificates.is_none();
         let tickets = has_tickets.then(|| Arc::clone(tickets));
-        let current = RwLock::new(Current::load(config, tickets.as_ref())?);
-        Ok(Self { index, config: config.clone(), tickets, current })
+        let current = RwLock::new(Current::load(config, versions, tickets.as_ref())?);
+        Ok(Self { index, config: config.clone(), versions, tickets, current })
     }
 
     /// The settings for a handshake that begins now.
@@ -70,14 +79,18 @@ impl SiteTls {
     /// # Errors
     /// A file can't be read or used; then what there was stays.
     pub fn reload(&self) -> Result<(), CertificateError> {
-        let current = Current::load(&self.config, self.tickets.as_ref())?;
+        let current = Current::load(&self.config, self.versions, self.tickets.as_ref())?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
         Ok(())
     }
 }
 
 impl Current {
-    fn load(config: &Tls, tickets: Option<&Arc<dyn ProducesTickets>>) -> Result<Self, CertificateError> {
+    fn load(
+        config: &Tls,
+        versions: HttpVersions,
+        tickets: Option<&Arc<dyn ProducesTickets>>,
+    ) -> Result<Self, CertificateError> {
         let load = |files: &CertificateFiles| match files.load() {
             // One that is automatic comes when it comes; till then there is none, and handshakes fail.
             Err(_) if config.is_automatic => None,
@@ -91,7 +104,10 @@ impl Current {
             Some(asked) => verifier(asked.load()?, asked.is_required),
             None => Arc::new(NoClientAuth),
         };
-        let settings = settings(config, certificates, verifier, tickets);
+        let mut settings = settings(config, certificates, verifier, tickets);
+        let is_spoken = |name: &&&[u8]| if **name == HTTP2 { versions.http2 } else { versions.http1 };
+        let protocols = APPLICATION_PROTOCOLS.iter().filter(is_spoken);
+        settings.alpn_protocols = protocols.map(|name| name.to_vec()).collect();
         Ok(Self { settings: Arc::new(settings), not_after_unix_seconds: not_after.unwrap_or(i64::MAX) })
     }
 }
@@ -125,7 +141,6 @@ fn settings(
     let builder = builder.expect("each version has a cipher suite");
     let resolver = Arc::new(Certificates(certificates));
     let mut settings = builder.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
-    settings.alpn_protocols = APPLICATION_PROTOCOLS.iter().map(|name| name.to_vec()).collect();
     // Tickets keep sessions with the clients: nothing here grows with their number, and workers share the keys.
     settings.session_storage = Arc::new(NoServerSessionStorage {});
     match tickets {

@@ -38,7 +38,8 @@ impl AllTls {
         }
         let tickets = Ticketer::new().map_err(io::Error::other)?;
         let sites = config.sites.iter().enumerate().filter(|(_, site)| has_tls(site));
-        let sites = sites.map(|(index, site)| SiteTls::new(index, &site.tls, &tickets).map(Arc::new));
+        let sites = sites
+            .map(|(index, site)| SiteTls::new(index, &site.tls, config.server.http_versions, &tickets).map(Arc::new));
         let sites =
             sites.collect::<Result<_, _>>().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         Ok(Self { sites, validations: Arc::default() })

@@ -138,6 +138,7 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
     let tells_destinations = plan.config.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some())
         || plan.config.gateways().next().is_some();
     context.tells_destinations.set(tells_destinations);
+    context.http_versions.set(plan.config.server.http_versions);
     let connections = Rc::new(Connections::new(Rc::clone(&context), plan.client_limit)?);
     let busy = Rc::new(Notify::new());
     let accepting = plan
@@ -204,6 +205,8 @@ async fn await_end(context: &Context, mut phase: watch::Receiver<Phase>, accepti
     let told = phase.wait_for(|phase| *phase != Phase::Serving).await.map_or(Phase::Ended, |phase| *phase);
     let Phase::Draining(limit) = told else { return };
     context.is_draining.set(true);
+    // Those that have many answers under way say that these are the last.
+    context.table.borrow().wake_all();
     accepting.iter().for_each(TaskHandle::abort);
     let drained = async {
         while !context.table.borrow().is_empty() {

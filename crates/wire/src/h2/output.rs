@@ -65,6 +65,23 @@ impl Output {
         self.bytes.is_empty()
     }
 
+    /// How many bytes there are, without content that was left where it is.
+    pub fn length(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Forgets this many bytes at the beginning, which have been sent; all content must be among the bytes.
+    pub fn drop_front(&mut self, length: usize) {
+        debug_assert!(self.contents.is_empty());
+        self.bytes.drain(..length);
+    }
+
+    /// Begins with bytes that were taken out before, and not sent.
+    pub fn resume(&mut self, unsent: &[u8]) {
+        self.clear();
+        self.bytes.extend_from_slice(unsent);
+    }
+
     /// Forgets all, which the caller has sent or keeps elsewhere; the memory stays.
     pub fn clear(&mut self) {
         self.bytes.clear();

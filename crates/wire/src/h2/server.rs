@@ -236,10 +236,28 @@ impl ServerConnection {
         turn: &mut Turn<'_>,
         add: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), StreamGone> {
-        self.engine.send_head(stream, true, is_last, turn, |_, out| {
+        self.send_block(stream, is_last, turn, |out| {
             block.write(date, out);
             add(out);
         })
+    }
+
+    /// Sends a response's head that `write` appends: a status and fields that use no dynamic table.
+    pub fn send_block(
+        &mut self,
+        stream: StreamId,
+        is_last: bool,
+        turn: &mut Turn<'_>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), StreamGone> {
+        self.engine.send_head(stream, true, is_last, turn, |_, out| write(out))
+    }
+
+    /// Takes a stream that CONNECT has opened for one of an ordinary request, since it is not answered by a tunnel.
+    pub fn refuse_tunnel(&mut self, stream: StreamId) {
+        if let Some(stream) = self.engine.stream(stream.0) {
+            stream.is_tunnel = false;
+        }
     }
 
     /// Says that the caller has so many more bytes of a response's content, behind those that were offered before. They
@@ -269,9 +287,9 @@ impl ServerConnection {
         self.engine.set_priority(stream.0, priority);
     }
 
-    /// Writes content as windows and priorities allow, until some `room_bytes` were written or nothing more can be. `place`
-    /// is asked for each piece: it appends these bytes of the stream's content, counted from its first, or leaves them
-    /// where they are. Returns a stream whose content was lost, so that it was reset; then it is to be called again.
+    /// Writes content as windows and priorities allow, up to `room_bytes` with its frames. `place` is asked for each piece:
+    /// it appends these bytes of the stream's content, counted from its first, or leaves them where they are. Returns a
+    /// stream whose content was lost, so that it was reset; then it is to be called again.
     pub fn poll_output(
         &mut self,
         room_bytes: usize,
@@ -284,6 +302,12 @@ impl ServerConnection {
     /// Whether [`ServerConnection::poll_output`] has something to write.
     pub fn has_content_to_send(&self) -> bool {
         self.engine.has_content_to_send()
+    }
+
+    /// Bytes that the client takes of a response's content beyond those that were offered: who makes content as it is
+    /// wanted makes no more than this. 0 if the stream is closed.
+    pub fn wanted_bytes(&mut self, stream: StreamId) -> u64 {
+        self.engine.wanted_bytes(stream)
     }
 
     /// Bytes of a response's content that were offered and not written; `None` if the stream is closed.

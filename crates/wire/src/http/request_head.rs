@@ -133,6 +133,12 @@ impl RequestHead {
         }
     }
 
+    /// How many of the bytes, from the first on, its spans point into.
+    pub fn bytes_used(&self) -> usize {
+        let fields = self.fields.iter().map(|field| field.name.end().max(field.value.end())).max();
+        self.method_name.end().max(self.target.end()).max(fields.unwrap_or(0))
+    }
+
     /// Whether the request came with credentials for its server.
     pub fn has_credentials(&self) -> bool {
         self.had_credentials || self.has(KnownField::Authorization)

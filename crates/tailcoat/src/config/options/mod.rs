@@ -5,6 +5,7 @@ mod automatic;
 mod files;
 mod forward;
 mod gateway;
+mod http2;
 mod response_caching;
 mod rules;
 mod server;
@@ -147,7 +148,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 22] = [
+pub(super) static SECTIONS: [Section; 23] = [
     Section {
         title: "Blocks",
         doc: "What a file consists of, besides settings for all sites.",
@@ -253,6 +254,7 @@ pub(super) static SECTIONS: [Section; 22] = [
     },
     Section { title: "Server", doc: "They stand in `server`.", places: &[Place::Server], options: server::SERVER },
     Section { title: "Limits", doc: "They stand in `limits`.", places: &[Place::Limits], options: server::LIMITS },
+    Section { title: "HTTP/2", doc: http2::DOC, places: &[Place::Limits], options: http2::LIMITS },
     Section { title: "Cache", doc: "They stand in `cache`.", places: &[Place::Cache], options: server::CACHE },
 ];
 

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::{BODY_BYTES, FLAG, Kind, OPTION, OptionDefinition, Set, many, one, property};
+use crate::config::http2::HttpVersions;
 use crate::config::model::{ForwardedField, LogLevel};
 use crate::config::value::Value;
 
@@ -62,6 +63,21 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         example: "server-field off",
         known_as: &["server_tokens", "ServerTokens"],
         set: Set::Server(|server, values| server.server_field = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "http-versions",
+        parameters: &[many("version", Kind::Choice(&["1.1", "2"]))],
+        default: r#"http-versions "1.1" "2""#,
+        doc: "Versions of HTTP that are spoken. With both, it is HTTP/2 over TLS with clients that offer it (ALPN), and without \
+              TLS with those that begin with its preface (prior knowledge, h2c). HTTP/1.0 comes with HTTP/1.1.",
+        example: r#"http-versions "1.1""#,
+        known_as: &["http2", "protocols", "Protocols", "alpn", "h2c"],
+        set: Set::Server(|server, values| {
+            let versions = values.texts("version");
+            let has = |version: &str| versions.iter().any(|other| other == version);
+            server.http_versions = HttpVersions { http1: has("1.1"), http2: has("2") };
+        }),
         ..OPTION
     },
     OptionDefinition {

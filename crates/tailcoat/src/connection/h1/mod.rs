@@ -9,12 +9,14 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll, ready};
 
-use wire::h1::{BodyFraming, Event, Framing, InputLimits, Refusal, ServerConnection};
-use wire::http::{Host, Request, Status, Target, path};
+use wire::h1::{BodyFraming, Event, Framing, InputLimits, ServerConnection};
+use wire::h2::PREFACE;
+use wire::http::Request;
 
 use self::receive::Receiving;
 use self::respond::Sending;
 use self::tunnel::Tunneling;
+use super::arrival::{Arrived, REQUEST_TIMEOUT, route};
 use super::output::Output;
 use super::transmit::send_now;
 use super::{Context, Opened, Scratch, Socket, Stage, Transport, Verdict};
@@ -41,6 +43,8 @@ pub struct H1Connection {
     requests: u32,
     /// Where the client has connected to, if a proxy has told it.
     proxied_destination: Option<Box<SocketAddr>>,
+    /// The client speaks HTTP/2, so that this ends.
+    is_http2: bool,
     /// No further request is read.
     is_closing: bool,
     /// After the last response, input is still to be expected.
@@ -86,7 +90,7 @@ struct Incoming<'a> {
 impl H1Connection {
     /// A connection that was accepted from a listener.
     pub fn new(opened: Opened, listener: u16, context: Rc<Context>) -> Self {
-        let Opened { transport, client, destination, tls, input, slot } = opened;
+        let Opened { transport, client, destination, tls, input, slot, .. } = opened;
         Self {
             socket: transport,
             context,
@@ -97,6 +101,7 @@ impl H1Connection {
             slot,
             listener,
             requests: 0,
+            is_http2: false,
             is_closing: false,
             lingers: false,
             has_unseen_input: !input.is_empty(),
@@ -106,6 +111,33 @@ impl H1Connection {
             sending: None,
             tunneling: None,
         }
+    }
+
+    /// Ends it. To be called once, whatever it was in the middle of.
+    pub fn close(&mut self) {
+        self.finish_sending();
+        self.finish_tunneling();
+        self.context.table.borrow_mut().remove(self.slot);
+    }
+
+    /// Whether the client has begun with the preface of HTTP/2: nothing else was read or sent.
+    pub fn is_http2(&self) -> bool {
+        self.is_http2
+    }
+
+    /// The connection, to go on with in another version; and its listener.
+    pub fn into_opened(self) -> (Opened, u16, Rc<Context>) {
+        let Self { socket, client, proxied_destination, tls, kept, slot, listener, context, .. } = self;
+        let opened = Opened {
+            transport: socket,
+            client,
+            destination: proxied_destination,
+            tls,
+            input: kept,
+            slot,
+            is_http2: true,
+        };
+        (opened, listener, context)
     }
 
     /// Its socket, which is to be waited for when `poll` returned `Pending`.
@@ -178,7 +210,9 @@ impl H1Connection {
             } else if self.lingers {
                 return self.drive_lingering(&context, task);
             } else {
-                self.socket.end();
+                if !self.is_http2 {
+                    self.socket.end();
+                }
                 return Poll::Ready(Ok(()));
             }
         }
@@ -236,6 +270,12 @@ impl H1Connection {
         }
         self.kept = Vec::new();
         self.has_unseen_input = false;
+        if self.requests == 0 && context.http_versions.get().http2 && begins_http2(&scratch.input[..filled]) {
+            self.is_http2 = true;
+            self.is_closing = true;
+            self.kept = scratch.input[..filled].to_vec();
+            return Poll::Ready(Ok(()));
+        }
         self.on_input(filled, scratch, context, task).into()
     }
 
@@ -351,48 +391,10 @@ impl H1Connection {
     }
 }
 
-/// From whom, by which way and when a request came.
-struct Arrived<'a> {
-    client: Client,
-    tls: Option<&'a Rc<TlsInfo>>,
-    link: &'a ClientLinkCell,
-    now: Now,
+/// Whether it is the client's preface of HTTP/2 (RFC 9113, section 3.4), as far as no request of HTTP/1 has it.
+fn begins_http2(input: &[u8]) -> bool {
+    input.starts_with(&PREFACE[..HTTP2_LINE_BYTES])
 }
 
-const REQUEST_TIMEOUT: Refusal =
-    Refusal { status: Status::REQUEST_TIMEOUT, reason: "the request took too long to arrive" };
-
-/// Whether a body or response is slower than allowed, measured from its beginning.
-fn is_too_slow(bytes: u64, elapsed_ms: u64, context: &Context) -> bool {
-    let limits = &context.limits;
-    elapsed_ms > limits.write_timeout.as_millis() as u64
-        && bytes.saturating_mul(1_000) < limits.rate_bytes_per_second_min.saturating_mul(elapsed_ms)
-}
-
-/// Brings path and host into the form that routing and handlers read.
-fn route<'a>(
-    request: Request<'a>,
-    target: &Target<'a>,
-    host: Option<Host<'a>>,
-    arrived: Arrived<'a>,
-    path_buffer: &'a mut Vec<u8>,
-    host_buffer: &'a mut Vec<u8>,
-) -> Result<Routed<'a>, Refusal> {
-    // The targets of OPTIONS and CONNECT may have none.
-    let path = match target.path {
-        b"*" | b"" => target.path,
-        raw => path::normalise(raw, path_buffer)
-            .map_err(|_| Refusal { status: Status::BAD_REQUEST, reason: "malformed path" })?,
-    };
-    let host = host.map_or(&b""[..], |host| host.lower_case(host_buffer));
-    let Arrived { client, tls, link, now } = arrived;
-    Ok(Routed { request, path, query: target.query, host, client, tls, proxied: None, link, has_next: false, now })
-}
-
-impl Drop for H1Connection {
-    fn drop(&mut self) {
-        self.finish_sending();
-        self.finish_tunneling();
-        self.context.table.borrow_mut().remove(self.slot);
-    }
-}
+/// Bytes of the preface's first line, which would be a request of a version that HTTP/1 is not.
+const HTTP2_LINE_BYTES: usize = 16;

@@ -6,7 +6,8 @@ use std::task::{Context as Task, Poll, ready};
 
 use wire::h1::{BodyFraming, Event, Framing};
 
-use super::{Answering, H1Connection, Incoming, REQUEST_TIMEOUT, Turn, is_too_slow};
+use super::{Answering, H1Connection, Incoming, Turn};
+use crate::connection::arrival::{REQUEST_TIMEOUT, is_too_slow};
 use crate::connection::{Context, Scratch, Stage};
 use crate::handler::{ClientLink, OwnedRequest, Response};
 use crate::routing::{Account, Answer};

@@ -8,14 +8,15 @@ use wire::h1::Refusal;
 use wire::http::{Method, Status, Version};
 
 use super::tunnel::Tunneling;
-use super::{H1Connection, Incoming, Turn, is_too_slow};
+use super::{H1Connection, Incoming, Turn};
+use crate::connection::arrival::is_too_slow;
 use crate::connection::output::{Manner, Persistence};
+use crate::connection::record::{CLIENT_GONE, Peer, Told, is_hit, record};
 use crate::connection::transmit::{Transmission, send_now};
 use crate::connection::{Context, Stage};
-use crate::handler::{ClientLink, Now, OwnedRequest, PageFormat, Response, Routed, Tunnel, error_response};
-use crate::log::{Record, Subject};
+use crate::handler::{ClientLink, Now, OwnedRequest, PageFormat, Response, Routed, error_response};
+use crate::log::Subject;
 use crate::routing::Account;
-use crate::routing::rules::Visit;
 
 /// Output that the socket has not taken yet.
 pub(super) struct Sending {
@@ -30,9 +31,6 @@ pub(super) struct Sending {
     pub(super) link: Option<Rc<ClientLink>>,
 }
 
-/// Logged, as by nginx, when the client broke the connection off before it was answered; never sent.
-const CLIENT_GONE: u16 = 499;
-
 /// What is logged of a response that is on its way.
 pub(super) struct Exchange {
     request: OwnedRequest,
@@ -40,15 +38,6 @@ pub(super) struct Exchange {
     is_hit: bool,
     status: Status,
     content_bytes: u64,
-}
-
-/// What is logged of an answer, besides request and time.
-struct Told<'a> {
-    link: Option<&'a Rc<ClientLink>>,
-    /// A stored response of another server was served.
-    is_hit: bool,
-    /// Its status, and bytes of content.
-    sent: (Status, u64),
 }
 
 impl H1Connection {
@@ -60,7 +49,7 @@ impl H1Connection {
         account: Account,
         turn: &mut Turn<'_, '_>,
     ) -> io::Result<()> {
-        let tunnel = take_tunnel(&mut response);
+        let tunnel = response.take_tunnel();
         let persistence = self.persistence(&incoming, &response, tunnel.is_some(), turn.context);
         let Turn { context, task, output, now } = turn;
         let manner = Manner {
@@ -285,27 +274,8 @@ impl H1Connection {
     }
 
     fn record(&self, account: &Account, subject: Subject<'_>, host: &[u8], told: Told<'_>, received: Now, now: Now) {
-        let Some(log) = account.log else { return };
-        let visit = account.visit.as_deref();
-        let forwarding = told.link.map(|link| link.forwarding().borrow());
-        let (status, content_bytes) = told.sent;
-        self.context.recorder.borrow_mut().record(&Record {
-            log,
-            subject,
-            client: visit.map_or(self.client, Visit::client),
-            host,
-            user: visit.map_or(b"", Visit::user),
-            tls: self.tls.as_ref().map(|tls| tls.record()),
-            upstream: forwarding.as_ref().and_then(|forwarding| forwarding.record()),
-            cache_status: match forwarding.as_ref().map_or("", |forwarding| forwarding.cache_status()) {
-                "" if told.is_hit => "hit",
-                word => word,
-            },
-            status,
-            content_bytes,
-            unix_us: received.unix_us,
-            duration_us: now.unix_us.saturating_sub(received.unix_us),
-        });
+        let peer = Peer { client: self.client, tls: self.tls.as_deref() };
+        record(&self.context, peer, account, subject, host, told, received..now);
     }
 }
 
@@ -314,21 +284,6 @@ impl Exchange {
     pub(super) fn add_content_bytes(&mut self, bytes: u64) {
         self.content_bytes += bytes;
     }
-}
-
-fn take_tunnel(response: &mut Response) -> Option<Tunnel> {
-    let Response::Built(response) = response else { return None };
-    response.forwarded.as_mut()?.tunnel.take()
-}
-
-/// Whether it is another server's response, from the cache.
-fn is_hit(response: &Response) -> bool {
-    let object = match response {
-        Response::Cached { object, .. } => object,
-        Response::Changed(changed) => &changed.object,
-        Response::Built(_) => return false,
-    };
-    object.object.response().is_some()
 }
 
 fn has_unknown_length(response: &Response) -> bool {

@@ -195,7 +195,8 @@ fn push_connection(routed: &Routed<'_>, framing: BodyFraming, config: &Forward, 
 /// go that nobody here has seen.
 fn wanted_upgrade<'a>(routed: &Routed<'a>, framing: BodyFraming, config: &Forward) -> Option<&'a [u8]> {
     if framing != BodyFraming::None
-        || routed.request.head.version != Version::Http11
+        // HTTP/1.0 has none, and what later versions have is made into the same.
+        || routed.request.head.version == Version::Http10
         || !is_upgrade_named(routed)
         || routed.request.head.is_repeated(KnownField::Upgrade)
     {

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use wire::h1::PreparedHead;
 use wire::http::caching::{Stored, Vary, stored_fields};
 use wire::http::{Coding, Fields, Request, Status, date};
 
@@ -15,7 +14,7 @@ use crate::config::SetCookie;
 use crate::handler::Routed;
 use crate::handler::part::without_content_fields;
 use crate::object_cache::{
-    CachedObject, Content, Lookup, Object, ObjectParts, Origin, Representation, StoredResponse, Variant,
+    CachedObject, Content, EncodedHead, Lookup, Object, ObjectParts, Origin, Representation, StoredResponse, Variant,
 };
 use wire::http::KnownField;
 use wire::http::caching::{ResponseDirectives, resolve};
@@ -174,9 +173,9 @@ fn object_parts(entry: Entry, content: Bytes, variant: Option<Variant>, has_cach
             status,
             coding: Coding::Identity,
             etag: "".into(),
-            head: PreparedHead::new(status, &whole),
-            not_modified_head: PreparedHead::new(Status::NOT_MODIFIED, &without_content_fields(&fields)),
-            partial_head: PreparedHead::new(Status::PARTIAL_CONTENT, &fields),
+            head: EncodedHead::new(status, &whole),
+            not_modified_head: EncodedHead::new(Status::NOT_MODIFIED, &without_content_fields(&fields)),
+            partial_head: EncodedHead::new(Status::PARTIAL_CONTENT, &fields),
             content: Content::Memory(content),
         },
         codings: None,

@@ -1,12 +1,11 @@
 //! Heads of files' responses.
 
-use wire::h1::PreparedHead;
 use wire::http::{Coding, Fields, Status, date};
 
 use super::FileTree;
 use crate::config::{FieldMatch, FieldRule};
 use crate::handler::part::without_content_fields;
-use crate::object_cache::{Content, FileIdentity, Representation};
+use crate::object_cache::{Content, EncodedHead, FileIdentity, Representation};
 
 /// What the heads of a file's representations have in common.
 pub(super) struct Description<'a> {
@@ -30,9 +29,9 @@ impl Description<'_> {
             status: Status::OK,
             coding,
             etag: fields.get("ETag").map(|etag| String::from_utf8_lossy(etag)).unwrap_or_default().into(),
-            head: PreparedHead::new(Status::OK, &whole),
-            not_modified_head: PreparedHead::new(Status::NOT_MODIFIED, &not_modified),
-            partial_head: PreparedHead::new(Status::PARTIAL_CONTENT, &self.with_server(&fields)),
+            head: EncodedHead::new(Status::OK, &whole),
+            not_modified_head: EncodedHead::new(Status::NOT_MODIFIED, &not_modified),
+            partial_head: EncodedHead::new(Status::PARTIAL_CONTENT, &self.with_server(&fields)),
             content,
         }
     }

@@ -166,7 +166,7 @@ impl Engine {
         }
     }
 
-    /// Writes content as windows and priorities allow, until some `room_bytes` were written. `place` is asked for each piece.
+    /// Writes content as windows and priorities allow, up to `room_bytes` with its frames. `place` is asked for each piece.
     /// Returns a stream whose content was lost.
     pub fn poll_output(
         &mut self,
@@ -175,14 +175,15 @@ impl Engine {
         mut place: impl FnMut(StreamId, Range<u64>, &mut Vec<u8>) -> Placement,
     ) -> Option<StreamId> {
         let mut room_bytes = room_bytes;
-        while room_bytes > 0
+        while room_bytes > FRAME_HEADER_BYTES
             && self.send.available_bytes() > 0
             && let Some(slot) = self.ready.pop(&mut self.streams)
         {
             let stream = self.streams.at(slot);
             let length = (stream.offered_bytes.min(FRAME_BYTES_MAX as u64) as usize)
                 .min(stream.send.available_bytes())
-                .min(self.send.available_bytes());
+                .min(self.send.available_bytes())
+                .min(room_bytes - FRAME_HEADER_BYTES);
             let (id, range) = (StreamId(stream.id), stream.sent_bytes..stream.sent_bytes + length as u64);
             let is_last = stream.offered_bytes == length as u64 && stream.is_end_offered && stream.trailers.is_none();
             let start = turn.output.bytes.len();
@@ -223,6 +224,15 @@ impl Engine {
         } else if let Some(fields) = stream.trailers.take() {
             self.write_trailers(slot, &fields, turn);
         }
+    }
+
+    /// What windows let us send of a stream's content, beyond what was offered; 0 if it is closed.
+    pub fn wanted_bytes(&mut self, stream: StreamId) -> u64 {
+        let connection_bytes = self.send.available_bytes();
+        self.stream(stream.0).map_or(0, |stream| {
+            let bytes = stream.send.available_bytes().min(connection_bytes) as u64;
+            bytes.saturating_sub(stream.offered_bytes)
+        })
     }
 
     /// Whether there is content that could be sent now.

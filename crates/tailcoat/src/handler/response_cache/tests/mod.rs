@@ -227,7 +227,7 @@ impl Site {
                     Form::NotModified => (&representation.not_modified_head, 0..0),
                     Form::Part { offset, length } => (&representation.partial_head, offset..offset + length),
                 };
-                prepared.write(date, &mut head);
+                prepared.h1.write(date, &mut head);
                 let stored = object.object.response().unwrap().stored;
                 head.extend_from_slice(format!("Age: {}\r\n", stored.age_seconds(Now::read().monotonic_ms)).as_bytes());
                 let Content::Memory(content) = &representation.content else { panic!("a file") };

@@ -160,15 +160,15 @@ fn receive(outcome: Outcome) -> Got {
             let date = [b'0'; DATE_BYTES];
             let (status, offset, sent) = match form {
                 Form::Whole => {
-                    representation.head.write(&date, &mut head);
+                    representation.head.h1.write(&date, &mut head);
                     (200, 0, length)
                 }
                 Form::NotModified => {
-                    representation.not_modified_head.write(&date, &mut head);
+                    representation.not_modified_head.h1.write(&date, &mut head);
                     (304, 0, 0)
                 }
                 Form::Part { offset, length: sent } => {
-                    representation.partial_head.write(&date, &mut head);
+                    representation.partial_head.h1.write(&date, &mut head);
                     head.extend_from_slice(b"Content-Range: ");
                     range::write_content_range(&(offset..offset + sent), length, &mut head);
                     (206, offset, sent)

@@ -1,0 +1,294 @@
+//! A request whose answer is awaited, or on its way.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll, Waker};
+
+use wire::h2::{ErrorCode, ServerConnection, StreamId};
+use wire::http::Status;
+
+use super::Turn;
+use super::content::{Offered, Outgoing};
+use super::tunnel::Tunneling;
+use super::upload::Upload;
+use super::wakers::WokenStreams;
+use crate::connection::arrival::is_too_slow;
+use crate::handler::{ClientLink, OwnedRequest, Response};
+use crate::routing::{Account, ResponseFuture};
+
+/// The exchange.
+pub(super) struct Exchange {
+    pub(super) stream: StreamId,
+    pub(super) request: Rc<OwnedRequest>,
+    pub(super) account: Account,
+    pub(super) asked: Asked,
+    pub(super) work: Work,
+    /// The request's content, as long as somebody may want it.
+    pub(super) upload: Option<Upload>,
+    /// What the client has sent for another protocol, before it was known whether that is spoken.
+    pub(super) early: Early,
+    pub(super) outgoing: Outgoing,
+    /// What the response's head said.
+    pub(super) reply: Option<Reply>,
+    pub(super) waker: Waker,
+    /// Something has come for it since it was polled.
+    pub(super) is_due: bool,
+    pub(super) wait: ClientWait,
+}
+
+/// What came before there was a tunnel.
+#[derive(Default)]
+pub(super) struct Early {
+    pub(super) content: Vec<u8>,
+    pub(super) has_ended: bool,
+}
+
+/// What is done.
+pub(super) enum Work {
+    /// A handler's answer is awaited.
+    Answering(ResponseFuture),
+    /// The content of its answer is sent.
+    Responding,
+    /// Bytes go both ways.
+    Tunneling(Box<Tunneling>),
+}
+
+/// What a request asked for, as far as it matters for how its answer is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Content,
+    /// HEAD: no content is sent.
+    HeadOnly,
+    /// CONNECT, which nobody here answers with a tunnel.
+    Connection,
+    /// Another protocol (RFC 8441).
+    Protocol,
+}
+
+/// What a response's head said.
+#[derive(Clone, Copy)]
+pub(super) struct Reply {
+    pub(super) status: Status,
+    pub(super) is_hit: bool,
+}
+
+/// How long a client was waited for, to take content that was there.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ClientWait {
+    waited_ms: u64,
+    /// Since when it is waited for now, as of the last look.
+    looked_at_ms: Option<u64>,
+    /// Since when it has taken nothing, and what it had taken.
+    stalled_since_ms: u64,
+    sent_bytes: u64,
+}
+
+impl ClientWait {
+    /// Takes note of whether it is waited for, and what it has taken.
+    fn on_look(&mut self, is_waiting: bool, sent_bytes: u64, now_ms: u64) {
+        match self.looked_at_ms {
+            Some(looked_at_ms) => self.waited_ms += now_ms.saturating_sub(looked_at_ms),
+            None => self.stalled_since_ms = now_ms,
+        }
+        if sent_bytes != self.sent_bytes {
+            (self.sent_bytes, self.stalled_since_ms) = (sent_bytes, now_ms);
+        }
+        self.looked_at_ms = is_waiting.then_some(now_ms);
+    }
+
+    /// Until when it has to take something, if it is waited for.
+    fn deadline_ms(&self, timeout_ms: u64) -> Option<u64> {
+        self.looked_at_ms.map(|_| self.stalled_since_ms + timeout_ms)
+    }
+}
+
+/// What became of an exchange that was polled.
+pub(super) enum Polled {
+    /// It waits.
+    Pending,
+    /// The handler's answer.
+    Answered(Response),
+    /// It can't be completed.
+    Broken(ErrorCode),
+}
+
+impl Exchange {
+    /// Goes on as far as it can.
+    pub(super) fn poll(&mut self, wire: &mut ServerConnection, turn: &mut Turn<'_, '_>) -> Polled {
+        self.is_due = false;
+        let waker = self.waker.clone();
+        let task = &mut Task::from_waker(&waker);
+        loop {
+            match &mut self.work {
+                Work::Answering(future) => {
+                    let polled = future.as_mut().poll(task);
+                    self.send_interim(wire, turn);
+                    if let Poll::Ready(response) = polled {
+                        return Polled::Answered(response);
+                    }
+                }
+                Work::Responding => match self.outgoing.poll_offer(self.stream, wire, task, turn) {
+                    Poll::Ready(Ok(Offered::All)) => {
+                        // Nobody asks for content any more.
+                        self.upload = None;
+                        return Polled::Pending;
+                    }
+                    // The source may want content all the same, but for that it has to be polled.
+                    Poll::Ready(Ok(Offered::AwaitsClient)) => return Polled::Pending,
+                    Poll::Ready(Err(_)) => return Polled::Broken(ErrorCode::INTERNAL_ERROR),
+                    Poll::Pending => {}
+                },
+                Work::Tunneling(tunneling) => {
+                    return match tunneling.poll(self.stream, &mut self.outgoing, wire, task, turn) {
+                        Ok(()) => Polled::Pending,
+                        Err(_) => Polled::Broken(ErrorCode::CONNECT_ERROR),
+                    };
+                }
+            }
+            let Some(upload) = &mut self.upload else { return Polled::Pending };
+            if !upload.supply(self.stream, wire, task, turn) {
+                return Polled::Pending;
+            }
+        }
+    }
+
+    /// Whether all of the response has been given to the engine, and by it to be sent.
+    pub(super) fn is_complete(&self, wire: &mut ServerConnection) -> bool {
+        let is_sent = self.outgoing.is_end_offered() && wire.unsent_bytes(self.stream).is_none_or(|bytes| bytes == 0);
+        match &self.work {
+            Work::Answering(_) => false,
+            Work::Responding => is_sent,
+            Work::Tunneling(tunneling) => is_sent && tunneling.is_complete(),
+        }
+    }
+
+    /// Whether polling it would get on, now that the client has taken something.
+    pub(super) fn wants_to_offer(&self, wire: &mut ServerConnection) -> bool {
+        !matches!(self.work, Work::Answering(_))
+            && !self.outgoing.is_end_offered()
+            && wire.unsent_bytes(self.stream) == Some(0)
+            && wire.wanted_bytes(self.stream) > 0
+    }
+
+    /// Takes a piece of what the client sends. What nobody will read is dropped; as it is not taken, no more comes.
+    pub(super) fn on_content(&mut self, content: &[u8], is_last: bool, now_ms: u64) {
+        self.is_due = true;
+        match (&mut self.work, &mut self.upload) {
+            (Work::Tunneling(tunneling), _) => tunneling.on_content(content, is_last, now_ms),
+            (_, Some(upload)) => upload.on_content(content, is_last, now_ms),
+            (Work::Answering(_), None) if self.asked == Asked::Protocol => {
+                self.early.content.extend_from_slice(content);
+                self.early.has_ended |= is_last;
+            }
+            _ => {}
+        }
+    }
+
+    /// The link to the handler, if it is at work.
+    pub(super) fn link(&self) -> Option<&Rc<ClientLink>> {
+        let is_at_work = matches!(self.work, Work::Answering(_)) || self.outgoing.has_stream();
+        self.request.link().filter(|_| is_at_work)
+    }
+
+    /// Takes note of whether the client has something to take.
+    pub(super) fn note_wait(&mut self, wire: &mut ServerConnection, now_ms: u64) {
+        let is_waiting = wire.unsent_bytes(self.stream).is_some_and(|bytes| bytes > 0)
+            || !matches!(self.work, Work::Answering(_)) && wire.wanted_bytes(self.stream) == 0;
+        self.wait.on_look(is_waiting, self.outgoing.sent_bytes, now_ms);
+    }
+
+    /// Until when the client has to take something, if it has to.
+    pub(super) fn wait_deadline_ms(&self, turn: &Turn<'_, '_>) -> Option<u64> {
+        self.wait.deadline_ms(turn.context.limits.write_timeout.as_millis() as u64)
+    }
+
+    /// Whether the client takes content too slowly. A tunnel has no speed, but must not be stuck.
+    pub(super) fn is_read_too_slowly(&self, turn: &Turn<'_, '_>) -> bool {
+        if self.wait_deadline_ms(turn).is_some_and(|deadline_ms| turn.now.monotonic_ms >= deadline_ms) {
+            return true;
+        }
+        let has_speed = self.wait.looked_at_ms.is_some() && !matches!(self.work, Work::Tunneling(_));
+        has_speed && is_too_slow(self.outgoing.sent_bytes, self.wait.waited_ms, turn.context)
+    }
+
+    fn send_interim(&mut self, wire: &mut ServerConnection, turn: &mut Turn<'_, '_>) {
+        let Some(link) = self.request.link() else { return };
+        for (status, fields) in link.take_interim() {
+            // If the stream is gone, its end comes as an event.
+            let _ = wire.send_informational(self.stream, status, &fields, &mut turn.wire());
+        }
+    }
+}
+
+/// The exchanges of a connection, by the numbers of their streams.
+#[derive(Default)]
+pub(super) struct Exchanges {
+    /// In the order of streams, which only grow.
+    row: VecDeque<Exchange>,
+    woken: Option<Arc<WokenStreams>>,
+}
+
+impl Exchanges {
+    /// Adds one, whose stream is the newest.
+    pub(super) fn push(&mut self, exchange: Exchange) {
+        debug_assert!(self.row.back().is_none_or(|last| last.stream < exchange.stream));
+        self.row.push_back(exchange);
+    }
+
+    /// What wakes one.
+    pub(super) fn waker(&mut self, stream: StreamId, connection: &Waker) -> Waker {
+        self.woken.get_or_insert_with(|| WokenStreams::new(connection)).waker(stream.get())
+    }
+
+    /// Notes which were woken.
+    pub(super) fn take_woken(&mut self) {
+        let Some(woken) = &self.woken else { return };
+        for stream in woken.take() {
+            if let Ok(index) = self.row.binary_search_by_key(&stream, |exchange| exchange.stream.get()) {
+                self.row[index].is_due = true;
+            }
+        }
+    }
+
+    /// Where the one of this stream is.
+    pub(super) fn find(&self, stream: StreamId) -> Option<usize> {
+        self.row.binary_search_by_key(&stream, |exchange| exchange.stream).ok()
+    }
+
+    /// The one of this stream.
+    pub(super) fn get(&mut self, stream: StreamId) -> Option<&mut Exchange> {
+        let index = self.find(stream)?;
+        Some(&mut self.row[index])
+    }
+
+    /// The one at this place, of so many as there are.
+    pub(super) fn at(&mut self, index: usize) -> &mut Exchange {
+        &mut self.row[index]
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.row.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.row.is_empty()
+    }
+
+    /// Takes out the one at this place, of so many as there are.
+    pub(super) fn remove(&mut self, index: usize) -> Exchange {
+        self.row.remove(index).expect("there is one at the place")
+    }
+
+    /// Takes out all.
+    pub(super) fn take_all(&mut self) -> VecDeque<Exchange> {
+        std::mem::take(&mut self.row)
+    }
+
+    /// Gives memory back that is not needed while there are none.
+    pub(super) fn shrink(&mut self) {
+        if self.row.is_empty() {
+            *self = Self::default();
+        }
+    }
+}

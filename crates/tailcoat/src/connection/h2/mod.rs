@@ -1,0 +1,287 @@
+//! A connection that speaks HTTP/2.
+//!
+//! The engine (`wire::h2`) knows frames, windows and priorities; here requests become exchanges with handlers, and what
+//! they answer becomes frames. A response that is in memory and may be sent at once never becomes an exchange.
+
+mod content;
+mod exchange;
+mod extended_connect;
+mod head;
+mod receive;
+mod respond;
+mod send;
+mod time_limits;
+mod tunnel;
+mod upload;
+mod wakers;
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Context as Task, Poll, ready};
+use std::time::Duration;
+
+use wire::h1::{BodyLimits, HeadLimits};
+use wire::h2::{ConnectionError, ErrorCode, Output, ServerConnection};
+
+use self::exchange::Exchanges;
+use self::receive::Buffers;
+use self::time_limits::Clocks;
+use super::{Context, Opened, Scratch, Socket, Stage, Transport};
+use crate::config;
+use crate::handler::Now;
+use crate::log::Client;
+use crate::tls::TlsInfo;
+
+/// Output that is gathered before it is sent: four full records of TLS with one system call.
+const OUTPUT_BYTES: usize = 64 << 10;
+
+/// Bytes that a connection sends before others have their turn.
+const TURN_BYTES_MAX: usize = 1 << 20;
+
+/// Reads of a connection before others have their turn: what is sliced into tiny frames takes longer to work through than
+/// to send.
+const READS_A_TURN_MAX: u32 = 8;
+
+/// The connection.
+pub struct H2Connection {
+    socket: Transport,
+    context: Rc<Context>,
+    client: Client,
+    /// How it speaks TLS, if it does.
+    tls: Option<Rc<TlsInfo>>,
+    /// Where the client has connected to, if a proxy has told it.
+    proxied_destination: Option<Box<SocketAddr>>,
+    wire: ServerConnection,
+    /// Its place in the table of connections.
+    slot: u32,
+    listener: u16,
+    requests: u32,
+    state: State,
+    /// Input that is not done with: the beginning of a frame, or what waits for output to go.
+    kept: Vec<u8>,
+    /// `kept` has not been looked at since it was kept.
+    has_unseen_input: bool,
+    /// Output that the socket has not taken.
+    unsent: Vec<u8>,
+    /// The socket takes nothing now.
+    is_blocked: bool,
+    exchanges: Exchanges,
+    clocks: Clocks,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing was sent.
+    New,
+    Open,
+    /// What is in the output is the last.
+    Finishing,
+    /// The client is to end.
+    Lingering,
+}
+
+/// What a connection is lent while it is polled.
+struct Turn<'a, 'task> {
+    context: &'a Context,
+    task: &'a mut Task<'task>,
+    output: &'a mut Output,
+    /// For content that comes while it is sent.
+    content: &'a mut Vec<u8>,
+    now: Now,
+    /// Bytes that were sent.
+    sent_bytes: usize,
+    reads: u32,
+}
+
+impl Turn<'_, '_> {
+    /// What the engine is lent.
+    fn wire(&mut self) -> wire::h2::Turn<'_> {
+        wire::h2::Turn { now: time(self.now), limits: &self.context.h2_limits, output: self.output }
+    }
+
+    /// Whether it is the turn of other connections.
+    fn is_over(&self) -> bool {
+        self.sent_bytes >= TURN_BYTES_MAX || self.reads >= READS_A_TURN_MAX
+    }
+}
+
+/// The time as the engine has it.
+fn time(now: Now) -> Duration {
+    Duration::from_millis(now.monotonic_ms)
+}
+
+/// The limits of a connection in the engine's form. How much content a request may have depends on who gets it.
+pub(super) fn engine_limits(limits: &config::Limits) -> wire::h2::Limits {
+    let own = limits.http2;
+    wire::h2::Limits {
+        head: HeadLimits {
+            head_bytes_max: limits.head_bytes_max,
+            fields_max: limits.fields_max,
+            target_bytes_max: limits.target_bytes_max,
+        },
+        body: BodyLimits {
+            body_bytes_max: u64::MAX,
+            extension_bytes_max: limits.head_bytes_max,
+            trailer_bytes_max: limits.head_bytes_max,
+        },
+        concurrent_streams_max: own.concurrent_streams_max,
+        // A head that is only somewhat too large is still read, and answered with 431.
+        header_block_bytes_max: 2 * limits.head_bytes_max,
+        continuations_max: own.continuations_max,
+        header_table_bytes_max: own.header_table_bytes_max,
+        window_bytes_max: own.window_bytes_max,
+        enables_connect_protocol: true,
+        output_bytes_max: OUTPUT_BYTES,
+        settings_timeout: limits.head_timeout,
+        stalled_timeout: limits.write_timeout,
+        linger_timeout: limits.linger_timeout,
+        peer_resets: own.peer_resets,
+        stream_faults: own.stream_faults,
+        settings: own.settings,
+        pings: own.pings,
+        priorities: own.priorities,
+        window_updates: own.window_updates,
+        idle_frames: own.idle_frames,
+        ..wire::h2::Limits::default()
+    }
+}
+
+impl H2Connection {
+    /// A connection whose first bytes are still to come, or are what was read already.
+    pub fn new(opened: Opened, listener: u16, context: Rc<Context>) -> Self {
+        let Opened { transport, client, destination, tls, input, slot, .. } = opened;
+        let now = context.clock.now();
+        Self {
+            socket: transport,
+            client,
+            tls,
+            proxied_destination: destination,
+            wire: ServerConnection::new(time(now), &context.h2_limits),
+            slot,
+            listener,
+            requests: 0,
+            state: State::New,
+            has_unseen_input: !input.is_empty(),
+            kept: input,
+            unsent: Vec::new(),
+            is_blocked: false,
+            exchanges: Exchanges::default(),
+            clocks: Clocks::new(now),
+            context,
+        }
+    }
+
+    /// Its socket, which is to be waited for when `poll` returned `Pending`.
+    pub fn socket(&mut self) -> &mut Socket {
+        self.socket.socket_mut()
+    }
+
+    /// Goes on until something has to be waited for: the socket, or what wakes the task. Ready when the connection is to be
+    /// closed.
+    pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
+        // A peer's error ends its connection, and concerns nobody else.
+        self.drive(task).map(|_| ())
+    }
+
+    /// Ends it, whatever it is in the middle of. To be called once.
+    pub fn close(&mut self) {
+        let now = self.context.clock.now();
+        for exchange in self.exchanges.take_all() {
+            self.record_exchange(&exchange, now);
+        }
+        self.context.table.borrow_mut().remove(self.slot);
+    }
+
+    fn drive(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        let context = Rc::clone(&self.context);
+        let scratch = &mut *context.scratch.borrow_mut();
+        scratch.clear(&context.limits);
+        if self.state == State::Lingering {
+            return self.drive_lingering(&mut scratch.input, &context, task);
+        }
+        let Scratch { input, head, text, path, host, frames, content, .. } = scratch;
+        frames.resume(&self.unsent);
+        let now = context.clock.now();
+        let turn = &mut Turn { context: &context, task, output: frames, content, now, sent_bytes: 0, reads: 0 };
+        self.drive_turn(&mut Buffers { input, head, text, path, host }, turn)?;
+        self.unsent = turn.output.bytes().unwrap_or_default().to_vec();
+        if self.state == State::Finishing && self.unsent.is_empty() {
+            self.state = State::Lingering;
+            self.socket.shutdown_write()?;
+            return self.drive_lingering(&mut scratch.input, &context, task);
+        }
+        Poll::Pending
+    }
+
+    /// Reads, has requests answered, and sends, as far as it goes.
+    fn drive_turn(&mut self, buffers: &mut Buffers<'_>, turn: &mut Turn<'_, '_>) -> io::Result<()> {
+        self.is_blocked = false;
+        if self.state == State::New {
+            self.wire.start(&mut turn.wire());
+            self.state = State::Open;
+        }
+        self.check_time(turn);
+        if turn.context.is_draining.get() {
+            self.wire.shut_down(&mut turn.wire());
+        }
+        loop {
+            let has_read = self.drive_reading(buffers, turn)?;
+            turn.reads += 1;
+            self.drive_exchanges(turn);
+            self.drive_sending(turn)?;
+            if turn.is_over() {
+                // What else there is to do waits until others have had their turn.
+                turn.task.waker().wake_by_ref();
+                break;
+            }
+            if !has_read {
+                break;
+            }
+        }
+        if self.wire.is_drained() {
+            self.state = State::Finishing;
+        }
+        self.await_next(turn);
+        Ok(())
+    }
+
+    /// Ends the connection, after what is in the output.
+    fn finish(&mut self, code: ErrorCode, reason: &'static str, turn: &mut Turn<'_, '_>) {
+        self.wire.fail(ConnectionError { code, reason }, &mut turn.wire());
+        self.on_closed(turn);
+    }
+
+    /// The engine has ended the connection.
+    fn on_closed(&mut self, turn: &mut Turn<'_, '_>) {
+        self.state = State::Finishing;
+        for exchange in self.exchanges.take_all() {
+            self.record_exchange(&exchange, turn.now);
+        }
+    }
+
+    /// Where the client has connected to, as it sees it; `None` for a unix socket.
+    fn destination(&self) -> Option<SocketAddr> {
+        self.proxied_destination.as_deref().copied().or_else(|| self.socket.local_address())
+    }
+
+    /// Reads on and drops what comes, until the client ends or has had time enough: else what it still sends would reset
+    /// the connection before it has read the last frames.
+    fn drive_lingering(&mut self, input: &mut [u8], context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        let mut table = context.table.borrow_mut();
+        if table.take_verdict(self.slot).is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        if table.stage(self.slot) != Stage::Linger {
+            let deadline_ms = context.clock.now().monotonic_ms + context.limits.linger_timeout.as_millis() as u64;
+            table.enter(self.slot, Stage::Linger, Some(deadline_ms), task.waker());
+        }
+        for _ in 0..READS_A_TURN_MAX {
+            if ready!(self.socket.poll_read(input))? == 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        task.waker().wake_by_ref();
+        Poll::Pending
+    }
+}

@@ -1,0 +1,226 @@
+//! What a client sends: requests and their content.
+
+use std::io;
+use std::rc::Rc;
+use std::task::Poll;
+
+use wire::h1::{BodyFraming, Refusal};
+use wire::h2::{ErrorCode, IncomingRequest, ServerEvent, StreamId};
+use wire::http::{Fields, Method, Request, RequestHead};
+
+use super::exchange::{Asked, Early, Exchange, Work};
+use super::extended_connect::become_upgrade;
+use super::upload::Upload;
+use super::{H2Connection, State, Turn};
+use crate::connection::arrival::{Arrived, route};
+use crate::handler::{ClientLinkCell, PageFormat, Response, error_response};
+use crate::log::Subject;
+use crate::routing::{Account, Answer};
+
+/// Buffers of the thread that requests are read in.
+pub(super) struct Buffers<'a> {
+    pub(super) input: &'a mut Vec<u8>,
+    pub(super) head: &'a mut RequestHead,
+    pub(super) text: &'a mut Vec<u8>,
+    pub(super) path: &'a mut Vec<u8>,
+    pub(super) host: &'a mut Vec<u8>,
+}
+
+impl H2Connection {
+    /// Reads once, and does what was read. Says whether there was anything, so that there may be more.
+    pub(super) fn drive_reading(&mut self, buffers: &mut Buffers<'_>, turn: &mut Turn<'_, '_>) -> io::Result<bool> {
+        if self.state != State::Open {
+            return Ok(false);
+        }
+        let mut filled = self.kept.len();
+        if !self.has_unseen_input {
+            match self.socket.poll_read(&mut buffers.input[filled..]) {
+                // Who has gone does not read answers either.
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Poll::Ready(count) => filled += count?,
+                Poll::Pending => return Ok(false),
+            }
+        }
+        buffers.input[..self.kept.len()].copy_from_slice(&self.kept);
+        self.kept = Vec::new();
+        self.has_unseen_input = false;
+        let input = std::mem::take(buffers.input);
+        let consumed = self.on_input(&input[..filled], buffers, turn);
+        if let Ok(consumed) = consumed {
+            self.kept = input[consumed..filled].to_vec();
+            self.clocks.on_input(consumed > 0, &self.wire, !self.kept.is_empty(), turn.now);
+        }
+        *buffers.input = input;
+        // What waits for output to go is looked at when it has.
+        consumed.map(|consumed| consumed > 0 || !self.has_unseen_input)
+    }
+
+    /// Does what the input says; returns how much of it is done with.
+    fn on_input(&mut self, input: &[u8], buffers: &mut Buffers<'_>, turn: &mut Turn<'_, '_>) -> io::Result<usize> {
+        let mut at = 0;
+        loop {
+            let rest = &input[at..];
+            let handled = self.wire.handle_input(rest, buffers.head, buffers.text, &mut turn.wire());
+            at += handled.consumed_bytes;
+            match handled.event {
+                ServerEvent::NeedInput => return Ok(at),
+                ServerEvent::AwaitOutput => {
+                    if turn.is_over() || !self.write_full(turn)? {
+                        self.has_unseen_input = at < input.len();
+                        return Ok(at);
+                    }
+                }
+                ServerEvent::Request(request) => self.on_request(&request, buffers, turn)?,
+                ServerEvent::Refused { stream, refusal } => self.on_refused(stream, refusal, buffers.head, turn),
+                ServerEvent::Content { stream, content, is_last } => {
+                    if let Some(exchange) = self.exchanges.get(stream) {
+                        exchange.on_content(&rest[content], is_last, turn.now.monotonic_ms);
+                    }
+                }
+                ServerEvent::Trailers { stream, fields } => self.on_trailers(stream, fields),
+                ServerEvent::Reset { stream, .. } => self.on_reset(stream, turn),
+                ServerEvent::GoAway => {}
+                ServerEvent::Closed(_) => {
+                    self.on_closed(turn);
+                    return Ok(input.len());
+                }
+            }
+        }
+    }
+
+    fn on_request(
+        &mut self,
+        request: &IncomingRequest,
+        buffers: &mut Buffers<'_>,
+        turn: &mut Turn<'_, '_>,
+    ) -> io::Result<()> {
+        let Buffers { head, text, path, host, .. } = buffers;
+        let stream = request.stream;
+        self.count_request(turn);
+        let asked = match (become_upgrade(request, head, text), head.method) {
+            (true, _) => Asked::Protocol,
+            (false, Method::Connect) => Asked::Connection,
+            (false, Method::Head) => Asked::HeadOnly,
+            (false, _) => Asked::Content,
+        };
+        let has_content = request.has_content && matches!(asked, Asked::Content | Asked::HeadOnly);
+        let link = match request.content_length {
+            _ if !has_content => ClientLinkCell::default(),
+            Some(length) => content_link(BodyFraming::Length(length), turn),
+            None => content_link(BodyFraming::Chunked, turn),
+        };
+        let tls = self.tls.clone();
+        let arrived = Arrived { client: self.client, tls: tls.as_ref(), link: &link, now: turn.now };
+        let message = Request { head, bytes: text };
+        let routed = match route(message, &request.target(text), request.host(text), arrived, path, host) {
+            Ok(routed) => routed,
+            Err(refusal) => {
+                self.on_refused(stream, refusal, message.head, turn);
+                return Ok(());
+            }
+        };
+        let answer = turn.context.router.answer(self.listener, &routed);
+        if has_content {
+            self.wire.set_body_bytes_max(stream, link.link().body_bytes_max());
+        }
+        match answer {
+            Answer::Ready(response, account) => {
+                self.respond_now(stream, asked, request.priority, &routed, response, account, turn)
+            }
+            Answer::Wait(future, request_kept, account) => {
+                let upload = has_content.then(|| Upload::new(Rc::clone(link.link()), request.expects_continue));
+                let early = Early { content: Vec::new(), has_ended: !request.has_content };
+                let exchange = Exchange {
+                    upload,
+                    early,
+                    is_due: true,
+                    ..self.new_exchange(stream, asked, Work::Answering(future), request_kept, account, turn)
+                };
+                self.tell_destination(&exchange, turn);
+                self.exchanges.push(exchange);
+                Ok(())
+            }
+        }
+    }
+
+    /// After so many requests, the client is to open another connection.
+    fn count_request(&mut self, turn: &mut Turn<'_, '_>) {
+        self.requests = self.requests.saturating_add(1);
+        self.clocks.on_request();
+        let requests_max = turn.context.limits.requests_per_connection_max;
+        if requests_max != 0 && self.requests >= requests_max {
+            self.wire.shut_down(&mut turn.wire());
+        }
+    }
+
+    /// Tells the handler where the client has connected to, if it may want to know.
+    fn tell_destination(&self, exchange: &Exchange, turn: &Turn<'_, '_>) {
+        if turn.context.tells_destinations.get()
+            && let Some(link) = exchange.request.link()
+            && let Some(destination) = self.destination()
+        {
+            link.set_destination(destination);
+        }
+    }
+
+    fn on_trailers(&mut self, stream: StreamId, fields: Fields) {
+        if let Some(exchange) = self.exchanges.get(stream) {
+            exchange.is_due = true;
+            if let Some(upload) = &mut exchange.upload {
+                upload.on_trailers(fields);
+            }
+        }
+    }
+
+    /// Answers a request that is wrong, or has more content than it may.
+    pub(super) fn on_refused(
+        &mut self,
+        stream: StreamId,
+        refusal: Refusal,
+        head: &RequestHead,
+        turn: &mut Turn<'_, '_>,
+    ) {
+        if let Some(index) = self.exchanges.find(stream) {
+            return self.refuse_exchange(index, refusal, turn);
+        }
+        // A response to HEAD has no content, also if it is an error (RFC 9110, section 9.3.2).
+        let asked = if head.method == Method::Head { Asked::HeadOnly } else { Asked::Content };
+        self.clocks.on_request();
+        let account = Account { log: turn.context.router.default_log(self.listener), visit: None };
+        let response = Response::Built(error_response(refusal.status, PageFormat::Html));
+        self.respond_refused(stream, asked, response, &account, turn);
+    }
+
+    /// Answers a request whose handler is at work with an error. If another answer has begun, that can only be broken off.
+    pub(super) fn refuse_exchange(&mut self, index: usize, refusal: Refusal, turn: &mut Turn<'_, '_>) {
+        let exchange = self.exchanges.at(index);
+        if exchange.reply.is_some() {
+            return self.reset_exchange(index, ErrorCode::CANCEL, turn);
+        }
+        exchange.upload = None;
+        let response = Response::Built(error_response(refusal.status, PageFormat::Html));
+        self.respond(index, response, turn);
+    }
+
+    /// The stream is gone: by the client's will, or for its fault.
+    pub(super) fn on_reset(&mut self, stream: StreamId, turn: &mut Turn<'_, '_>) {
+        if let Some(index) = self.exchanges.find(stream) {
+            let exchange = self.exchanges.remove(index);
+            self.record_exchange(&exchange, turn.now);
+        }
+    }
+
+    /// Breaks an exchange off.
+    pub(super) fn reset_exchange(&mut self, index: usize, code: ErrorCode, turn: &mut Turn<'_, '_>) {
+        let exchange = self.exchanges.remove(index);
+        self.wire.reset(exchange.stream, code, &mut turn.wire());
+        self.record_exchange(&exchange, turn.now);
+    }
+}
+
+fn content_link(framing: BodyFraming, turn: &Turn<'_, '_>) -> ClientLinkCell {
+    ClientLinkCell::with_content(framing, turn.context.input_limits.body.body_bytes_max)
+}
+
+/// What is logged of a request that could not be read.
+pub(super) const UNREADABLE: Subject<'static> = Subject::Malformed(b"");

@@ -1,0 +1,259 @@
+//! Responses: as frames at once, or as exchanges that have content to send.
+
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use wire::h2::{ErrorCode, Placement, Priority, StreamId};
+use wire::http::{Coding, Status};
+
+use super::content::Outgoing;
+use super::exchange::{Asked, ClientWait, Early, Exchange, Reply, Work};
+use super::extended_connect::answer_connect;
+use super::head::{Chosen, send_built_head, send_object_head};
+use super::receive::UNREADABLE;
+use super::tunnel::Tunneling;
+use super::{H2Connection, OUTPUT_BYTES, Turn};
+use crate::connection::record::{CLIENT_GONE, Peer, Told, is_hit, record};
+use crate::handler::{Body, ChangedResponse, Now, OwnedRequest, Response, Routed, Segment, content_slice};
+use crate::log::Subject;
+use crate::object_cache::{CachedObject, Content};
+use crate::routing::Account;
+
+/// What a response became.
+struct Begun {
+    status: Status,
+    content: Begin,
+}
+
+/// What is to be sent behind a head.
+enum Begin {
+    /// Nothing.
+    Nothing,
+    /// The content of an object in memory: these of its bytes.
+    Memory(Rc<CachedObject>, Coding, Range<u64>),
+    /// Anything else.
+    Body(Body),
+}
+
+impl H2Connection {
+    /// Answers a request whose handler has its answer at once.
+    #[expect(clippy::too_many_arguments, reason = "all that is known of a request when it has been answered")]
+    pub(super) fn respond_now(
+        &mut self,
+        stream: StreamId,
+        asked: Asked,
+        priority: Priority,
+        routed: &Routed<'_>,
+        response: Response,
+        account: Account,
+        turn: &mut Turn<'_, '_>,
+    ) -> io::Result<()> {
+        let is_hit = is_hit(&response);
+        let Some(Begun { status, content }) = self.begin(stream, asked, response, false, turn) else { return Ok(()) };
+        let (outgoing, content_bytes) = match content {
+            Begin::Nothing => (None, 0),
+            Begin::Memory(object, coding, range) => {
+                let Content::Memory(content) = &object.object.representation(coding).content else { return Ok(()) };
+                let content_bytes = range.end - range.start;
+                let bytes = &content[range.start as usize..range.end as usize];
+                let sent_bytes = self.send_memory(stream, bytes, priority, turn);
+                let rest = range.start + sent_bytes..range.end;
+                let outgoing = (sent_bytes < content_bytes).then(|| {
+                    let rest = content.slice(rest.start as usize..rest.end as usize);
+                    Outgoing::rest(rest, sent_bytes)
+                });
+                (outgoing, content_bytes)
+            }
+            Begin::Body(body) => (Some(Outgoing::new(body)), 0),
+        };
+        match outgoing {
+            None => {
+                let told = Told { link: routed.link.get(), is_hit, sent: (status, content_bytes) };
+                let subject = Subject::Request(routed.request);
+                record(turn.context, self.peer(), &account, subject, routed.host, told, routed.now..turn.now);
+            }
+            Some(outgoing) => {
+                let request = Rc::new(OwnedRequest::new(routed));
+                let exchange = Exchange {
+                    outgoing,
+                    is_due: true,
+                    reply: Some(Reply { status, is_hit }),
+                    ..self.new_exchange(stream, asked, Work::Responding, request, account, turn)
+                };
+                self.exchanges.push(exchange);
+            }
+        }
+        if turn.output.length() >= OUTPUT_BYTES {
+            self.write_full(turn)?;
+        }
+        Ok(())
+    }
+
+    /// Answers a request that could not be read.
+    pub(super) fn respond_refused(
+        &mut self,
+        stream: StreamId,
+        asked: Asked,
+        response: Response,
+        account: &Account,
+        turn: &mut Turn<'_, '_>,
+    ) {
+        let Some(Begun { status, content }) = self.begin(stream, asked, response, false, turn) else { return };
+        let mut content_bytes = 0;
+        if let Begin::Body(body) = content {
+            // A page of ours, in one piece.
+            for segment in body.segments {
+                if let Segment::Bytes(bytes) = segment {
+                    content_bytes = self.send_page(stream, &bytes, turn);
+                }
+            }
+        }
+        let told = Told { link: None, is_hit: false, sent: (status, content_bytes) };
+        record(turn.context, self.peer(), account, UNREADABLE, &[], told, turn.now..turn.now);
+    }
+
+    /// Answers the request of an exchange.
+    pub(super) fn respond(&mut self, index: usize, mut response: Response, turn: &mut Turn<'_, '_>) {
+        let exchange = self.exchanges.at(index);
+        let (stream, asked) = (exchange.stream, exchange.asked);
+        let tunnel = response.take_tunnel().filter(|_| asked == Asked::Protocol);
+        let is_hit = is_hit(&response);
+        let Some(Begun { status, content }) = self.begin(stream, asked, response, tunnel.is_some(), turn) else {
+            // The stream is gone.
+            return self.on_reset(stream, turn);
+        };
+        let exchange = self.exchanges.at(index);
+        exchange.reply = Some(Reply { status, is_hit });
+        exchange.is_due = true;
+        if let Some(tunnel) = tunnel {
+            let Early { content, has_ended } = std::mem::take(&mut exchange.early);
+            let mut tunneling = Tunneling::new(tunnel, turn.now.monotonic_ms);
+            tunneling.on_content(&content, has_ended, turn.now.monotonic_ms);
+            exchange.work = Work::Tunneling(Box::new(tunneling));
+            return;
+        }
+        exchange.work = Work::Responding;
+        exchange.outgoing = match content {
+            // The head was the end.
+            Begin::Nothing => Outgoing::ended(),
+            Begin::Memory(object, coding, range) => {
+                let content = &object.object.representation(coding).content;
+                Outgoing::new(Body::from_segments(vec![content_slice(content, &range)]))
+            }
+            Begin::Body(body) => Outgoing::new(body),
+        };
+    }
+
+    /// An exchange of which nothing has been sent.
+    pub(super) fn new_exchange(
+        &mut self,
+        stream: StreamId,
+        asked: Asked,
+        work: Work,
+        request: Rc<OwnedRequest>,
+        account: Account,
+        turn: &Turn<'_, '_>,
+    ) -> Exchange {
+        Exchange {
+            stream,
+            request,
+            account,
+            asked,
+            work,
+            upload: None,
+            early: Early::default(),
+            outgoing: Outgoing::default(),
+            reply: None,
+            waker: self.exchanges.waker(stream, turn.task.waker()),
+            is_due: false,
+            wait: ClientWait::default(),
+        }
+    }
+
+    /// Sends a response's head. `None` if the stream is gone.
+    fn begin(
+        &mut self,
+        stream: StreamId,
+        asked: Asked,
+        response: Response,
+        has_tunnel: bool,
+        turn: &mut Turn<'_, '_>,
+    ) -> Option<Begun> {
+        let is_connect = matches!(asked, Asked::Connection | Asked::Protocol);
+        let response = if is_connect { answer_connect(response, has_tunnel) } else { response };
+        if is_connect && !has_tunnel {
+            self.wire.refuse_tunnel(stream);
+        }
+        let is_head = asked == Asked::HeadOnly;
+        let (object, coding, form, changes) = match response {
+            Response::Cached { object, coding, form } => (object, coding, form, Vec::new()),
+            Response::Changed(response) => {
+                let ChangedResponse { object, coding, form, changes } = *response;
+                (object, coding, form, changes)
+            }
+            Response::Built(response) => {
+                let status = response.status;
+                let wire = &mut self.wire;
+                let body = match has_tunnel {
+                    true => {
+                        wire.send_response(stream, status, &response.fields, false, &mut turn.wire()).ok()?;
+                        None
+                    }
+                    false => send_built_head(stream, *response, is_head, wire, turn).ok()?,
+                };
+                return Some(Begun { status, content: body.map_or(Begin::Nothing, Begin::Body) });
+            }
+        };
+        let chosen = Chosen { object: &object.object, coding, form, changes: &changes };
+        let (status, range) = send_object_head(stream, chosen, is_head, &mut self.wire, turn).ok()?;
+        let content = match &object.object.representation(coding).content {
+            _ if range.is_empty() => Begin::Nothing,
+            Content::Memory(_) => Begin::Memory(object, coding, range),
+            file => Begin::Body(Body::from_segments(vec![content_slice(file, &range)])),
+        };
+        Some(Begun { status, content })
+    }
+
+    /// Sends content that is in memory, if nothing else is to be sent before it; returns how much the engine took. The rest
+    /// is offered.
+    fn send_memory(&mut self, stream: StreamId, bytes: &[u8], priority: Priority, turn: &mut Turn<'_, '_>) -> u64 {
+        let is_first = bytes.len() <= OUTPUT_BYTES
+            && !self.wire.has_content_to_send()
+            && priority.urgency <= Priority::default().urgency;
+        let offered = self.wire.offer_content(stream, bytes.len() as u64, true, &mut turn.wire());
+        if offered.is_err() || !is_first {
+            return 0;
+        }
+        self.wire.poll_output(usize::MAX, &mut turn.wire(), |_, range, out| {
+            out.extend_from_slice(&bytes[range.start as usize..range.end as usize]);
+            Placement::Copied
+        });
+        bytes.len() as u64 - self.wire.unsent_bytes(stream).unwrap_or(0)
+    }
+
+    /// Sends a page of ours; what the client does not take at once is not sent.
+    fn send_page(&mut self, stream: StreamId, bytes: &Bytes, turn: &mut Turn<'_, '_>) -> u64 {
+        let sent_bytes = self.send_memory(stream, bytes, Priority::default(), turn);
+        if sent_bytes < bytes.len() as u64 {
+            self.wire.reset(stream, ErrorCode::CANCEL, &mut turn.wire());
+        }
+        sent_bytes
+    }
+
+    fn peer(&self) -> Peer<'_> {
+        Peer { client: self.client, tls: self.tls.as_deref() }
+    }
+
+    /// Logs what became of an exchange.
+    pub(super) fn record_exchange(&self, exchange: &Exchange, now: Now) {
+        let Exchange { request, account, reply, outgoing, .. } = exchange;
+        // Never answered, as its client has gone.
+        let Some(gone) = Status::new(CLIENT_GONE) else { return };
+        let (status, is_hit) = reply.map_or((gone, false), |reply| (reply.status, reply.is_hit));
+        let told = Told { link: request.link(), is_hit, sent: (status, outgoing.sent_bytes) };
+        let subject = Subject::Request(request.request());
+        record(&self.context, self.peer(), account, subject, request.host(), told, request.received()..now);
+    }
+}

@@ -1,0 +1,112 @@
+//! Sending: content of exchanges becomes frames, and frames go to the socket.
+
+use std::io;
+use std::task::Poll;
+
+use wire::h2::Placement;
+
+use super::exchange::Polled;
+use super::{H2Connection, OUTPUT_BYTES, TURN_BYTES_MAX, Turn};
+
+impl H2Connection {
+    /// Polls the exchanges for which there is something to do.
+    pub(super) fn drive_exchanges(&mut self, turn: &mut Turn<'_, '_>) {
+        if self.exchanges.is_empty() {
+            return;
+        }
+        self.exchanges.take_woken();
+        let mut index = 0;
+        while index < self.exchanges.len() {
+            let exchange = self.exchanges.at(index);
+            if !exchange.is_due && !exchange.wants_to_offer(&mut self.wire) {
+                index += 1;
+                continue;
+            }
+            let stream = exchange.stream;
+            match exchange.poll(&mut self.wire, turn) {
+                Polled::Pending => {}
+                // It is polled once more, for its content.
+                Polled::Answered(response) => {
+                    self.respond(index, response, turn);
+                    continue;
+                }
+                Polled::Broken(code) => self.reset_exchange(index, code, turn),
+            }
+            // It may have been taken out.
+            index += usize::from(self.exchanges.find(stream).is_some());
+        }
+    }
+
+    /// Sends what there is and what follows it, until there is no more, or the client takes no more, or it is the turn of
+    /// others.
+    pub(super) fn drive_sending(&mut self, turn: &mut Turn<'_, '_>) -> io::Result<()> {
+        loop {
+            self.gather_content(turn);
+            if turn.output.is_empty() || self.is_blocked || turn.sent_bytes >= TURN_BYTES_MAX {
+                return Ok(());
+            }
+            self.write(turn)?;
+            if turn.output.is_empty() {
+                self.finish_exchanges(turn);
+                self.drive_exchanges(turn);
+            }
+        }
+    }
+
+    /// Sends what is in the output while it is more than is gathered. Says whether there is room again.
+    pub(super) fn write_full(&mut self, turn: &mut Turn<'_, '_>) -> io::Result<bool> {
+        while turn.output.length() >= OUTPUT_BYTES {
+            if self.is_blocked {
+                return Ok(false);
+            }
+            self.write(turn)?;
+        }
+        Ok(true)
+    }
+
+    /// Has the engine add content to the output, up to what is sent at once.
+    fn gather_content(&mut self, turn: &mut Turn<'_, '_>) {
+        while !self.is_blocked && turn.output.length() < OUTPUT_BYTES && self.wire.has_content_to_send() {
+            let room_bytes = OUTPUT_BYTES - turn.output.length();
+            let length_before = turn.output.length();
+            let exchanges = &mut self.exchanges;
+            let lost = self.wire.poll_output(room_bytes, &mut turn.wire(), |stream, range, out| {
+                exchanges.get(stream).map_or(Placement::Lost, |exchange| exchange.outgoing.place(&range, out))
+            });
+            match lost {
+                Some(stream) => self.on_reset(stream, turn),
+                None if turn.output.length() == length_before => return,
+                None => {}
+            }
+        }
+    }
+
+    /// Sends what the socket takes at once.
+    fn write(&mut self, turn: &mut Turn<'_, '_>) -> io::Result<()> {
+        // Content is always copied among the frames.
+        let Some(bytes) = turn.output.bytes() else { return Ok(()) };
+        match self.socket.poll_write(bytes) {
+            Poll::Ready(count) => {
+                let count = count?;
+                turn.output.drop_front(count);
+                turn.sent_bytes += count;
+                self.clocks.on_sent(turn.now);
+            }
+            Poll::Pending => self.is_blocked = true,
+        }
+        Ok(())
+    }
+
+    /// Logs the exchanges whose responses are sent, and forgets them.
+    fn finish_exchanges(&mut self, turn: &Turn<'_, '_>) {
+        let mut index = 0;
+        while index < self.exchanges.len() {
+            if self.exchanges.at(index).is_complete(&mut self.wire) {
+                let exchange = self.exchanges.remove(index);
+                self.record_exchange(&exchange, turn.now);
+            } else {
+                index += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Until when a connection waits for what, and what becomes of it then.
+
+use wire::h2::{ErrorCode, ServerConnection, ServerEvent};
+
+use super::exchange::Work;
+use super::{H2Connection, State, Turn};
+use crate::connection::arrival::REQUEST_TIMEOUT;
+use crate::connection::{Stage, Verdict};
+use crate::handler::Now;
+
+/// How long a connection keeps its memory for the next request.
+const REST_TIME_MS: u64 = 1_000;
+
+/// Since when a connection waits for what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clocks {
+    /// Since when there has been no request.
+    idle_since_ms: u64,
+    has_no_request: bool,
+    /// Memory was given back since.
+    has_rested: bool,
+    /// Since when a frame, or a header block of several, has begun and not ended.
+    partial_since_ms: Option<u64>,
+    /// When the socket took something last, or when it was found to take nothing.
+    sent_at_ms: u64,
+    was_blocked: bool,
+}
+
+impl Clocks {
+    pub(super) fn new(now: Now) -> Self {
+        Self {
+            idle_since_ms: now.monotonic_ms,
+            has_no_request: true,
+            has_rested: false,
+            partial_since_ms: None,
+            sent_at_ms: now.monotonic_ms,
+            was_blocked: false,
+        }
+    }
+
+    /// A request has come.
+    pub(super) fn on_request(&mut self) {
+        self.has_no_request = false;
+    }
+
+    /// Input has come; whether any of it was done with, and whether any is left.
+    pub(super) fn on_input(&mut self, is_progress: bool, wire: &ServerConnection, has_rest: bool, now: Now) {
+        let is_block_open = wire.awaits_continuation();
+        if !is_block_open && (is_progress || !has_rest) {
+            self.partial_since_ms = None;
+        }
+        if is_block_open || has_rest {
+            self.partial_since_ms.get_or_insert(now.monotonic_ms);
+        }
+    }
+
+    /// Whether nothing is awaited but another request.
+    fn is_idle(&self) -> bool {
+        self.has_no_request && self.partial_since_ms.is_none()
+    }
+
+    /// The socket has taken something.
+    pub(super) fn on_sent(&mut self, now: Now) {
+        self.sent_at_ms = now.monotonic_ms;
+    }
+}
+
+impl H2Connection {
+    /// Does what is due.
+    pub(super) fn check_time(&mut self, turn: &mut Turn<'_, '_>) {
+        let verdict = turn.context.table.borrow_mut().take_verdict(self.slot);
+        match verdict {
+            None => return,
+            Some(Verdict::Evicted) => return self.on_evicted(turn),
+            Some(Verdict::TimedOut) => {}
+        }
+        while let Some(event) = self.wire.handle_timeout(&mut turn.wire()) {
+            match event {
+                ServerEvent::Reset { stream, .. } => self.on_reset(stream, turn),
+                _ => return self.on_closed(turn),
+            }
+        }
+        let (now_ms, limits) = (turn.now.monotonic_ms, &turn.context.limits);
+        let is_past = |since_ms: u64, timeout: std::time::Duration| now_ms >= since_ms + timeout.as_millis() as u64;
+        if !self.unsent.is_empty() && is_past(self.clocks.sent_at_ms, limits.write_timeout) {
+            // Nothing more gets through to it, so it is not told.
+            self.unsent = Vec::new();
+            turn.output.clear();
+            self.socket.abort_on_close();
+            self.state = State::Finishing;
+        } else if self.clocks.partial_since_ms.is_some_and(|since_ms| is_past(since_ms, limits.head_timeout)) {
+            self.finish(ErrorCode::ENHANCE_YOUR_CALM, "a frame took too long", turn);
+        } else if self.clocks.is_idle() && is_past(self.clocks.idle_since_ms, limits.idle_timeout) {
+            self.finish(ErrorCode::NO_ERROR, "idle", turn);
+        } else if self.clocks.is_idle() && !self.clocks.has_rested {
+            self.rest();
+        }
+        self.check_exchanges(turn);
+    }
+
+    /// The connection's place is needed, or the server ends.
+    fn on_evicted(&mut self, turn: &mut Turn<'_, '_>) {
+        // A request may have come since it was condemned.
+        if self.exchanges.is_empty() && !turn.context.is_draining.get() {
+            self.finish(ErrorCode::NO_ERROR, "", turn);
+        }
+    }
+
+    /// Gives memory back.
+    fn rest(&mut self) {
+        self.clocks.has_rested = true;
+        self.wire.shrink();
+        self.exchanges.shrink();
+    }
+
+    /// Ends exchanges that took too long.
+    fn check_exchanges(&mut self, turn: &mut Turn<'_, '_>) {
+        let body_timeout_ms = turn.context.limits.body_timeout.as_millis() as u64;
+        let now_ms = turn.now.monotonic_ms;
+        let is_past = |deadline_ms: Option<u64>| deadline_ms.is_some_and(|deadline_ms| now_ms >= deadline_ms);
+        for index in (0..self.exchanges.len()).rev() {
+            let exchange = self.exchanges.at(index);
+            exchange.note_wait(&mut self.wire, now_ms);
+            if let Some(link) = exchange.link()
+                && is_past(link.deadline_ms())
+            {
+                link.set_late(&std::task::Context::from_waker(&exchange.waker));
+                exchange.is_due = true;
+            }
+            let upload = exchange.upload.as_ref();
+            if upload.is_some_and(|upload| is_past(upload.deadline_ms(body_timeout_ms)) || upload.is_too_slow(turn)) {
+                self.refuse_exchange(index, REQUEST_TIMEOUT, turn);
+            } else if exchange.is_read_too_slowly(turn) {
+                self.reset_exchange(index, ErrorCode::ENHANCE_YOUR_CALM, turn);
+            } else if let Work::Tunneling(tunneling) = &exchange.work
+                && is_past(Some(tunneling.deadline_ms()))
+            {
+                self.reset_exchange(index, ErrorCode::CANCEL, turn);
+            }
+        }
+    }
+
+    /// Notes until when what comes next is waited for.
+    pub(super) fn await_next(&mut self, turn: &mut Turn<'_, '_>) {
+        let (now_ms, limits) = (turn.now.monotonic_ms, &turn.context.limits);
+        let millis = |time: std::time::Duration| time.as_millis() as u64;
+        let is_blocked = !turn.output.is_empty();
+        let clocks = &mut self.clocks;
+        if is_blocked && !std::mem::replace(&mut clocks.was_blocked, is_blocked) {
+            clocks.sent_at_ms = now_ms;
+        }
+        clocks.was_blocked = is_blocked;
+        let is_idle = self.exchanges.is_empty() && !is_blocked;
+        if is_idle && !std::mem::replace(&mut clocks.has_no_request, true) {
+            (clocks.idle_since_ms, clocks.has_rested) = (now_ms, false);
+        }
+        clocks.has_no_request = is_idle;
+        let stage = match (is_idle, is_blocked) {
+            _ if is_idle && clocks.partial_since_ms.is_some() => Stage::Head,
+            _ if is_idle && !clocks.has_rested => Stage::Resting,
+            (true, _) => Stage::Idle,
+            (_, true) => Stage::Write,
+            (_, false) => Stage::Answer,
+        };
+        let rest_ms = if clocks.has_rested { millis(limits.idle_timeout) } else { REST_TIME_MS };
+        let own = [
+            clocks.is_idle().then_some(clocks.idle_since_ms + rest_ms.min(millis(limits.idle_timeout))),
+            is_blocked.then_some(clocks.sent_at_ms + millis(limits.write_timeout)),
+            clocks.partial_since_ms.map(|since_ms| since_ms + millis(limits.head_timeout)),
+            self.wire.next_timeout(&turn.context.h2_limits).map(millis),
+        ];
+        let mut deadline_ms = own.into_iter().flatten().min();
+        for index in 0..self.exchanges.len() {
+            let exchange = self.exchanges.at(index);
+            exchange.note_wait(&mut self.wire, now_ms);
+            let upload = exchange.upload.as_ref();
+            let tunnel = match &exchange.work {
+                Work::Tunneling(tunneling) => Some(tunneling.deadline_ms()),
+                _ => None,
+            };
+            let all = [
+                deadline_ms,
+                exchange.link().and_then(|link| link.deadline_ms()),
+                upload.and_then(|upload| upload.deadline_ms(millis(limits.body_timeout))),
+                exchange.wait_deadline_ms(turn),
+                tunnel,
+            ];
+            deadline_ms = all.into_iter().flatten().min();
+        }
+        turn.context.table.borrow_mut().enter(self.slot, stage, deadline_ms, turn.task.waker());
+    }
+}

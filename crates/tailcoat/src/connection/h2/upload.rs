@@ -1,0 +1,118 @@
+//! The content of a request: what comes waits here until its handler wants it.
+
+use std::rc::Rc;
+use std::task::Context as Task;
+
+use wire::h2::{ServerConnection, StreamId};
+use wire::http::{Fields, Status};
+
+use super::Turn;
+use crate::connection::arrival::is_too_slow;
+use crate::handler::ClientLink;
+
+/// Memory that is kept for the next piece.
+const KEPT_BYTES_MAX: usize = 16 << 10;
+
+/// Content that has not come to its end, or not been read.
+pub(super) struct Upload {
+    link: Rc<ClientLink>,
+    /// What has come and was not wanted yet: at most a window.
+    received: Vec<u8>,
+    /// What the handler was given last, and the client may send again once it has taken that.
+    lent_bytes: usize,
+    /// Nothing more comes.
+    is_complete: bool,
+    /// The handler knows.
+    is_told: bool,
+    trailers: Option<Box<Fields>>,
+    /// The client waits for 100 (Continue), and gets it when the content is wanted.
+    owes_continue: bool,
+    content_bytes: u64,
+    /// How long content was waited for, without the time when nobody wanted any.
+    waited_ms: u64,
+    waiting_since_ms: Option<u64>,
+}
+
+impl Upload {
+    /// Content that a handler can have by this link.
+    pub(super) fn new(link: Rc<ClientLink>, owes_continue: bool) -> Self {
+        Self {
+            link,
+            received: Vec::new(),
+            lent_bytes: 0,
+            is_complete: false,
+            is_told: false,
+            trailers: None,
+            owes_continue,
+            content_bytes: 0,
+            waited_ms: 0,
+            waiting_since_ms: None,
+        }
+    }
+
+    /// Takes a piece that has come.
+    pub(super) fn on_content(&mut self, content: &[u8], is_last: bool, now_ms: u64) {
+        self.received.extend_from_slice(content);
+        self.content_bytes += content.len() as u64;
+        self.is_complete |= is_last;
+        if let Some(since_ms) = self.waiting_since_ms.take() {
+            self.waited_ms += now_ms.saturating_sub(since_ms);
+        }
+    }
+
+    /// Takes the end, with trailer fields.
+    pub(super) fn on_trailers(&mut self, fields: Fields) {
+        self.is_complete = true;
+        self.trailers = Some(Box::new(fields));
+    }
+
+    /// Gives the handler what it wants, if it is there. Says whether it should be polled again.
+    pub(super) fn supply(
+        &mut self,
+        stream: StreamId,
+        wire: &mut ServerConnection,
+        task: &Task<'_>,
+        turn: &mut Turn<'_, '_>,
+    ) -> bool {
+        if !self.link.wants_content() {
+            return false;
+        }
+        if self.lent_bytes > 0 {
+            wire.take_content(stream, std::mem::take(&mut self.lent_bytes), &mut turn.wire());
+            let mut buffer = self.link.reclaim();
+            if self.received.is_empty() && buffer.capacity() <= KEPT_BYTES_MAX {
+                buffer.clear();
+                self.received = buffer;
+            }
+        }
+        let length = self.received.len();
+        if length > 0 {
+            self.lent_bytes = length;
+            self.link.supply(std::mem::take(&mut self.received), 0..length, task);
+        }
+        if self.is_complete && !self.is_told {
+            self.is_told = true;
+            self.link.complete(self.trailers.take(), task);
+            return true;
+        }
+        if length == 0 {
+            if std::mem::take(&mut self.owes_continue) {
+                // If the stream is gone, nobody waits.
+                let _ = wire.send_informational(stream, Status::CONTINUE, &Fields::new(), &mut turn.wire());
+            }
+            self.waiting_since_ms.get_or_insert(turn.now.monotonic_ms);
+        }
+        length > 0
+    }
+
+    /// Until when the next piece has to come, if one is waited for.
+    pub(super) fn deadline_ms(&self, timeout_ms: u64) -> Option<u64> {
+        Some(self.waiting_since_ms? + timeout_ms)
+    }
+
+    /// Whether content comes too slowly, counted from its beginning.
+    pub(super) fn is_too_slow(&self, turn: &Turn<'_, '_>) -> bool {
+        let waiting_ms = self.waiting_since_ms.map_or(0, |since_ms| turn.now.monotonic_ms.saturating_sub(since_ms));
+        !self.is_complete && is_too_slow(self.content_bytes, self.waited_ms + waiting_ms, turn.context)
+    }
+}

@@ -1,0 +1,81 @@
+//! Which streams of a connection were woken: of a hundred that wait for other servers, only those are polled that have
+//! something to do.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Wake, Waker};
+
+/// The streams, by their numbers, that were woken since they were taken last.
+#[derive(Debug)]
+pub(super) struct WokenStreams {
+    streams: Mutex<Vec<u32>>,
+    connection: Waker,
+}
+
+#[derive(Debug)]
+struct StreamWaker {
+    woken: Arc<WokenStreams>,
+    stream: u32,
+}
+
+impl WokenStreams {
+    /// None yet, of a connection that has this waker.
+    pub(super) fn new(connection: &Waker) -> Arc<Self> {
+        Arc::new(Self { streams: Mutex::default(), connection: connection.clone() })
+    }
+
+    /// What wakes a stream, and with it the connection.
+    pub(super) fn waker(self: &Arc<Self>, stream: u32) -> Waker {
+        Arc::new(StreamWaker { woken: Arc::clone(self), stream }).into()
+    }
+
+    /// Those that were woken.
+    pub(super) fn take(&self) -> Vec<u32> {
+        // Nothing that is done under the lock can leave it half changed.
+        std::mem::take(&mut *self.streams.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Wake for StreamWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        {
+            let streams = &mut *self.woken.streams.lock().unwrap_or_else(PoisonError::into_inner);
+            if streams.contains(&self.stream) {
+                return;
+            }
+            streams.push(self.stream);
+        }
+        self.woken.connection.wake_by_ref();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Counter(std::sync::atomic::AtomicUsize);
+
+    impl Wake for Counter {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn streams_wake_their_connection_once() {
+        let counter = Arc::new(Counter::default());
+        let woken = WokenStreams::new(&Arc::clone(&counter).into());
+        let [first, second] = [1, 3].map(|stream| woken.waker(stream));
+        assert!(woken.take().is_empty());
+        first.wake_by_ref();
+        first.wake_by_ref();
+        second.wake_by_ref();
+        assert_eq!((woken.take(), counter.0.load(std::sync::atomic::Ordering::Relaxed)), (vec![1, 3], 2));
+        second.wake();
+        assert_eq!(woken.take(), [3]);
+    }
+}

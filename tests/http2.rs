@@ -1,0 +1,346 @@
+//! What only HTTP/2 has: many requests at a time, windows, tunnels in streams, graceful ends.
+
+use std::time::{Duration, Instant};
+
+use wire::h2::{ErrorCode, Limits, OutgoingRequest};
+
+use crate::support::h2::{H2Client, limits};
+use crate::support::upstream::Step::{Echo, Fill, Pause, Read as Await, Write as Say};
+use crate::support::upstream::Upstream;
+use crate::support::{LARGE_BYTES, Server, site_with_large_file};
+
+const HEAD: &str = "\r\n\r\n";
+
+/// A server with one worker and this site, and what else there is to configure.
+fn server(site: &str, elsewhere: &str) -> Server {
+    Server::run(&format!("site {{\n listen \"127.0.0.1:0\"\n{site}\n}}\nserver {{\n workers 1\n}}\n{elsewhere}"))
+}
+
+fn forward(upstream: &Upstream, options: &str) -> String {
+    format!(" forward \"http://{}\" {{\n{options}\n }}", upstream.address)
+}
+
+#[test]
+fn many_at_a_time() {
+    let site = site_with_large_file();
+    for size in 0..100 {
+        std::fs::write(site.path().join(size.to_string()), vec![b'a' + (size % 26) as u8; size * 1_000]).unwrap();
+    }
+    let server = server(&format!(" root \"{}\"", site.path().display()), "");
+    let mut client = H2Client::connect(&server);
+    let large = client.ask("GET", "/large", &[], true);
+    for _ in 0..3 {
+        let streams: Vec<_> = (0..100).map(|size: usize| client.ask("GET", &format!("/{size}"), &[], true)).collect();
+        for (size, stream) in streams.into_iter().enumerate() {
+            let answer = client.finish(stream);
+            assert_eq!((answer.status(), answer.content.len()), (200, size * 1_000));
+            assert!(answer.content.iter().all(|byte| *byte == b'a' + (size % 26) as u8));
+        }
+    }
+    assert_eq!(client.finish(large).content.len(), LARGE_BYTES);
+    let answer = client.get("/0");
+    assert_eq!(answer.fields.get("content-length"), Some(&b"0"[..]));
+}
+
+/// A client that takes nothing makes the server keep little, however much there is; and gets all when it goes on.
+#[test]
+fn a_client_that_does_not_take() {
+    const STREAMS: usize = 20;
+    let upstream = Upstream::start(vec![vec![
+        Await(HEAD),
+        Say("HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n"),
+        Fill(3_000_000),
+    ]]);
+    let server = server(&forward(&upstream, ""), "");
+    let mut client = H2Client::connect(&server);
+    client.get("/");
+    let before_kib = server.memory_kib();
+    client.takes = false;
+    let streams: Vec<_> = (0..STREAMS).map(|_| client.ask("GET", "/", &[], true)).collect();
+    client.wait_or_end(Duration::from_millis(500));
+    let held_kib = server.memory_kib().saturating_sub(before_kib);
+    assert!(held_kib < 8 << 10, "{held_kib} KiB for {STREAMS} streams of 3 MB");
+    client.takes = true;
+    for stream in &streams {
+        let there = client.answers[stream].content.len();
+        client.turn(|engine, turn| engine.take_content(*stream, there, turn));
+    }
+    client.flush();
+    for stream in streams {
+        assert_eq!(client.finish(stream).content.len(), 3_000_000);
+    }
+}
+
+/// An upload stops when the server behind does not read.
+#[test]
+fn a_server_behind_that_does_not_read() {
+    let upstream =
+        Upstream::start(vec![vec![Await(HEAD), Pause(1_500), Await("0\r\n\r\n"), Say("HTTP/1.1 204 No\r\n\r\n")]]);
+    let server = server(&forward(&upstream, ""), "");
+    let mut client = H2Client::connect(&server);
+    let stream = client.ask("POST", "/", &[], false);
+    client.send(stream, &vec![b'x'; 30_000_000], true);
+    client.wait_or_end(Duration::from_millis(1_000));
+    let unsent_bytes = client.turn(|engine, _| engine.unsent_bytes(stream)).unwrap();
+    assert!(unsent_bytes > 15_000_000, "{unsent_bytes}");
+    assert!(server.resident_kib_max() < 40 << 10, "{}", server.resident_kib_max());
+    assert_eq!(client.finish(stream).status(), 204);
+}
+
+#[test]
+fn both_ways_at_the_same_time() {
+    let upstream =
+        Upstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), Echo]]);
+    let server = server(&forward(&upstream, ""), "");
+    let mut client = H2Client::connect(&server);
+    let stream = client.ask("POST", "/", &[], false);
+    client.wait(|client| client.answers[&stream].status() == 200);
+    for said in ["one", "two", "three"] {
+        client.send(stream, said.as_bytes(), false);
+        client.wait(|client| client.answers[&stream].content.ends_with(said.as_bytes()));
+    }
+    let mut trailers = wire::http::Fields::new();
+    trailers.push("x-t", "1");
+    client.turn(|engine, turn| engine.send_trailers(stream, trailers, turn)).unwrap();
+    client.flush();
+    let answer = client.finish(stream);
+    assert_eq!(answer.content, b"onetwothree");
+    assert_eq!(answer.trailers.get("x-t"), Some(&b"1"[..]));
+}
+
+fn protocol_request(path: &'static str, protocol: &'static str) -> OutgoingRequest<'static> {
+    OutgoingRequest {
+        method: b"CONNECT",
+        scheme: Some(b"http"),
+        authority: Some(b"localhost"),
+        path: Some(path.as_bytes()),
+        protocol: Some(protocol.as_bytes()),
+    }
+}
+
+const WEBSOCKET: &[(&str, &str)] = &[("sec-websocket-version", "13"), ("origin", "http://localhost")];
+
+/// RFC 8441
+#[test]
+fn a_websocket_in_a_stream() {
+    let upstream = Upstream::start(vec![vec![
+        Await(HEAD),
+        Say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Accept: x\r\nSec-WebSocket-Protocol: chat\r\n\r\nearly"),
+        Echo,
+    ]]);
+    let server = server(&forward(&upstream, ""), "");
+    let mut client = H2Client::connect(&server);
+    client.get("/");
+    assert!(client.engine.peer_settings().enables_connect_protocol);
+    let stream = client.ask_as(&protocol_request("/chat?x", "websocket"), WEBSOCKET, false);
+    client.wait(|client| client.answers[&stream].content == b"early");
+    let answer = &client.answers[&stream];
+    assert_eq!(answer.statuses, [200]);
+    assert_eq!(answer.fields.get("sec-websocket-protocol"), Some(&b"chat"[..]));
+    assert!(!answer.fields.has("sec-websocket-accept") && !answer.fields.has("upgrade"));
+    for length in [5, 100_000] {
+        client.answers.get_mut(&stream).unwrap().content.clear();
+        client.send(stream, &vec![b'm'; length], false);
+        client.wait(|client| client.answers[&stream].content.len() == length);
+    }
+    // Others go on meanwhile; and the end is passed on.
+    client.send(stream, b"", true);
+    assert!(client.finish(stream).is_complete);
+    let _first = upstream.connection();
+    let seen = upstream.connection();
+    let head = seen.split(HEAD).next().unwrap();
+    assert!(head.starts_with("GET /chat?x HTTP/1.1\r\n"), "{head}");
+    for line in ["upgrade: websocket", "connection: upgrade", "sec-websocket-version: 13", "sec-websocket-key: "] {
+        assert!(head.to_ascii_lowercase().contains(line), "no {line}: {head}");
+    }
+}
+
+#[test]
+fn protocols_that_are_not_spoken() {
+    let upstream = Upstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno")]]);
+    let refusing =
+        Upstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")]]);
+    let server = server(
+        &format!(
+            " forward \"http://{}\" path=\"/200/*\"\n forward \"http://{}\" path=\"/403/*\"\n respond \"/fixed\" 200 \"x\"",
+            upstream.address, refusing.address
+        ),
+        "",
+    );
+    let mut client = H2Client::connect(&server);
+    client.get("/fixed");
+    for (path, protocol, status) in [
+        ("/200/a", "websocket", 501),
+        ("/403/a", "websocket", 403),
+        ("/200/a", "connect-udp", 501),
+        ("/fixed", "websocket", 501),
+    ] {
+        let stream = client.ask_as(&protocol_request(path, protocol), WEBSOCKET, false);
+        assert_eq!(client.finish(stream).status(), status, "{path} {protocol}");
+    }
+    let connect = OutgoingRequest {
+        method: b"CONNECT",
+        scheme: None,
+        authority: Some(b"a.example:443"),
+        path: None,
+        protocol: None,
+    };
+    let stream = client.ask_as(&connect, &[], false);
+    let status = client.finish(stream).status();
+    assert!([405, 501, 404].contains(&status), "{status}");
+}
+
+#[test]
+fn a_graceful_end() {
+    let upstream =
+        Upstream::start(vec![vec![Await(HEAD), Pause(700), Say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate")]]);
+    let mut server = server(&forward(&upstream, ""), "");
+    let (mut client, mut idle) = (H2Client::connect(&server), H2Client::connect(&server));
+    idle.wait_or_end(Duration::from_millis(100));
+    let stream = client.ask("GET", "/", &[], true);
+    client.wait_or_end(Duration::from_millis(200));
+    server.signal("TERM");
+    assert_eq!(idle.wait_for_end(), Some(ErrorCode::NO_ERROR));
+    client.wait(|client| client.go_away.is_some());
+    assert_eq!(client.finish(stream).content, b"late");
+    assert_eq!(client.wait_for_end(), Some(ErrorCode::NO_ERROR));
+    assert!(server.wait());
+}
+
+#[test]
+fn requests_on_a_connection_are_counted() {
+    let server = server(" respond \"/\" 200 \"x\"", "limits {\n requests-per-connection-max 3\n}\n");
+    let mut client = H2Client::connect(&server);
+    for _ in 0..3 {
+        assert_eq!(client.get("/").status(), 200);
+    }
+    assert_eq!(client.wait_for_end(), Some(ErrorCode::NO_ERROR));
+}
+
+#[test]
+fn time_limits() {
+    const LIMITS: &str = "limits {\n idle-timeout \"300ms\"\n head-timeout \"400ms\"\n body-timeout \"400ms\"\n \
+                          write-timeout \"400ms\"\n linger-timeout \"100ms\"\n}\n";
+    let upstream = Upstream::start(vec![vec![Await(HEAD), Pause(60_000)]]);
+    let slow = " first-byte-timeout \"300ms\"";
+    let site = site_with_large_file();
+    let files = server(&format!(" root \"{}\"", site.path().display()), LIMITS);
+    let forwarding = server(&forward(&upstream, slow), LIMITS);
+    // No request.
+    let mut client = H2Client::connect(&files);
+    assert_eq!(client.wait_for_end(), Some(ErrorCode::NO_ERROR));
+    // A frame that does not come to its end.
+    let mut client = H2Client::connect(&files);
+    client.get("/nothing");
+    client.send_raw(b"\0\0\x08\x06");
+    let began = Instant::now();
+    assert_eq!(client.wait_for_end(), Some(ErrorCode::ENHANCE_YOUR_CALM));
+    assert!(began.elapsed() > Duration::from_millis(300));
+    // Content that does not come to its end.
+    let mut client = H2Client::connect(&forwarding);
+    let stream = client.ask("POST", "/", &[], false);
+    client.send(stream, b"some", false);
+    assert_eq!(client.finish(stream).status(), 408);
+    // A server that does not answer in time.
+    let waiting = server(&forward(&upstream, slow), "");
+    assert_eq!(H2Client::connect(&waiting).get("/").status(), 504);
+    // A client that does not read: its window stays closed.
+    let mut client = H2Client::with(&files, Limits { stream_window_bytes: 65_535, ..limits() });
+    client.takes = false;
+    let stream = client.ask("GET", "/large", &[], true);
+    assert_eq!(client.finish(stream).reset, Some(ErrorCode::ENHANCE_YOUR_CALM));
+}
+
+#[test]
+fn the_access_log() {
+    let site = site_with_large_file();
+    std::fs::write(site.path().join("small"), "12345").unwrap();
+    let log = site.path().join("access.log");
+    let options = format!(" root \"{}\"\n access-log \"{}\" format=\"combined\"", site.path().display(), log.display());
+    let server = server(&options, "");
+    let mut client = H2Client::connect(&server);
+    let fields = [("user-agent", "tester"), ("referer", "http://before")];
+    for (method, path) in [("GET", "/small"), ("HEAD", "/small"), ("GET", "/missing?q"), ("GET", "/large")] {
+        let stream = client.ask(method, path, &fields, true);
+        client.finish(stream);
+    }
+    client.takes = false;
+    let stream = client.ask("GET", "/large", &[], true);
+    client.wait(|client| !client.answers[&stream].content.is_empty());
+    client.turn(|engine, turn| engine.reset(stream, ErrorCode::CANCEL, turn));
+    client.flush();
+    let expect = [
+        "\"GET /small HTTP/2.0\" 200 5 \"http://before\" \"tester\"",
+        "\"HEAD /small HTTP/2.0\" 200 0 \"http://before\" \"tester\"",
+        "\"GET /missing?q HTTP/2.0\" 404 ",
+        "\"GET /large HTTP/2.0\" 200 16777216 ",
+        "\"GET /large HTTP/2.0\" 200 ",
+    ];
+    let deadline = Instant::now() + crate::support::PATIENCE;
+    let lines = loop {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        if text.lines().count() >= expect.len() {
+            break text;
+        }
+        assert!(Instant::now() < deadline, "{text}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    for (line, expect) in lines.lines().zip(expect) {
+        assert!(line.contains(expect), "{line}\nwithout {expect}");
+    }
+    let reset = lines.lines().last().unwrap();
+    assert!(!reset.contains(" 16777216 "), "{reset}");
+}
+
+#[test]
+fn versions_that_are_not_spoken() {
+    const H1: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    let site = |versions: &str| {
+        Server::run(&format!(
+            "site {{\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"x\"\n}}\nserver {{\n workers 1\n http-versions {versions}\n}}\n"
+        ))
+    };
+    let only_h1 = site("\"1.1\"");
+    assert!(only_h1.exchange(H1).starts_with("HTTP/1.1 200 "));
+    assert!(only_h1.exchange(wire::h2::PREFACE).starts_with("HTTP/1.1 505 "));
+    let only_h2 = site("\"2\"");
+    assert!(!only_h2.exchange(H1).contains("HTTP/1.1"));
+    assert_eq!(H2Client::connect(&only_h2).get("/").status(), 200);
+    let both = site("\"2\" \"1.1\"");
+    assert!(both.exchange(H1).starts_with("HTTP/1.1 200 "));
+    assert_eq!(H2Client::connect(&both).get("/").status(), 200);
+    // The preface may come in pieces.
+    let mut client = both.connect();
+    for piece in wire::h2::PREFACE.chunks(5).chain([&b"\0\0\0\x04\0\0\0\0\0"[..]]) {
+        std::io::Write::write_all(&mut client, piece).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut settings = [0; 9];
+    std::io::Read::read_exact(&mut client, &mut settings).unwrap();
+    assert_eq!(settings[3], 4, "{settings:?}");
+}
+
+/// Bytes of user space that an idle connection takes.
+#[test]
+fn idle_connections_take_little() {
+    const CONNECTIONS: usize = 500;
+    const BYTES_MAX: u64 = 4 << 10;
+    let server = server(" respond \"/\" 200 \"x\"", "");
+    let open = |count: usize| -> Vec<H2Client> {
+        let client = || {
+            let mut client = H2Client::connect(&server);
+            assert_eq!(client.get("/").status(), 200);
+            client
+        };
+        (0..count).map(|_| client()).collect()
+    };
+    let _first = open(50);
+    std::thread::sleep(Duration::from_millis(2_500));
+    let before_kib = server.memory_kib();
+    let _clients = open(CONNECTIONS);
+    std::thread::sleep(Duration::from_millis(2_500));
+    let bytes = (server.memory_kib().saturating_sub(before_kib) << 10) / CONNECTIONS as u64;
+    println!("{bytes} bytes an idle connection");
+    assert!(bytes < BYTES_MAX, "{bytes}");
+}

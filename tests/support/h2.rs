@@ -1,0 +1,240 @@
+//! A client of HTTP/2 that tests can make do anything, around the engine of `wire`.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use wire::h2::{ClientConnection, ClientEvent, ErrorCode, Limits, OutgoingRequest, Output, Placement, StreamId, Turn};
+use wire::http::Fields;
+
+use super::{PATIENCE, Server};
+
+/// A connection.
+pub(crate) struct H2Client {
+    pub(crate) socket: TcpStream,
+    pub(crate) engine: ClientConnection,
+    limits: Limits,
+    output: Output,
+    input: Vec<u8>,
+    began: Instant,
+    /// Content that is sent.
+    contents: BTreeMap<StreamId, Vec<u8>>,
+    pub(crate) answers: BTreeMap<StreamId, Answer>,
+    /// What GOAWAY has said, the last time.
+    pub(crate) go_away: Option<ErrorCode>,
+    /// The server has closed the connection.
+    pub(crate) has_ended: bool,
+    /// Whether content that comes is taken, so that more may come.
+    pub(crate) takes: bool,
+}
+
+/// Those of a client that takes content of any length.
+pub(crate) fn limits() -> Limits {
+    let mut limits = Limits::default();
+    limits.body.body_bytes_max = u64::MAX;
+    limits
+}
+
+/// What came back on a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    /// Of all heads, the last is the final one.
+    pub(crate) statuses: Vec<u16>,
+    pub(crate) fields: Fields,
+    pub(crate) content: Vec<u8>,
+    pub(crate) trailers: Fields,
+    pub(crate) is_complete: bool,
+    pub(crate) reset: Option<ErrorCode>,
+}
+
+impl Answer {
+    /// The final status.
+    pub(crate) fn status(&self) -> u16 {
+        self.statuses.last().copied().unwrap_or(0)
+    }
+}
+
+impl H2Client {
+    /// Opens a connection without TLS.
+    pub(crate) fn connect(server: &Server) -> Self {
+        Self::with(server, limits())
+    }
+
+    /// The same, with limits of its own.
+    pub(crate) fn with(server: &Server, limits: Limits) -> Self {
+        let socket = server.connect();
+        socket.set_nodelay(true).expect("a socket has that");
+        let mut client = Self {
+            socket,
+            engine: ClientConnection::new(Duration::ZERO, &limits),
+            limits,
+            output: Output::default(),
+            input: Vec::new(),
+            began: Instant::now(),
+            contents: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            go_away: None,
+            has_ended: false,
+            takes: true,
+        };
+        client.turn(|engine, turn| engine.start(turn));
+        client.flush();
+        client
+    }
+
+    /// What the engine does, with its turn.
+    pub(crate) fn turn<T>(&mut self, action: impl FnOnce(&mut ClientConnection, &mut Turn<'_>) -> T) -> T {
+        let now = self.began.elapsed();
+        action(&mut self.engine, &mut Turn { now, limits: &self.limits, output: &mut self.output })
+    }
+
+    /// Begins a request; `is_last` if it has no content.
+    pub(crate) fn ask(&mut self, method: &str, path: &str, fields: &[(&str, &str)], is_last: bool) -> StreamId {
+        let request = OutgoingRequest {
+            method: method.as_bytes(),
+            scheme: Some(b"http"),
+            authority: Some(b"localhost"),
+            path: Some(path.as_bytes()),
+            protocol: None,
+        };
+        self.ask_as(&request, fields, is_last)
+    }
+
+    /// The same, with any pseudo-fields.
+    pub(crate) fn ask_as(&mut self, request: &OutgoingRequest<'_>, fields: &[(&str, &str)], is_last: bool) -> StreamId {
+        let mut lines = Fields::new();
+        for (name, value) in fields {
+            lines.push(name, value);
+        }
+        let stream = self.turn(|engine, turn| engine.send_request(request, &lines, is_last, turn));
+        let stream = stream.expect("the server takes a request");
+        self.answers.insert(stream, Answer::default());
+        self.flush();
+        stream
+    }
+
+    /// Sends content, as windows let it go.
+    pub(crate) fn send(&mut self, stream: StreamId, content: &[u8], is_last: bool) {
+        self.contents.entry(stream).or_default().extend_from_slice(content);
+        self.turn(|engine, turn| engine.offer_content(stream, content.len() as u64, is_last, turn))
+            .expect("the stream is open");
+        self.flush();
+    }
+
+    /// Sends bytes that no engine would.
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
+        // The server may have had enough.
+        self.has_ended |= self.socket.write_all(bytes).is_err();
+    }
+
+    /// GETs something, and waits for it.
+    pub(crate) fn get(&mut self, path: &str) -> &Answer {
+        let stream = self.ask("GET", path, &[], true);
+        self.finish(stream)
+    }
+
+    /// Waits until an answer is complete, or given up.
+    pub(crate) fn finish(&mut self, stream: StreamId) -> &Answer {
+        self.wait(|client| {
+            let answer = &client.answers[&stream];
+            answer.is_complete || answer.reset.is_some()
+        });
+        &self.answers[&stream]
+    }
+
+    /// Reads until something is so; or the connection has ended, which it must not.
+    #[track_caller]
+    pub(crate) fn wait(&mut self, is_so: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            assert!(!self.has_ended, "the connection has ended: {:?}", self.go_away);
+            assert!(Instant::now() < deadline, "it takes too long");
+            self.read();
+        }
+    }
+
+    /// Reads until the connection has ended; what GOAWAY said.
+    #[track_caller]
+    pub(crate) fn wait_for_end(&mut self) -> Option<ErrorCode> {
+        self.wait_or_end(PATIENCE);
+        assert!(self.has_ended, "it has not ended");
+        self.go_away
+    }
+
+    /// Reads for some time, or until the connection has ended.
+    pub(crate) fn wait_or_end(&mut self, time: Duration) {
+        let deadline = Instant::now() + time;
+        while !self.has_ended && Instant::now() < deadline {
+            self.socket.set_read_timeout(Some(Duration::from_millis(20))).expect("it has a time-out");
+            self.read();
+        }
+        self.socket.set_read_timeout(Some(PATIENCE)).expect("it has a time-out");
+    }
+
+    fn read(&mut self) {
+        let mut buffer = [0; 64 << 10];
+        match self.socket.read(&mut buffer) {
+            Ok(0) => self.has_ended = true,
+            Ok(count) => {
+                self.input.extend_from_slice(&buffer[..count]);
+                self.handle();
+                self.flush();
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(_) => self.has_ended = true,
+        }
+    }
+
+    fn handle(&mut self) {
+        let input = std::mem::take(&mut self.input);
+        let (mut at, mut fields) = (0, Fields::new());
+        loop {
+            let rest = &input[at..];
+            let handled = self.turn(|engine, turn| engine.handle_input(rest, &mut fields, turn));
+            at += handled.consumed_bytes;
+            match handled.event {
+                ClientEvent::NeedInput => break,
+                ClientEvent::AwaitOutput => self.flush(),
+                ClientEvent::Response { stream, status, is_last } => {
+                    let answer = self.answers.entry(stream).or_default();
+                    answer.statuses.push(status.code());
+                    answer.fields = fields.clone();
+                    answer.is_complete = is_last;
+                }
+                ClientEvent::Content { stream, content, is_last } => {
+                    let answer = self.answers.entry(stream).or_default();
+                    answer.content.extend_from_slice(&rest[content.clone()]);
+                    answer.is_complete = is_last;
+                    if self.takes {
+                        self.turn(|engine, turn| engine.take_content(stream, content.len(), turn));
+                    }
+                }
+                ClientEvent::Trailers { stream } => {
+                    let answer = self.answers.entry(stream).or_default();
+                    answer.trailers = fields.clone();
+                    answer.is_complete = true;
+                }
+                ClientEvent::Reset { stream, code, .. } => {
+                    self.answers.entry(stream).or_default().reset = Some(code);
+                }
+                ClientEvent::GoAway { code, .. } => self.go_away = Some(code),
+                ClientEvent::Closed(error) => panic!("the server is wrong: {error:?}"),
+            }
+        }
+        self.input = input[at..].to_vec();
+    }
+
+    /// Sends what is to be sent.
+    pub(crate) fn flush(&mut self) {
+        let (now, contents) = (self.began.elapsed(), &self.contents);
+        let mut turn = Turn { now, limits: &self.limits, output: &mut self.output };
+        self.engine.poll_output(usize::MAX, &mut turn, |stream, range, out| {
+            out.extend_from_slice(&contents[&stream][range.start as usize..range.end as usize]);
+            Placement::Copied
+        });
+        let bytes = self.output.bytes().expect("all content is copied").to_vec();
+        self.output.clear();
+        self.send_raw(&bytes);
+    }
+}

@@ -1,0 +1,156 @@
+//! A client, curl, that speaks all versions of HTTP: what is answered must not depend on the version.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use super::Server;
+use super::tls::Authority;
+
+/// A version, and how it is come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// HTTP/1.1
+    H1,
+    /// HTTP/1.1 over TLS
+    H1Tls,
+    /// HTTP/2 without TLS, by prior knowledge
+    H2c,
+    /// HTTP/2 over TLS
+    H2,
+}
+
+pub(crate) const ALL: [Version; 4] = [Version::H1, Version::H1Tls, Version::H2c, Version::H2];
+
+/// A server that listens with and without TLS, with the same site.
+pub(crate) struct AnyVersion {
+    _server: Server,
+    plain: SocketAddr,
+    tls: SocketAddr,
+    directory: TempDir,
+}
+
+/// What came back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Names in lower case and values, in order of names, without what is about a connection or a moment.
+    pub(crate) fields: Vec<(String, String)>,
+    /// Interim responses, and trailers behind the last of them.
+    pub(crate) interim: Vec<u16>,
+    pub(crate) trailers: Vec<(String, String)>,
+    pub(crate) content: Vec<u8>,
+}
+
+impl AnyVersion {
+    /// A site with these options in it. `None`, which is printed, if curl does not know HTTP/2.
+    pub(crate) fn start(options: &str, elsewhere: &str) -> Option<Self> {
+        let version = Command::new("curl").arg("--version").output().ok();
+        if !version.is_some_and(|output| String::from_utf8_lossy(&output.stdout).contains("HTTP2")) {
+            println!("skipped: there is no curl that speaks HTTP/2");
+            return None;
+        }
+        let directory = tempfile::tempdir().expect("a directory for the certificate");
+        let authority = Authority::new();
+        std::fs::write(directory.path().join("ca.pem"), authority.pem()).expect("it can be written");
+        authority.sign(&["localhost"]).write(directory.path(), "localhost");
+        let path = directory.path().display();
+        // The addresses are told in the order of the listeners.
+        let [plain, tls] = free_ports();
+        let server = Server::run(&format!(
+            "site \"localhost\" {{\n listen \"{plain}\"\n listen \"{tls}\" tls=on\n default\n \
+             certificate \"{path}/localhost.pem\" key=\"{path}/localhost.key\"\n{options}\n}}\n\
+             server {{ workers 1 }}\n{elsewhere}\n"
+        ));
+        Some(Self { _server: server, plain, tls, directory })
+    }
+
+    /// Asks for something in this version, with these further arguments of curl.
+    pub(crate) fn ask(&self, version: Version, path: &str, arguments: &[&str]) -> Answer {
+        let (scheme, address) = match version {
+            Version::H1 | Version::H2c => ("http", self.plain),
+            Version::H1Tls | Version::H2 => ("https", self.tls),
+        };
+        let [head, content] = ["head", "content"].map(|name| self.directory.path().join(name));
+        let [_, _] = [&head, &content].map(|file| std::fs::remove_file(file).is_ok());
+        let output = Command::new("curl")
+            .args(["--silent", "--show-error", "--path-as-is", "--max-time", "60", "--noproxy", "*", "--globoff"])
+            .arg(match version {
+                Version::H1 | Version::H1Tls => "--http1.1",
+                Version::H2c => "--http2-prior-knowledge",
+                Version::H2 => "--http2",
+            })
+            .args(["--write-out", "%{http_version}", "--dump-header", &text(&head), "--output", &text(&content)])
+            .args(["--cacert", &text(&self.directory.path().join("ca.pem"))])
+            .args(["--resolve", &format!("localhost:{}:127.0.0.1", address.port())])
+            .args(arguments)
+            .arg(format!("{scheme}://localhost:{}{path}", address.port()))
+            .stdin(Stdio::null())
+            .output()
+            .expect("curl can be started");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{version:?} {path} {arguments:?}: {errors}");
+        let expect = if matches!(version, Version::H1 | Version::H1Tls) { "1.1" } else { "2" };
+        assert_eq!(said, expect, "{version:?} {path}");
+        // For HEAD, curl takes the head for content.
+        let content = if arguments.contains(&"--head") { None } else { std::fs::read(content).ok() };
+        Answer::new(&std::fs::read_to_string(head).expect("there is a head"), content.unwrap_or_default())
+    }
+
+    /// Asks in all versions, and gives what came back, which has to be the same.
+    pub(crate) fn ask_all(&self, path: &str, arguments: &[&str]) -> Answer {
+        let answers = ALL.map(|version| self.ask(version, path, arguments));
+        for (version, answer) in ALL.iter().zip(&answers) {
+            assert!(*answer == answers[0], "{version:?} {path} {arguments:?}: {answer:?}\nnot {:?}", answers[0]);
+        }
+        let [answer, ..] = answers;
+        answer
+    }
+}
+
+impl Answer {
+    /// From what curl dumps: interim heads, the head, trailers.
+    fn new(dump: &str, content: Vec<u8>) -> Self {
+        let mut answer = Self { content, ..Self::default() };
+        let mut is_behind = false;
+        for line in dump.lines() {
+            if let Some(line) = line.strip_prefix("HTTP/") {
+                let status = line.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+                if answer.status != 0 {
+                    answer.interim.push(answer.status);
+                    answer.fields.clear();
+                }
+                (answer.status, is_behind) = (status, false);
+            } else if let Some((name, value)) = line.split_once(':') {
+                let (name, value) = (name.to_ascii_lowercase(), value.trim().to_owned());
+                if matches!(name.as_str(), "connection" | "keep-alive" | "transfer-encoding" | "date" | "age") {
+                    continue;
+                }
+                let lines = if is_behind { &mut answer.trailers } else { &mut answer.fields };
+                lines.push((name, value));
+            } else {
+                is_behind = true;
+            }
+        }
+        answer.fields.sort();
+        answer
+    }
+
+    /// The value of a field.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Two addresses that nobody has.
+fn free_ports() -> [SocketAddr; 2] {
+    let listeners = [(), ()].map(|()| std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free"));
+    listeners.map(|listener| listener.local_addr().expect("it is bound"))
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,253 @@
+//! Requests and their answers are the same in HTTP/1.1 and HTTP/2, with and without TLS.
+
+use std::fs;
+
+use crate::support::upstream::Step::{Pause, Read as Await, Write as Say};
+use crate::support::upstream::Upstream;
+use crate::support::versions::{ALL, AnyVersion};
+
+/// Bytes that differ from each other, so that none may be missing or in the wrong place.
+fn bytes(length: u32) -> Vec<u8> {
+    (0..length).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect()
+}
+
+#[test]
+fn files() {
+    let site = tempfile::tempdir().unwrap();
+    let path = site.path();
+    let sizes = [0, 1, 1_000, 16_384, 65_535, 65_536, 70_000, 1_500_000];
+    for size in sizes {
+        fs::write(path.join(format!("{size}.bin")), bytes(size)).unwrap();
+    }
+    let text: String = (0..5_000).map(|number| format!("line {number}\n")).collect();
+    fs::write(path.join("text.txt"), &text).unwrap();
+    fs::create_dir(path.join("folder")).unwrap();
+    // What is just being written has no strong entity tag.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let root = format!(" root \"{}\"\n browse", path.display());
+    let Some(server) = AnyVersion::start(&root, "") else { return };
+    for round in 0..2 {
+        for size in sizes {
+            let answer = server.ask_all(&format!("/{size}.bin"), &[]);
+            assert_eq!(answer.status, 200, "{size} in round {round}");
+            assert!(answer.content == bytes(size), "{size} in round {round}");
+            assert_eq!(answer.field("content-length"), Some(size.to_string().as_str()));
+        }
+    }
+    let check = |path: &str, arguments: &[&str], status: u16, length: usize| {
+        let answer = server.ask_all(path, arguments);
+        assert_eq!((answer.status, answer.content.len()), (status, length), "{path} {arguments:?}");
+        answer
+    };
+    for target in ["/70000.bin", "/1000.bin"] {
+        let head = check(target, &["--head"], 200, 0);
+        let etag = format!("If-None-Match: {}", head.field("etag").unwrap());
+        check(target, &["--header", &etag], 304, 0);
+        let part = check(target, &["--range", "100-299"], 206, 200);
+        assert!(part.content == bytes(300)[100..]);
+        assert_eq!(server.ask_all(target, &["--range", "9999999-"]).status, 416);
+        assert_eq!(server.ask_all(target, &["--header", "If-Match: \"other\""]).status, 412);
+    }
+    let text_coded = server.ask_all("/text.txt", &["--header", "Accept-Encoding: gzip"]);
+    assert_eq!(text_coded.field("content-encoding"), Some("gzip"));
+    assert!(server.ask_all("/text.txt", &["--compressed"]).content == text.as_bytes());
+    assert_eq!(server.ask_all("/nowhere", &[]).status, 404);
+    assert_eq!(server.ask_all("/nowhere", &["--head"]).status, 404);
+    assert_eq!(server.ask_all("/folder", &[]).field("location"), Some("/folder/"));
+    assert_eq!(server.ask_all("/folder/", &[]).status, 200);
+    assert_eq!(server.ask_all("/text.txt", &["--data", "a=b"]).status, 405);
+    assert_eq!(server.ask_all("/text.txt", &["--request", "OPTIONS"]).status, 204);
+    assert_eq!(server.ask_all("/text.txt", &["--request", "BREW"]).status, 501);
+    assert_eq!(server.ask_all("/%2e%2e/%2e%2e/etc/passwd", &[]).status, 400);
+    assert_eq!(server.ask_all("/%zz", &[]).status, 400);
+}
+
+/// An upstream that says this, once it has read that, on each connection.
+fn saying(read: &'static str, say: &[&'static str]) -> Upstream {
+    let mut script = vec![Await(read)];
+    for piece in say {
+        script.extend([Say(piece), Pause(20)]);
+    }
+    Upstream::start(vec![script])
+}
+
+#[test]
+fn forwarding() {
+    const END: &str = "\r\n\r\n";
+    for (name, arguments, read, say, status, content) in [
+        (
+            "with a length",
+            &[][..],
+            END,
+            &["HTTP/1.1 299 Fine\r\nX-B: 1\r\nx-b: 2\r\nContent-Length: 3\r\n\r\nabc"][..],
+            299,
+            "abc",
+        ),
+        (
+            "in pieces, with trailers",
+            &[],
+            END,
+            &[
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+                "2\r\nde\r\n",
+                "0\r\nX-T: 1\r\n\r\n",
+            ],
+            200,
+            "abcde",
+        ),
+        ("up to the end", &[], END, &["HTTP/1.1 200 OK\r\n\r\nabc", "def"], 200, "abcdef"),
+        ("HEAD", &["--head"], END, &["HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"], 200, ""),
+        ("204", &[], END, &["HTTP/1.1 204 No Content\r\n\r\n"], 204, ""),
+        ("304", &[], END, &["HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nContent-Length: 3\r\n\r\n"], 304, ""),
+        (
+            "early hints",
+            &[],
+            END,
+            &["HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n", "HTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\nno"],
+            404,
+            "no",
+        ),
+        (
+            "content of known length",
+            &["--data", "abc=def"],
+            "abc=def",
+            &["HTTP/1.1 201 Created\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"],
+            201,
+            "ok",
+        ),
+        ("no answer", &[], END, &[""], 502, "502"),
+        ("nonsense", &[], END, &["FTP ready\r\n\r\n"], 502, "502"),
+        (
+            "fields that HTTP/2 must not have",
+            &[],
+            END,
+            &["HTTP/1.1 200 OK\r\nKeep-Alive: 3\r\nProxy-Connection: x\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\nx"],
+            200,
+            "x",
+        ),
+    ] {
+        let upstream = saying(read, say);
+        let forward = format!(" forward \"http://{}\"", upstream.address);
+        let Some(server) = AnyVersion::start(&forward, "") else { return };
+        let answer = server.ask_all("/a?b", arguments);
+        assert_eq!(answer.status, status, "{name}: {answer:?}");
+        let found = String::from_utf8_lossy(&answer.content);
+        assert!(if status == 502 { found.contains(content) } else { found == content }, "{name}: {answer:?}");
+        match name {
+            "in pieces, with trailers" => assert_eq!(answer.trailers, [("x-t".to_owned(), "1".to_owned())]),
+            "early hints" => assert_eq!(answer.interim, [103]),
+            "fields that HTTP/2 must not have" => assert!(answer.field("upgrade").is_none()),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn what_a_server_behind_gets() {
+    let upstream = Upstream::start(vec![vec![
+        Await("\r\n\r\n"),
+        Say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
+    ]]);
+    let forward = format!(" forward \"http://{}\" {{\n  client-fields none\n }}", upstream.address);
+    let Some(server) = AnyVersion::start(&forward, "") else { return };
+    let arguments = ["--user-agent", "x", "--header", "X-A: 1", "--header", "X-Empty;", "--cookie", "a=b; c=d"];
+    let heads = ALL.map(|version| {
+        server.ask(version, "/%41//b?c=%20", &arguments);
+        let head = upstream.connection().to_ascii_lowercase();
+        let (line, fields) = head.trim_end().split_once("\r\n").expect("a request line");
+        // Via says which version it came in, and Host the port; the order is the client's.
+        let fields = fields.lines().filter(|field| !field.starts_with("via:") && !field.starts_with("host:"));
+        let mut fields: Vec<_> = fields.map(str::to_owned).collect();
+        fields.sort();
+        (line.to_owned(), fields)
+    });
+    for (version, head) in ALL.iter().zip(&heads) {
+        assert_eq!(head.0, "get /%41//b?c=%20 http/1.1", "{version:?}");
+        assert_eq!(head.1, heads[0].1, "{version:?}");
+        assert!(head.1.contains(&"cookie: a=b; c=d".to_owned()), "{head:?}");
+    }
+}
+
+#[test]
+fn content_of_requests() {
+    let directory = tempfile::tempdir().unwrap();
+    let content = directory.path().join("content");
+    let upstream = crate::support::real_server::RealServer::start(&crate::support::real_server::Recipe {
+        needs: &["python3"],
+        files: &[("echo.py", include_str!("applications/echo_server.py"))],
+        command: &["python3", "@DIR@/echo.py", "@PORT@"],
+        environment: &[],
+    });
+    let Some(upstream) = upstream else { return };
+    let forward = format!(" forward \"http://{}\" {{\n  body-bytes-max \"1MiB\"\n }}", upstream.address);
+    let Some(server) = AnyVersion::start(&forward, "") else { return };
+    let data = format!("@{}", content.display());
+    for length in [0, 1, 65_535, 300_000, 1 << 20] {
+        fs::write(&content, bytes(length)).unwrap();
+        for arguments in [
+            &["--data-binary", &data][..],
+            &["--data-binary", &data, "--header", "Transfer-Encoding: chunked"],
+            &["--data-binary", &data, "--header", "Expect: 100-continue"],
+        ] {
+            let mut answers = ALL.map(|version| server.ask(version, "/", arguments));
+            for (version, answer) in ALL.iter().zip(&mut answers) {
+                assert_eq!(answer.status, 200, "{version:?} {length} {arguments:?}");
+                assert!(answer.content == bytes(length), "{version:?} {length} {arguments:?}");
+            }
+        }
+    }
+    fs::write(&content, bytes((1 << 20) + 1)).unwrap();
+    for version in ALL {
+        assert_eq!(server.ask(version, "/", &["--data-binary", &data]).status, 413, "{version:?}");
+    }
+}
+
+#[test]
+fn rules_and_fixed_answers() {
+    let site = tempfile::tempdir().unwrap();
+    fs::write(site.path().join("file.html"), "file").unwrap();
+    let options = format!(
+        " root \"{}\"\n respond \"/fixed\" 418 \"short and stout\"\n redirect \"/old/*\" \"/new/{{rest}}\"\n \
+         response-header \"X-Set\" \"1\"\n response-header \"Accept-Ranges\" \"\"\n \
+         response-header \"X-Added\" \"2\" action=\"add\"\n deny all path=\"/secret/*\"",
+        site.path().display()
+    );
+    let Some(server) = AnyVersion::start(&options, "") else { return };
+    for _ in 0..2 {
+        let answer = server.ask_all("/file.html", &[]);
+        assert_eq!((answer.status, answer.field("x-set"), answer.field("x-added")), (200, Some("1"), Some("2")));
+        assert_eq!(
+            (answer.content, answer.fields.iter().any(|(name, _)| name == "accept-ranges")),
+            (b"file".into(), false)
+        );
+    }
+    assert_eq!(server.ask_all("/fixed", &[]).status, 418);
+    assert_eq!(server.ask_all("/old/a", &[]).field("location"), Some("/new/a"));
+    assert_eq!(server.ask_all("/secret/a", &[]).status, 403);
+    assert_eq!(server.ask_all("/fixed", &["--head"]).content, b"");
+}
+
+#[test]
+fn stored_answers() {
+    let upstream = saying(
+        "\r\n\r\n",
+        &["HTTP/1.1 200 OK\r\nCache-Control: max-age=1000\r\nETag: \"e\"\r\n\
+           Content-Length: 5\r\n\r\nfresh"],
+    );
+    let forward = format!(" forward \"http://{}\" {{\n  cache {{\n cache-status\n }}\n }}", upstream.address);
+    let Some(server) = AnyVersion::start(&forward, "") else { return };
+    // With TLS it is another URL.
+    for version in ALL {
+        server.ask(version, "/", &[]);
+    }
+    for _ in 0..2 {
+        for version in ALL {
+            let answer = server.ask(version, "/", &[]);
+            assert_eq!((answer.status, answer.content.as_slice()), (200, &b"fresh"[..]), "{version:?}");
+            let status = answer.field("cache-status").unwrap_or_default();
+            assert!(status.starts_with("tailcoat; hit; ttl="), "{version:?}: {status}");
+        }
+    }
+    assert_eq!(server.ask(ALL[3], "/", &["--header", "If-None-Match: \"e\""]).status, 304);
+    assert_eq!(server.ask(ALL[3], "/", &["--range", "1-2"]).content, b"re");
+}
