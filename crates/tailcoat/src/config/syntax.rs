@@ -169,12 +169,15 @@ impl Checker<'_> {
             (None | Some(_), State::Word(end)) if end == span.start => {
                 self.find(Finding::new(span.clone(), "a space is missing before this", "this"));
             }
-            (Some((message, help)), _) if let Some(meant) = meant_by(word) => {
-                if span.start >= self.found_up_to {
-                    self.findings.push(Finding::new(span.clone(), message, "this").help(help));
-                    self.taken_for.iter_mut().for_each(|taken| taken.push((span.clone(), meant.to_owned())));
-                }
+            (Some((message, help)), _)
+                if let Some(meant) = meant_by(word)
+                    && span.start >= self.found_up_to =>
+            {
+                self.findings.push(Finding::new(span.clone(), message, "this").help(help));
+                self.taken_for.iter_mut().for_each(|taken| taken.push((span.clone(), meant.to_owned())));
             }
+            // What was found already, as a part of something else.
+            (Some(_), _) if meant_by(word).is_some() => {}
             (Some((message, help)), _) => {
                 self.find(Finding::new(shortened(span.clone(), self.text), message, "this").help(help));
             }
