@@ -17,7 +17,9 @@ fuzz_target!(|input: &[u8]| {
     // What a script can make the server keep is limited.
     assert!(whole != Ok(None) || input.len() < LIMITS.head_bytes_max);
     let Ok(Some(found)) = whole else { return };
-    assert!(found.bytes <= input.len() && found.bytes <= LIMITS.head_bytes_max && head.fields.len() <= LIMITS.fields_max);
+    assert!(
+        found.bytes <= input.len() && found.bytes <= LIMITS.head_bytes_max && head.fields.len() <= LIMITS.fields_max
+    );
     assert!((100..=999).contains(&head.status.code()));
     for field in &head.fields {
         for text in [field.name.of(input), field.value.of(input)] {
