@@ -16,6 +16,7 @@ use tailcoat::config::{self, AccessLog, AccessLogFormat, AccessLogTarget};
 use tailcoat::connection::{Clock, Connections, Context, Socket};
 use tailcoat::handler::{Parts, SharedSite};
 use tailcoat::log::{Client, LogHandle, ServerLog};
+use tailcoat::modules::Modules;
 use tailcoat::object_cache::{ObjectStore, WorkerCache};
 use tailcoat::routing::{Router, SiteSetup};
 use tailcoat::upstream::{SharedUpstream, Upstream};
@@ -168,7 +169,8 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
     let shared: Vec<_> =
         config.upstreams.iter().map(|upstream| SharedUpstream::new(upstream, server_log.clone())).collect();
     let upstreams: Vec<_> = shared.iter().map(|shared| Upstream::new(Arc::clone(shared), 0)).collect();
-    let parts = Parts { store: &store, upstreams: &shared, log: &server_log, spawner: None };
+    let parts =
+        Parts { store: &store, upstreams: &shared, modules: &Modules::default(), log: &server_log, spawner: None };
     let site = SharedSite::new(&config.sites[0], &config, parts);
     let target = AccessLogTarget::File(log_directory.join("access.log"));
     let logs = [AccessLog { target, format: AccessLogFormat::Combined }];

@@ -25,6 +25,8 @@ mod http2_judged;
 mod lifecycle;
 mod limits;
 mod listing;
+mod module_isolation;
+mod modules;
 mod php;
 mod proxy_attacks;
 mod proxy_protocol;

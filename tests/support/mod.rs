@@ -1,6 +1,7 @@
 //! What the black-box tests share: the built server, started on a free port.
 
 pub(crate) mod fastcgi;
+pub(crate) mod guests;
 pub(crate) mod h2;
 pub(crate) mod real_server;
 pub(crate) mod tls;
@@ -11,7 +12,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -22,6 +24,8 @@ pub(crate) struct Server {
     child: Child,
     /// Where it listens.
     pub(crate) address: SocketAddr,
+    /// The lines of its own log since it began to listen.
+    log: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
@@ -84,9 +88,16 @@ impl Server {
             address.trim_end_matches('/').parse().ok()
         });
         let address = address.expect("the server says where it listens");
+        let log = Arc::<Mutex<Vec<String>>>::default();
+        let of_thread = Arc::clone(&log);
         // What it says later must not fill the pipe.
-        std::thread::spawn(move || lines.for_each(|line| eprintln!("{line}")));
-        Self { child, address }
+        std::thread::spawn(move || {
+            lines.for_each(|line| {
+                eprintln!("{line}");
+                of_thread.lock().expect("nobody panics with it").push(line);
+            });
+        });
+        Self { child, address, log }
     }
 
     /// Opens a connection.
@@ -102,6 +113,15 @@ impl Server {
         stream.write_all(input).expect("the server reads");
         stream.shutdown(Shutdown::Write).expect("the sending side can be ended");
         read_all(&mut stream)
+    }
+
+    /// Waits until a line of its own log has this text.
+    pub(crate) fn await_log(&self, text: &str) {
+        let start = Instant::now();
+        while !self.log.lock().expect("nobody panics with it").iter().any(|line| line.contains(text)) {
+            assert!(start.elapsed() < PATIENCE, "{text:?} is not in the log");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Sends it a signal: `TERM`, `USR1`, …

@@ -1,4 +1,4 @@
-//! One command each: ci, conformance, caching, bench, fuzz.
+//! One command each: ci, conformance, caching, modules, bench, fuzz.
 
 mod bench;
 mod caching;
@@ -6,6 +6,7 @@ mod ci;
 mod conformance;
 mod fuzz;
 mod licences;
+mod modules;
 mod tidy;
 
 use std::process::ExitCode;
@@ -14,6 +15,7 @@ const USAGE: &str = "\
 usage: cargo xtask ci
        cargo xtask conformance [OPTION]...
        cargo xtask caching [OPTION]... [TEST]...
+       cargo xtask modules [NAME]...
        cargo xtask bench SCENARIO [OPTION]...
        cargo xtask fuzz [TARGET]... [--seconds N]";
 
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
         Some("ci") => ci::run(arguments),
         Some("conformance") => conformance::run(arguments),
         Some("caching") => caching::run(arguments),
+        Some("modules") => modules::run(arguments),
         Some("bench") => bench::run(arguments),
         Some("fuzz") => fuzz::run(arguments),
         _ => {

@@ -23,7 +23,7 @@ const INPUT_OUTPUT: [&str; 7] =
     ["std::net", "std::fs", "std::thread", "std::process", "tokio", "Instant::now", "SystemTime::now"];
 
 /// Which rooms of a crate a room may know. A room that is not in the list may know all.
-const EDGES: [(&str, &str, &[&str]); 21] = [
+const EDGES: [(&str, &str, &[&str]); 22] = [
     ("wire", "http", &[]),
     ("wire", "h1", &["http"]),
     ("wire", "h2", &["h1", "http"]),
@@ -35,7 +35,8 @@ const EDGES: [(&str, &str, &[&str]); 21] = [
     ("tailcoat", "object_cache", &["config"]),
     ("tailcoat", "upstream", &["config", "log"]),
     ("tailcoat", "tls", &["config", "log"]),
-    ("tailcoat", "handler", &["config", "log", "object_cache", "upstream", "tls"]),
+    ("tailcoat", "modules", &["config", "log"]),
+    ("tailcoat", "handler", &["config", "log", "object_cache", "upstream", "tls", "modules"]),
     ("tailcoat", "routing", &["config", "log", "tls", "handler"]),
     ("tailcoat", "connection", &["config", "log", "object_cache", "tls", "handler", "routing"]),
     ("tailcoat", "worker", &["config", "log", "object_cache", "upstream", "tls", "handler", "routing", "connection"]),

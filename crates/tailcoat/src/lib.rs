@@ -7,6 +7,7 @@ pub mod connection;
 pub mod control;
 pub mod handler;
 pub mod log;
+pub mod modules;
 pub mod object_cache;
 pub mod routing;
 pub mod server;

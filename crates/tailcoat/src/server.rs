@@ -24,6 +24,7 @@ use crate::handler::cgi::Spawner;
 use crate::handler::response_cache::{Purge, SharedResponseCache};
 use crate::handler::{Parts, SharedSite};
 use crate::log::{LogHandle, LogId, ServerLog};
+use crate::modules::{self, Modules};
 use crate::object_cache::ObjectStore;
 use crate::routing::rules::AllRules;
 use crate::tls::{self, AllTls};
@@ -116,10 +117,18 @@ impl Server {
         let store = ObjectStore::new(config.cache.clone()).map_err(StartError::at("cannot set up the object cache"))?;
         let upstreams: Vec<_> =
             config.upstreams.iter().map(|upstream| SharedUpstream::new(upstream, server_log.clone())).collect();
+        let modules = Modules::load(&config, &server_log).map_err(StartError::at("cannot load a module"))?;
+        let modules = Arc::new(modules);
         // From this thread, which no worker's core or priority binds.
         let spawner = config.has_programs().then(Spawner::start_threads).transpose();
         let spawner = spawner.map_err(StartError::at("cannot start the threads that start programs"))?;
-        let parts = Parts { store: &store, upstreams: &upstreams, log: &server_log, spawner: spawner.as_ref() };
+        let parts = Parts {
+            store: &store,
+            upstreams: &upstreams,
+            modules: &modules,
+            log: &server_log,
+            spawner: spawner.as_ref(),
+        };
         let sites = config.sites.iter().map(|site| SharedSite::new(site, &config, parts)).collect();
         let sites: Arc<Vec<SharedSite>> = Arc::new(sites);
         let rules = AllRules::new(&config, &server_log).map_err(StartError::at("cannot set up the rules"))?;
@@ -162,6 +171,7 @@ impl Server {
         }
         let check_interval = server.config.server.certificate_check_interval;
         server.runtime.spawn(tls::keep(tls.sites().to_vec(), check_interval, server.server_log.clone()));
+        server.runtime.spawn(modules::keep(modules, server.config.modules.check_interval));
         server.runtime.spawn(upstream::keep(upstreams, upstream::system_lookup));
         Ok(server)
     }

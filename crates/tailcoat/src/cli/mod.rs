@@ -6,6 +6,7 @@ mod format;
 mod hash_password;
 mod local_certificate;
 mod log;
+mod module;
 mod pages;
 mod serve;
 
@@ -95,6 +96,9 @@ enum Command {
     /// Work with the cache of a running server
     #[command(subcommand)]
     Cache(cache::CacheCommand),
+    /// Begin and check WebAssembly modules
+    #[command(subcommand)]
+    Module(module::ModuleCommand),
     /// Work with access logs
     #[command(subcommand)]
     Log(log::LogCommand),
@@ -148,6 +152,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::DefaultConfig) => print(&config::default_config()),
         Some(Command::HashPassword(command)) => command.run(),
         Some(Command::Cache(command)) => command.run(of_top),
+        Some(Command::Module(command)) => command.run(),
         Some(Command::Log(command)) => command.run(),
         Some(Command::Completions { shell }) => pages::completions(shell),
         Some(Command::Man { dir }) => pages::man(dir),

@@ -12,6 +12,7 @@ use super::check_tls;
 use super::diagnostic::{Diagnostics, Severity, Source};
 use super::gateway::{Gateway, GatewayProtocol};
 use super::model::*;
+use super::module::{Module, Modules};
 use super::options::{Place, Set};
 use super::read::{Finding, Reader, Setting};
 use super::response_caching::ResponseCaching;
@@ -40,6 +41,7 @@ pub(super) struct Draft {
     pub(super) limits: Limits,
     pub(super) cache: Cache,
     pub(super) automatic_certificates: AutomaticCertificates,
+    modules: Modules,
     shared: Shared,
     /// Where the access log of all sites is said.
     pub(super) access_log_place: Option<(Arc<Source>, Range<usize>, Option<AccessLog>)>,
@@ -156,6 +158,8 @@ impl Draft {
                 | Set::Upstream(_)
                 | Set::Forward(_)
                 | Set::Gateway(_)
+                | Set::Module(_)
+                | Set::Modules(_)
                 | Set::Caching(_)
                 | Set::Automatic(_) => {
                     unreachable!("the table has no such option outside of blocks")
@@ -191,6 +195,7 @@ impl Draft {
                 Set::Limits(set) => set(&mut self.limits, &setting.values),
                 Set::Cache(set) => set(&mut self.cache, &setting.values),
                 Set::Automatic(set) => set(&mut self.automatic_certificates, &setting.values),
+                Set::Modules(set) => set(&mut self.modules, &setting.values),
                 _ => unreachable!("the table has no such option {}", place.describe()),
             }
         }
@@ -268,6 +273,7 @@ impl Draft {
             server: self.server,
             limits: self.limits,
             cache: self.cache,
+            modules: self.modules,
             upstreams,
             automatic_certificates: self.automatic_certificates,
             sites: self.sites.into_iter().map(|draft| draft.site).collect(),
@@ -356,6 +362,7 @@ impl SiteDraft {
                 Set::Block(Place::Cgi) => self.read_gateway(GatewayProtocol::Cgi, source, &setting, diagnostics),
                 Set::Block(Place::Scgi) => self.read_gateway(GatewayProtocol::Scgi, source, &setting, diagnostics),
                 Set::Block(Place::Uwsgi) => self.read_gateway(GatewayProtocol::Uwsgi, source, &setting, diagnostics),
+                Set::Block(Place::Module) => self.read_module(source, &setting, diagnostics),
                 Set::Block(_) => self.read_files(source, &setting, diagnostics),
                 _ => unreachable!("the table has no such option in a site"),
             }
@@ -469,6 +476,20 @@ impl SiteDraft {
         }
     }
 
+    fn read_module(&mut self, source: &Arc<Source>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
+        let mut module = Module::at(setting.values.file("file").unwrap_or_default());
+        if let Some(document) = setting.children {
+            for inner in (Reader { source: source.clone(), diagnostics }).read(document, Place::Module) {
+                let Set::Module(set) = inner.option.set else {
+                    unreachable!("the table has only such options in module")
+                };
+                set(&mut module, &inner.values);
+            }
+        }
+        let path = setting.values.path_pattern("path").unwrap_or(PathPattern::Any);
+        self.site.routes.push(Route { path, handler: Handler::Module(Box::new(module)) });
+    }
+
     fn complete(
         &mut self,
         shared: &Shared,
@@ -499,9 +520,12 @@ impl SiteDraft {
             self.route_spans.push(span);
         }
         for route in &mut self.site.routes {
-            if let Handler::Forward(forward) = &mut route.handler {
-                forward.body_bytes_max = forward.body_bytes_max.or(self.site.body_bytes_max);
-            }
+            let of_handler = match &mut route.handler {
+                Handler::Forward(forward) => &mut forward.body_bytes_max,
+                Handler::Module(module) => &mut module.body_bytes_max,
+                Handler::Files(_) | Handler::Respond(_) | Handler::Gateway(..) => continue,
+            };
+            *of_handler = of_handler.or(self.site.body_bytes_max);
         }
         let (listen, tls) = (&self.site.listen, &mut self.site.tls);
         let names = &self.site.names;

@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::build::{Draft, SiteDraft, UpstreamDraft, has_root, note};
-use super::check_tls;
 use super::diagnostic::{Diagnostics, Severity};
 use super::gateway::{Gateway, GatewayProtocol};
 use super::model::*;
@@ -14,6 +13,7 @@ use super::read::{Finding, Reader};
 use super::suggest::nearest;
 use super::taken_paths::TakenPaths;
 use super::upstream::{ServerAddress, Upstream};
+use super::{check_modules, check_tls};
 
 /// Notes conflicts within and between sites.
 pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
@@ -32,6 +32,7 @@ pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
         site.rules.check(Some(&draft.rules), diagnostics);
         check_handlers(site, &draft.upstreams, diagnostics);
         check_order(site, diagnostics);
+        check_modules::check_site(site, diagnostics);
         check_tls::check_site(site, &draft.automatic_certificates, diagnostics);
         check_error_pages(site, diagnostics);
     }

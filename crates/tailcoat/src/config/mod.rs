@@ -6,6 +6,7 @@
 
 mod automatic;
 mod build;
+mod check_modules;
 mod check_rules;
 mod check_tls;
 mod cross_check;
@@ -15,6 +16,7 @@ mod gateway;
 mod http2;
 mod lex;
 mod model;
+mod module;
 mod options;
 mod pages;
 mod password_file;
@@ -43,6 +45,7 @@ pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
 pub use gateway::*;
 pub use http2::{Http2Limits, HttpVersions};
 pub use model::*;
+pub use module::*;
 pub use pages::{default_config, manual, reference};
 pub use password_file::{PASSWORD_FILE_BYTES_MAX, PasswordFile, PasswordHash};
 pub use programs::Runners;

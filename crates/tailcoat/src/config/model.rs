@@ -13,6 +13,7 @@ use wire::http::Status;
 use super::automatic::AutomaticCertificates;
 use super::gateway::{Gateway, GatewayProtocol};
 use super::http2::{Http2Limits, HttpVersions};
+use super::module::{Module, Modules};
 use super::response_caching::ResponseCaching;
 use super::rules::{ClientPattern, Regex, Rules};
 use super::tls::Tls;
@@ -27,6 +28,8 @@ pub struct Config {
     pub limits: Limits,
     /// The object cache.
     pub cache: Cache,
+    /// What WebAssembly modules share.
+    pub modules: Modules,
     /// Servers that requests are forwarded to, by groups.
     pub upstreams: Vec<Upstream>,
     /// How sites that have no certificate get one.
@@ -308,6 +311,8 @@ pub enum Handler {
     Forward(Forward),
     /// A script's or application's answer.
     Gateway(Arc<Gateway>, GatewayPart),
+    /// A WebAssembly module's answer.
+    Module(Box<Module>),
 }
 
 /// Which of a gateway's requests a route has.
@@ -374,6 +379,19 @@ pub enum ClientFields {
     None,
     /// By what the request has of them, whoever wrote it.
     Keep,
+}
+
+impl ClientFields {
+    /// What the word in the configuration stands for.
+    pub(super) fn from_name(name: &str) -> Self {
+        match name {
+            "forwarded" => Self::Forwarded,
+            "both" => Self::Both,
+            "none" => Self::None,
+            "keep" => Self::Keep,
+            _ => Self::XForwarded,
+        }
+    }
 }
 
 impl Forward {

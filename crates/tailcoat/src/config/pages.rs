@@ -209,6 +209,9 @@ fn write_option(text: &mut String, option: &OptionDefinition, indent: &str) {
             let beginning = option.example.split(" {").next().unwrap_or_default();
             write_block_as_comment(text, &format!("{beginning} {{\n"), place, indent);
         }
+        Set::Block(Place::Module) => {
+            write_block_as_comment(text, "module \"/shop/*\" \"/srv/shop.wasm\" {\n", Place::Module, indent);
+        }
         Set::Block(place) if place != Place::Files => {
             let _ = writeln!(text, "{indent}{} {{", option.name);
             let inner = format!("{indent}    ");

@@ -132,6 +132,9 @@ fn value(kind: Kind) -> Map<String, Json> {
         | Kind::ForwardTarget
         | Kind::ForwardHost
         | Kind::UpgradeProtocol
+        | Kind::OutgoingHost
+        | Kind::EnvironmentName
+        | Kind::CompiledDirectory
         | Kind::Host
         | Kind::FieldMatch
         | Kind::FieldName

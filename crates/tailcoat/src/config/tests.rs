@@ -1,4 +1,7 @@
 use std::path::Path;
+use std::sync::LazyLock;
+
+use tempfile::NamedTempFile;
 
 use super::options::{OptionDefinition, Place, Set};
 use super::*;
@@ -99,12 +102,27 @@ fn in_place(place: Place, node: &str) -> String {
         Place::Caching => {
             format!("site \"x.example\" {{ forward \"http://[::1]:80\" {{ cache {{\n {node}\n}} }} }}\n")
         }
+        Place::Module => {
+            let file = component().path().display();
+            format!("site \"x.example\" {{ module \"/shop/*\" \"{file}\" {{\n {node}\n}} }}\n")
+        }
+        Place::Modules => format!("modules {{\n {node}\n}}\n{site}\n"),
         Place::Server => format!("server {{\n {node}\n}}\n{site}\n"),
         Place::Limits => format!("limits {{\n {node}\n}}\n{site}\n"),
         Place::Cache => format!("cache {{\n {node}\n}}\n{site}\n"),
         Place::AutomaticCertificates => format!("automatic-certificates {{\n {node}\n}}\n{site}\n"),
         Place::Upstream => format!("upstream \"x\" {{\n server \"http://[::1]:80\"\n {node}\n}}\n{site}\n"),
     }
+}
+
+/// A file that begins as a component does (Component Model, Binary.md: magic, version and layer).
+fn component() -> &'static NamedTempFile {
+    static COMPONENT: LazyLock<NamedTempFile> = LazyLock::new(|| {
+        let file = NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), b"\0asm\x0d\0\x01\0").unwrap();
+        file
+    });
+    &COMPONENT
 }
 
 /// Each option in each of its places; not `include`, which needs files, and `root`, which `in_place` gives already.
@@ -129,7 +147,9 @@ fn each_default_is_that_of_the_model() {
 #[test]
 fn each_example_changes_something() {
     each_option(|place, option| {
-        if ["certificate", "client-certificate", "directory", "dns-hook", "external-account"].contains(&option.name) {
+        if ["certificate", "client-certificate", "module", "directory", "dns-hook", "external-account"]
+            .contains(&option.name)
+        {
             // Their files are read.
             return;
         }

@@ -160,6 +160,11 @@ impl ClientLink {
         result
     }
 
+    /// Says that content is read while the answer is sent, so that this does not wait for the end of the content.
+    pub fn read_while_answering(&self) {
+        self.state.borrow_mut().has_been_read = true;
+    }
+
     /// Whether all content has been taken.
     pub fn is_at_end(&self) -> bool {
         let state = self.state.borrow();

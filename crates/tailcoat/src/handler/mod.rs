@@ -7,6 +7,7 @@ mod error_pages;
 mod forward;
 mod forwarding;
 pub mod gateway;
+mod module;
 mod page;
 mod part;
 mod request;

@@ -9,12 +9,14 @@ use super::cgi::{Programs, SharedPrograms, Spawner};
 use super::error_pages::{ErrorPage, ErrorPages};
 use super::forward::{Forward, Plan};
 use super::gateway::{Gateway, GatewayPlan, ScriptTree};
+use super::module::ModuleHandler;
 use super::respond::Respond;
 use super::response_cache::{ResponseCache, SharedResponseCache};
 use super::static_file::{FileTree, StaticFile};
 use super::{Outcome, Routed};
 use crate::config::{self, Config, ErrorPageFile, Files, GatewayPart, Runners};
 use crate::log::ServerLog;
+use crate::modules::{Module, Modules};
 use crate::object_cache::{ObjectStore, WorkerCache};
 use crate::upstream::{SharedUpstream, Upstream};
 
@@ -28,6 +30,8 @@ pub enum Handler {
     Forward(Forward),
     /// A script's or application's answer.
     Gateway(Gateway),
+    /// A WebAssembly module's answer.
+    Module(ModuleHandler),
 }
 
 impl Handler {
@@ -38,6 +42,7 @@ impl Handler {
             Self::Respond(respond) => respond.handle(routed),
             Self::Forward(forward) => forward.handle(routed),
             Self::Gateway(gateway) => gateway.handle(routed),
+            Self::Module(module) => module.handle(routed),
         }
     }
 }
@@ -57,6 +62,7 @@ enum SharedHandler {
     /// The plan, which upstream, and the cache before it.
     Forward(Arc<Plan>, usize, Option<Arc<SharedResponseCache>>),
     Gateway(Arc<SharedGateway>, GatewayPart),
+    Module(Arc<Module>),
 }
 
 /// What all parts of a gateway share.
@@ -85,6 +91,8 @@ pub struct Parts<'a> {
     pub store: &'a Arc<ObjectStore>,
     /// The upstreams of the configuration, in their order.
     pub upstreams: &'a [Arc<SharedUpstream>],
+    /// The modules of the configuration.
+    pub modules: &'a Modules,
     /// Where handlers tell what an operator should know.
     pub log: &'a ServerLog,
     /// Who starts programs; there is one if the configuration [has programs](config::Config::has_programs).
@@ -94,7 +102,7 @@ pub struct Parts<'a> {
 impl SharedSite {
     /// Prepares a site's handlers. Nothing is opened yet.
     pub fn new(site: &config::Site, config: &Config, parts: Parts<'_>) -> Self {
-        let Parts { store, upstreams, .. } = parts;
+        let Parts { store, upstreams, modules, .. } = parts;
         let tree = |files: &Files, runners: Runners| {
             let (server_field, ranges_max) = (config.server.server_field, config.limits.ranges_max);
             FileTree::new(files.clone(), runners, server_field, ranges_max, Arc::clone(store))
@@ -123,6 +131,10 @@ impl SharedSite {
                     });
                     SharedHandler::Forward(Plan::new(forward, &upstreams[index]), index, cache)
                 }
+                // They were loaded for this configuration.
+                config::Handler::Module(module) => SharedHandler::Module(Arc::clone(
+                    modules.find(module).unwrap_or_else(|| panic!("no module {}", module.file.display())),
+                )),
             })
             .collect();
         // The site's own root is tried after all of its parts.
@@ -167,6 +179,7 @@ impl SharedSite {
             SharedHandler::Gateway(shared, part) => {
                 Handler::Gateway(Gateway::new(&shared.plan, *part, shared.forward(cache, upstreams)))
             }
+            SharedHandler::Module(module) => Handler::Module(ModuleHandler::new(Arc::clone(module))),
         });
         handlers.collect()
     }
@@ -185,7 +198,7 @@ impl SharedSite {
 
 impl SharedGateway {
     fn new(gateway: &Arc<config::Gateway>, config: &Config, parts: Parts<'_>) -> Self {
-        let Parts { store, upstreams, log, spawner } = parts;
+        let Parts { store, upstreams, log, spawner, .. } = parts;
         let forward = &gateway.forward;
         let (plan, runner) = match gateway.protocol {
             config::GatewayProtocol::Cgi => {

@@ -38,13 +38,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         example: "client-fields both",
         known_as: &["ProxyAddHeaders", "proxy.header", "option forwardfor", "trusted_proxies"],
         set: Set::Forward(|forward, values| {
-            forward.client_fields = match values.text("which").as_deref() {
-                Some("forwarded") => ClientFields::Forwarded,
-                Some("both") => ClientFields::Both,
-                Some("none") => ClientFields::None,
-                Some("keep") => ClientFields::Keep,
-                _ => ClientFields::XForwarded,
-            };
+            forward.client_fields = ClientFields::from_name(&values.text("which").unwrap_or_default());
         }),
         ..OPTION
     },

@@ -6,6 +6,7 @@ mod files;
 mod forward;
 mod gateway;
 mod http2;
+mod module;
 mod response_caching;
 mod rules;
 mod server;
@@ -17,6 +18,7 @@ use super::automatic::AutomaticCertificates;
 use super::build::Shared;
 use super::gateway::Gateway;
 use super::model::*;
+use super::module::{Module, Modules};
 use super::response_caching::ResponseCaching;
 use super::rules::Rules;
 use super::upstream::Upstream;
@@ -123,6 +125,10 @@ pub(super) enum Set {
     Forward(fn(&mut Forward, &Values)),
     /// How scripts are run.
     Gateway(fn(&mut Gateway, &Values)),
+    /// A WebAssembly module.
+    Module(fn(&mut Module, &Values)),
+    /// What WebAssembly modules share.
+    Modules(fn(&mut Modules, &Values)),
     /// Rules of all sites, or of a site.
     Rules(fn(&mut Rules, &Values)),
     /// How responses to forwarded requests are cached.
@@ -148,7 +154,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 23] = [
+pub(super) static SECTIONS: [Section; 25] = [
     Section {
         title: "Blocks",
         doc: "What a file consists of, besides settings for all sites.",
@@ -247,6 +253,19 @@ pub(super) static SECTIONS: [Section; 23] = [
         options: response_caching::OPTIONS,
     },
     Section {
+        title: "Modules",
+        doc: "What a WebAssembly module may do: by default, answer requests, tell the time and have random numbers, and \
+              nothing else. They stand in `module`.",
+        places: &[Place::Module],
+        options: module::MODULE,
+    },
+    Section {
+        title: "All modules",
+        doc: "What all WebAssembly modules share. They stand in `modules`.",
+        places: &[Place::Modules],
+        options: module::SHARED,
+    },
+    Section {
         title: "Upstreams",
         doc: "Servers that requests are forwarded to. They stand in `upstream`.",
         places: &[Place::Upstream],
@@ -274,13 +293,15 @@ pub(super) enum Place {
     Scgi,
     Uwsgi,
     Caching,
+    Module,
+    Modules,
     Upstream,
     AutomaticCertificates,
 }
 
 impl Place {
     /// All places, in the order of the reference.
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::Top,
         Self::Site,
         Self::Files,
@@ -290,6 +311,8 @@ impl Place {
         Self::Scgi,
         Self::Uwsgi,
         Self::Caching,
+        Self::Module,
+        Self::Modules,
         Self::Upstream,
         Self::Server,
         Self::Limits,
@@ -322,6 +345,8 @@ impl Place {
             Self::Scgi => "in `scgi`",
             Self::Uwsgi => "in `uwsgi`",
             Self::Caching => "in `cache` of a `forward`",
+            Self::Module => "in `module`",
+            Self::Modules => "in `modules`",
             Self::Upstream => "in `upstream`",
             Self::AutomaticCertificates => "in `automatic-certificates`",
         }

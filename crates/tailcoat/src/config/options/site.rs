@@ -59,6 +59,13 @@ pub(super) static TOP: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "modules",
+        doc: "What WebAssembly modules share.",
+        example: "modules { threads 2 }",
+        set: Set::Block(Place::Modules),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "include",
         parameters: &[one("file", Kind::FileGlob)],
         repeatable: true,
@@ -134,7 +141,7 @@ pub(super) static SITE: &[OptionDefinition] = &[
         parameters: &[one("path", Kind::PathPattern), property("root", Kind::Root)],
         repeatable: true,
         doc: "Files for a part of the site. Inside stand the options of files; those that don't are as in the site. \
-              `files`, `respond` and `forward` with a path are tried in the order in which they stand, then \
+              `files`, `module`, `respond` and `forward` with a path are tried in the order in which they stand, then \
               the site's own root, then `forward` without a path.",
         example: r#"files "/downloads/*" root="/srv/downloads" { browse; strip-prefix "/downloads" }"#,
         known_as: &["location", "Directory", "Location", "handle", "route", "path", "Alias"],
@@ -146,7 +153,7 @@ pub(super) static SITE: &[OptionDefinition] = &[
         parameters: &[one("to", Kind::ForwardTarget), property("path", Kind::PathPattern)],
         repeatable: true,
         doc: "Another server answers: `\"http://HOST:PORT\"`, `\"unix:PATH\"`, or the name of an `upstream`. With \
-              `path`, it is tried where it stands among `files` and `respond`; without, it gets last what \
+              `path`, it is tried where it stands among `files`, `module` and `respond`; without, it gets last what \
               nothing else here can answer: other methods, and paths that the site's root has no file for.",
         example: r#"forward "http://127.0.0.1:3000" path="/api/*""#,
         known_as: &["proxy_pass", "reverse_proxy", "ProxyPass", "proxy.reverse.url", "proxy.server", "use_backend"],
@@ -196,6 +203,17 @@ pub(super) static SITE: &[OptionDefinition] = &[
         example: r#"uwsgi "*" "unix:/run/uwsgi/app.sock""#,
         known_as: &["uwsgi_pass", "uWSGIHandler"],
         set: Set::Block(Place::Uwsgi),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "module",
+        parameters: &[one("path", Kind::PathPattern), one("file", Kind::File)],
+        repeatable: true,
+        doc: "A WebAssembly module answers: a component of the `wasi:http/proxy` world (WASI 0.2). Each request has an \
+              instance of its own. It may do nothing that is not granted in the block.",
+        example: r#"module "/shop/*" "/srv/shop.wasm" { environment "SHOP_NAME" "Fish & Co" }"#,
+        known_as: &["wasm", "wasm_modules", "spin"],
+        set: Set::Block(Place::Module),
         ..OPTION
     },
     OptionDefinition {

@@ -2,6 +2,7 @@
 
 mod gateway;
 mod log;
+mod module;
 mod network;
 mod open_redirect;
 mod parse;
@@ -25,6 +26,7 @@ pub(super) use upstream::parse_server_address;
 
 use super::gateway::ProgramUser;
 use super::model::*;
+use super::module::{CompiledDirectory, OutgoingHost};
 use super::rules::*;
 use super::upstream::{HashKey, ServerAddress};
 
@@ -73,6 +75,12 @@ pub(super) enum Kind {
     UpgradeProtocol,
     /// What of a request chooses a server.
     HashKey,
+    /// A host that modules may send requests to.
+    OutgoingHost,
+    /// The name of an environment variable.
+    EnvironmentName,
+    /// Where compiled modules are kept.
+    CompiledDirectory,
     /// Path and query of a request.
     RequestTarget,
     /// A path pattern.
@@ -164,6 +172,9 @@ impl Kind {
             Self::ForwardHost => "`keep`, `upstream` or a host".into(),
             Self::UpgradeProtocol => "the name of a protocol, or `off`".into(),
             Self::HashKey => "`address`, `\"field:NAME\"` or `\"cookie:NAME\"`".into(),
+            Self::OutgoingHost => "a host such as `\"api.example.com\"`, `\"*.example.com\"` or `\"HOST:PORT\"`".into(),
+            Self::EnvironmentName => "the name of an environment variable".into(),
+            Self::CompiledDirectory => "a directory, `auto` or `off`".into(),
             Self::RequestTarget => "a path, and a query if need be, as a request has them".into(),
             Self::PathPattern => "a path (`\"/a\"`, `\"/a/*\"`, `\"*.css\"`, `\"*\"`, `\"~EXPRESSION\"`)".into(),
             Self::FieldMatch => {
@@ -225,6 +236,8 @@ pub(super) enum Value {
     ServerAddress(ServerAddress),
     HashKey(HashKey),
     ProgramUser(ProgramUser),
+    OutgoingHost(OutgoingHost),
+    CompiledDirectory(CompiledDirectory),
     PathPattern(PathPattern),
     FieldMatch(FieldMatch),
     Status(Status),
@@ -313,6 +326,7 @@ impl Values {
         server_address: ServerAddress -> ServerAddress;
         hash_key: HashKey -> HashKey;
         program_user: ProgramUser -> ProgramUser;
+        compiled_directory: CompiledDirectory -> CompiledDirectory;
         path_pattern: PathPattern -> PathPattern;
         field_match: FieldMatch -> FieldMatch;
         status: Status -> Status;

@@ -8,6 +8,7 @@ use kdl::KdlValue;
 
 use super::gateway::{parse_program_group, parse_program_user, parse_variable_name};
 use super::log::{parse_log_format, parse_log_target};
+use super::module::{parse_compiled_directory, parse_environment_name, parse_outgoing_host};
 use super::network::{parse_host, parse_host_suffix, parse_listen, parse_mode};
 use super::rules::*;
 use super::upstream::{
@@ -89,6 +90,9 @@ fn parse_text(kind: Kind, text: &str, directory: &Path) -> Result<Value, Wrong> 
         Kind::ForwardHost => Value::Text(parse_forward_host(text)?),
         Kind::UpgradeProtocol => Value::Text(parse_upgrade_protocol(text)?),
         Kind::HashKey => Value::HashKey(parse_hash_key(text)?),
+        Kind::OutgoingHost => Value::OutgoingHost(parse_outgoing_host(text)?),
+        Kind::EnvironmentName => Value::Text(parse_environment_name(text)?),
+        Kind::CompiledDirectory => Value::CompiledDirectory(parse_compiled_directory(text, directory)?),
         Kind::RequestTarget => Value::Text(parse_request_target(text)?),
         Kind::PathPattern => Value::PathPattern(parse_path_pattern(text)?),
         Kind::FieldMatch => Value::FieldMatch(parse_field_match(text)?),

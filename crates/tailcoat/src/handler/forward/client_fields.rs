@@ -13,7 +13,7 @@ use wire::http::forwarding::{
 use wire::http::{Fields, Host, Version};
 
 use super::request::host_and_port;
-use crate::config::{ClientFields, Forward, ForwardedField};
+use crate::config::{ClientFields, ForwardedField};
 use crate::handler::{Proxied, Routed};
 use crate::log::Client;
 
@@ -31,11 +31,11 @@ pub fn told_scheme<'a>(routed: &Routed<'a>) -> Option<&'a [u8]> {
 
 /// Fields that are ours to set, so that a client can't forge them; and Proxy, which CGI programs take for a setting of
 /// theirs (httpoxy, CVE-2016-5385). Written with underscores they are the same, for CGI does not tell those apart.
-pub(super) fn is_ours(name: &[u8], routed: &Routed<'_>, config: &Forward) -> bool {
+pub(super) fn is_ours(name: &[u8], routed: &Routed<'_>, client_fields: ClientFields) -> bool {
     match name.len() {
         3 => is_same_field(name, b"via"),
         5 => is_same_field(name, b"proxy"),
-        9.. if config.client_fields == ClientFields::Keep => false,
+        9.. if client_fields == ClientFields::Keep => false,
         9 => is_same_field(name, b"forwarded"),
         15.. if is_same_field(&name[..X_FORWARDED.len()], X_FORWARDED) => {
             // Frameworks believe more of them: -Port, -Prefix, -Ssl. A proxy that is trusted may set those.
@@ -47,7 +47,7 @@ pub(super) fn is_ours(name: &[u8], routed: &Routed<'_>, config: &Forward) -> boo
 }
 
 /// Adds the fields about the client.
-pub(super) fn push_client_fields(routed: &Routed<'_>, which: ClientFields, fields: &mut Fields) {
+pub(in crate::handler) fn push_client_fields(routed: &Routed<'_>, which: ClientFields, fields: &mut Fields) {
     let (legacy, standard) = match which {
         ClientFields::XForwarded => (true, false),
         ClientFields::Forwarded => (false, true),

@@ -18,11 +18,12 @@ use std::sync::Arc;
 use wire::h1::{HeadLimits, ResponseHead};
 use wire::http::{Fields, KnownField, Method, Status, path};
 
+pub(super) use self::client_fields::push_client_fields;
 pub use self::client_fields::told_scheme;
 use self::exchange::Exchange;
 pub use self::exchange::{Asked, Dialect};
 use self::peer::Destination;
-pub(super) use self::request::{host_and_port, is_passed_on};
+pub(super) use self::request::{host_and_port, is_passed_on, target};
 use super::cgi::{Launch, Programs};
 use super::gateway::ErrorLines;
 use super::response_cache::{Fetch, FetchFuture, ResponseCache};

@@ -7,7 +7,7 @@ use wire::http::forwarding::{is_hop_by_hop, is_named_by_connection, is_same_fiel
 use wire::http::{Fields, KnownField, Method, Version, path};
 
 use super::client_fields::{is_ours, push_client_fields, push_via};
-use crate::config::{Forward, ForwardHost};
+use crate::config::{ClientFields, Forward, ForwardHost};
 use crate::handler::Routed;
 
 /// A request's head, and what has to be known to read its response.
@@ -40,7 +40,7 @@ pub(super) fn forwarded_head(
     let expects_continue = has_content && routed.request.head.has(KnownField::Expect);
     for (name, value, known) in field_lines(routed) {
         let is_changed = || changes.iter().any(|(changed, _)| is_same_field(name, changed));
-        if is_passed_on(routed, name, known, config) && !is_changed() {
+        if is_passed_on(routed, name, known, config.client_fields) && !is_changed() {
             match known {
                 KnownField::Expect if !expects_continue => {}
                 _ if is_max_forwards(name, routed) => {
@@ -72,7 +72,7 @@ pub(super) fn forwarded_head(
     }
     let asks_upgrade = push_connection(routed, framing, config, &mut fields);
     let mut bytes = Vec::with_capacity(routed.request.bytes.len() + 256);
-    let target = target(routed, config);
+    let target = target(routed, &config.strip_prefix);
     write_request_head(&mut bytes, routed.request.method_name(), &target, Version::Http11, &fields);
     ForwardedHead { bytes, expects_continue, asks_upgrade }
 }
@@ -84,17 +84,17 @@ fn field_lines<'a>(routed: &Routed<'a>) -> impl Iterator<Item = (&'a [u8], &'a [
 
 /// The path and query in origin form (RFC 9112, section 3.2.1): as they were sent, unless a prefix is taken away, or dot
 /// segments would let the server see another path than those who guard it here.
-fn target(routed: &Routed<'_>, config: &Forward) -> Vec<u8> {
+pub(in crate::handler) fn target(routed: &Routed<'_>, strip_prefix: &str) -> Vec<u8> {
     let raw = match routed.request.target() {
         raw @ [b'/', ..] => Cow::Borrowed(raw),
         raw => Cow::Owned(origin_form(raw)),
     };
     let raw_path = raw.split(|&byte| byte == b'?').next().unwrap_or_default();
-    if config.strip_prefix.is_empty() && !path::has_dot_segment(raw_path) {
+    if strip_prefix.is_empty() && !path::has_dot_segment(raw_path) {
         return raw.into_owned();
     }
     let mut target = Vec::with_capacity(raw.len() + 1);
-    let rest = routed.path.strip_prefix(config.strip_prefix.as_bytes()).unwrap_or(routed.path);
+    let rest = routed.path.strip_prefix(strip_prefix.as_bytes()).unwrap_or(routed.path);
     if !rest.starts_with(b"/") {
         target.push(b'/');
     }
@@ -139,8 +139,13 @@ pub(in crate::handler) fn host_and_port<'a>(routed: &Routed<'a>) -> &'a [u8] {
     routed.request.field(KnownField::Host).unwrap_or(routed.host)
 }
 
-/// Whether a field of the request goes on to who answers it: not those about this connection, nor those that are ours to set.
-pub(in crate::handler) fn is_passed_on(routed: &Routed<'_>, name: &[u8], known: KnownField, config: &Forward) -> bool {
+/// Whether a field of a request goes on to whoever answers it, who learns in this way who the client is.
+pub(in crate::handler) fn is_passed_on(
+    routed: &Routed<'_>,
+    name: &[u8],
+    known: KnownField,
+    client_fields: ClientFields,
+) -> bool {
     match known {
         KnownField::Host
         | KnownField::Connection
@@ -151,7 +156,7 @@ pub(in crate::handler) fn is_passed_on(routed: &Routed<'_>, name: &[u8], known: 
         KnownField::Other => {}
         _ => return !is_nominated(routed, name),
     }
-    !is_hop_by_hop(name) && !is_nominated(routed, name) && !is_ours(name, routed, config)
+    !is_hop_by_hop(name) && !is_nominated(routed, name) && !is_ours(name, routed, client_fields)
 }
 
 fn is_nominated(routed: &Routed<'_>, name: &[u8]) -> bool {

@@ -157,7 +157,7 @@ fn push_fields(routed: &Routed<'_>, config: &Gateway, changes: &Fields, variable
         if is_content_type
             || field.known == KnownField::Expect
             || changes.has(field_name)
-            || !is_passed_on(routed, field_name, field.known, &config.forward)
+            || !is_passed_on(routed, field_name, field.known, config.forward.client_fields)
         {
             continue;
         }

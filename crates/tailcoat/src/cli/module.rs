@@ -1,0 +1,188 @@
+//! `module`: WebAssembly modules, from their beginning to where they may run.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{EXIT_FAILURE, fail, print};
+use crate::modules::{Access, Inspection, inspect};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ModuleCommand {
+    /// Tell what a module imports and wants, and whether it can answer requests; nothing of it is run
+    Check {
+        /// The component
+        file: PathBuf,
+    },
+    /// Begin a module: a project that is ready to be built
+    New(NewModule),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NewModule {
+    /// The directory, which is made; its name is the module's
+    #[arg(value_parser = parse_directory)]
+    directory: PathBuf,
+
+    /// The language
+    #[arg(short, long, value_enum, default_value_t = Language::Rust)]
+    language: Language,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Language {
+    /// Rust, built by Cargo
+    Rust,
+    /// JavaScript, built by componentize-js from npm
+    Javascript,
+    /// Python, built by componentize-py from PyPI
+    Python,
+}
+
+/// A file of a template. `@NAME@` stands for the module's name, `@FILE@` for what Cargo makes of it.
+type TemplateFile = (&'static str, &'static str);
+
+const RUST: &[TemplateFile] = &[
+    ("Cargo.toml", include_str!("module_templates/rust/Cargo.toml.template")),
+    ("src/lib.rs", include_str!("module_templates/rust/lib.rs.template")),
+    ("README.md", include_str!("module_templates/rust/README.md.template")),
+    ("tailcoat.kdl", include_str!("module_templates/rust/tailcoat.kdl.template")),
+];
+
+const JAVASCRIPT: &[TemplateFile] = &[
+    ("package.json", include_str!("module_templates/javascript/package.json.template")),
+    ("build.js", include_str!("module_templates/javascript/build.js.template")),
+    ("module.js", include_str!("module_templates/javascript/module.js.template")),
+    ("README.md", include_str!("module_templates/javascript/README.md.template")),
+    ("wit/module.wit", include_str!("module_templates/module.wit.template")),
+    ("tailcoat.kdl", include_str!("module_templates/javascript/tailcoat.kdl.template")),
+];
+
+const PYTHON: &[TemplateFile] = &[
+    ("app.py", include_str!("module_templates/python/app.py.template")),
+    ("README.md", include_str!("module_templates/python/README.md.template")),
+    ("wit/module.wit", include_str!("module_templates/module.wit.template")),
+    ("tailcoat.kdl", include_str!("module_templates/python/tailcoat.kdl.template")),
+];
+
+impl ModuleCommand {
+    pub(super) fn run(self) -> ExitCode {
+        match self {
+            Self::Check { file } => check(&file),
+            Self::New(new) => new.run(),
+        }
+    }
+}
+
+fn check(file: &Path) -> ExitCode {
+    match inspect(file) {
+        Ok(found) => {
+            let printed = print(&describe(file, &found));
+            if found.problem.is_some() { ExitCode::from(EXIT_FAILURE) } else { printed }
+        }
+        Err(error) => fail(format_args!("{}: {error}", file.display())),
+    }
+}
+
+fn describe(file: &Path, found: &Inspection) -> String {
+    let mut text = format!(
+        "{}: a component of {}, compiled in {} ms to {}\n",
+        file.display(),
+        size(found.file_bytes),
+        found.compile_time.as_millis(),
+        size(found.compiled_bytes as u64)
+    );
+    let memory = found.memory_bytes.map_or("none".to_owned(), size);
+    let elements = found.table_elements.unwrap_or(0);
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "begins with {memory} of memory and a table of {elements} elements");
+    let _ = writeln!(text, "exports\n{}", lines(found.exports.iter().map(|name| format!("  {name}\n"))));
+    let width = found.imports.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let imports = found.imports.iter().map(|(name, access)| format!("  {name:width$}  {}\n", meaning(*access)));
+    let _ = writeln!(text, "imports\n{}", lines(imports));
+    match &found.problem {
+        None => text.push_str("It can answer requests.\n"),
+        Some(problem) => {
+            let _ = writeln!(text, "It can't answer requests: {problem}");
+        }
+    }
+    text
+}
+
+fn lines(lines: impl Iterator<Item = String>) -> String {
+    let joined: String = lines.collect();
+    if joined.is_empty() { "  nothing".to_owned() } else { joined.trim_end().to_owned() }
+}
+
+fn meaning(access: Access) -> String {
+    match access {
+        Access::Always => "always there".to_owned(),
+        Access::Granted(option) => format!("reaches what `{option}` grants, by default nothing"),
+        Access::Never => "denied always".to_owned(),
+        Access::Unknown => "not there".to_owned(),
+    }
+}
+
+/// A size for a person.
+fn size(bytes: u64) -> String {
+    match bytes {
+        ..10_240 => format!("{bytes} B"),
+        ..10_485_760 => format!("{} KiB", bytes / 1024),
+        _ => format!("{} MiB", bytes / (1024 * 1024)),
+    }
+}
+
+impl NewModule {
+    fn run(self) -> ExitCode {
+        let name = name_of(&self.directory);
+        let files = match self.language {
+            Language::Rust => RUST,
+            Language::Javascript => JAVASCRIPT,
+            Language::Python => PYTHON,
+        };
+        match write_files(&self.directory, files, &name) {
+            Ok(()) => print(&format!(
+                "{0} is a module that says hello. Its README.md tells how to build and run it.\n",
+                self.directory.display()
+            )),
+            Err(message) => fail(message),
+        }
+    }
+}
+
+/// The directory must not be there, so that nothing is overwritten.
+fn write_files(directory: &Path, files: &[TemplateFile], name: &str) -> Result<(), String> {
+    let tell = |path: &Path| {
+        let path = path.to_owned();
+        move |error: std::io::Error| format!("{}: {error}", path.display())
+    };
+    fs::create_dir(directory).map_err(tell(directory))?;
+    for (file, text) in files {
+        let path = directory.join(file);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(tell(parent))?;
+        }
+        fs::write(&path, text.replace("@NAME@", name).replace("@FILE@", &name.replace('-', "_")))
+            .map_err(tell(&path))?;
+    }
+    Ok(())
+}
+
+fn name_of(directory: &Path) -> String {
+    directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Package managers take names of lower case letters, digits and hyphens.
+fn parse_directory(text: &str) -> Result<PathBuf, String> {
+    let directory = PathBuf::from(text);
+    let name = name_of(&directory);
+    let is_name = name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+    match is_name {
+        true => Ok(directory),
+        false => Err("its last part has to be lower case letters, digits and hyphens".to_owned()),
+    }
+}

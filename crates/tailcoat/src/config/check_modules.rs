@@ -1,0 +1,94 @@
+//! What only shows when the files of modules are looked at.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::Path;
+
+use super::build::{SiteDraft, note};
+use super::diagnostic::{Diagnostics, Severity};
+use super::model::Handler;
+use super::module::Module;
+use super::read::Finding;
+
+/// A module is a component, and what it is granted is there.
+pub(super) fn check_site(site: &SiteDraft, diagnostics: &mut Diagnostics) {
+    for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
+        let Handler::Module(module) = &route.handler else { continue };
+        if let Some(finding) = file_fault(&module.file, span) {
+            note(site, Severity::Error, finding, diagnostics);
+        }
+        check_grants(site, module, span, diagnostics);
+    }
+}
+
+fn check_grants(site: &SiteDraft, module: &Module, span: &Range<usize>, diagnostics: &mut Diagnostics) {
+    let directories = &module.grants.directories;
+    for (index, granted) in directories.iter().enumerate() {
+        let error = match std::fs::read_dir(&granted.directory) {
+            Ok(_) => None,
+            Err(error) => Some(format!("the directory {}: {error}", granted.directory.display())),
+        };
+        let twice = directories[..index].iter().any(|other| other.name == granted.name);
+        let twice = twice.then(|| format!("two directories have the name `{}`", granted.name));
+        for message in error.into_iter().chain(twice) {
+            note(site, Severity::Error, Finding::new(span.clone(), message, "in here"), diagnostics);
+        }
+    }
+}
+
+/// What is wrong with a module's file, as far as its first bytes tell.
+fn file_fault(file: &Path, span: &Range<usize>) -> Option<Finding> {
+    let fault = |message: String, label: &'static str| Finding::new(span.clone(), message, label);
+    match layer(file) {
+        Err(error) => Some(fault(format!("the module {}: {error}", file.display()), "here")),
+        Ok(Layer::Component) => None,
+        Ok(Layer::Core) => {
+            Some(fault(format!("{} is a core module, not a component", file.display()), "here").help(
+                "build it for `wasm32-wasip2`, or make it a component with `wasm-tools component new`".to_owned(),
+            ))
+        }
+        Ok(Layer::None) => Some(
+            fault(format!("{} is not WebAssembly", file.display()), "here")
+                .help("a module is a component in binary form: `tailcoat module new` begins one".to_owned()),
+        ),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Layer {
+    Component,
+    Core,
+    None,
+}
+
+/// Reads what the preamble says: magic, version and layer.
+fn layer(file: &Path) -> io::Result<Layer> {
+    let mut preamble = Vec::new();
+    File::open(file)?.take(8).read_to_end(&mut preamble)?;
+    Ok(match preamble.as_slice() {
+        [0, b'a', b's', b'm', 1, 0, 0, 0] => Layer::Core,
+        [0, b'a', b's', b'm', _, _, 1, 0] => Layer::Component,
+        _ => Layer::None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers() {
+        let check = |bytes: &[u8], expect: Layer| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), bytes).unwrap();
+            assert_eq!(layer(file.path()).unwrap(), expect, "{bytes:?}");
+        };
+        check(b"\0asm\x0d\0\x01\0", Layer::Component);
+        check(b"\0asm\x0d\0\x01\0and more", Layer::Component);
+        check(b"\0asm\x01\0\0\0", Layer::Core);
+        check(b"\0asm\x01\0", Layer::None);
+        check(b"(component)", Layer::None);
+        check(b"", Layer::None);
+    }
+}

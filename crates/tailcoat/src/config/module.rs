@@ -1,0 +1,160 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::model::{BodyBytesMax, ClientFields, HostPattern};
+
+/// What WebAssembly modules share.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Modules {
+    /// Instances of all modules at a time.
+    pub instances_max: u32,
+    /// Memory of all instances together, in bytes.
+    pub memory_bytes_max: u64,
+    /// Threads for modules that compute for long; `None` is one a core that the process may use.
+    pub threads: Option<usize>,
+    /// Where compiled code is kept; `None` is the state directory.
+    pub compiled_directory: CompiledDirectory,
+    /// How often the files of modules are looked at.
+    pub check_interval: Duration,
+}
+
+/// Where compiled code is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CompiledDirectory {
+    /// Below the state directory, if there is one.
+    #[default]
+    State,
+    /// Nowhere: each start compiles.
+    Off,
+    /// Here.
+    At(PathBuf),
+}
+
+/// Requests that a WebAssembly module answers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Module {
+    /// The component.
+    pub file: PathBuf,
+    /// How the module learns who the client is.
+    pub client_fields: ClientFields,
+    /// Bytes of a request's content.
+    pub body_bytes_max: BodyBytesMax,
+    /// What the module is given besides requests.
+    pub grants: Grants,
+    /// How much it may use.
+    pub limits: ModuleLimits,
+}
+
+/// What a module is given besides requests. Nothing by default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Grants {
+    /// Environment variables.
+    pub environment: Vec<(String, String)>,
+    /// Directories.
+    pub directories: Vec<GrantedDirectory>,
+    /// Hosts that it may send requests to.
+    pub hosts: Vec<OutgoingHost>,
+    /// Whether it has a key-value store, in memory and of its own.
+    pub key_value: bool,
+}
+
+/// A directory that a module may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantedDirectory {
+    /// What the module calls it.
+    pub name: String,
+    /// Where it is.
+    pub directory: PathBuf,
+    /// Whether the module may change what is in it.
+    pub is_writable: bool,
+}
+
+/// Hosts that a module may send requests to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutgoingHost {
+    /// By name or address.
+    pub host: HostPattern,
+    /// At this port; `None` is that of the scheme.
+    pub port: Option<u16>,
+}
+
+impl OutgoingHost {
+    /// Whether requests of a scheme with this default port to this host, in lower case, and port are among them.
+    pub fn allows(&self, host: &str, port: u16, default_port: u16) -> bool {
+        let fits = match &self.host {
+            HostPattern::Exact(exact) => exact == host,
+            HostPattern::Suffix(suffix) => host.len() > suffix.len() && host.ends_with(suffix.as_str()),
+        };
+        fits && self.port.unwrap_or(default_port) == port
+    }
+}
+
+/// How much an instance of a module may use.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModuleLimits {
+    /// Instances at a time, each of which answers one request.
+    pub instances_max: usize,
+    /// How long a request may wait for one.
+    pub queue_timeout: Duration,
+    /// Memory of an instance, in bytes.
+    pub memory_bytes_max: usize,
+    /// Elements of an instance's tables.
+    pub table_elements_max: usize,
+    /// How long an instance may compute.
+    pub processor_time_max: Duration,
+    /// How long it may take to the head of its response.
+    pub first_byte_timeout: Duration,
+    /// How long it may be silent in the middle of content, and how long it may work on after its response.
+    pub between_bytes_timeout: Duration,
+    /// Bytes of a response's content.
+    pub response_bytes_max: u64,
+    /// Bytes that it may write to the log for a request.
+    pub log_bytes_max: usize,
+    /// Things of the host that it may hold at a time: streams, files, sets of fields, requests.
+    pub handles_max: usize,
+    /// Bytes of its key-value store.
+    pub key_value_bytes_max: usize,
+}
+
+impl Default for Modules {
+    fn default() -> Self {
+        Self {
+            instances_max: 1_000,
+            memory_bytes_max: 4 << 30,
+            threads: None,
+            compiled_directory: CompiledDirectory::State,
+            check_interval: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Module {
+    /// A module in this file, with the defaults.
+    pub fn at(file: PathBuf) -> Self {
+        Self {
+            file,
+            client_fields: ClientFields::XForwarded,
+            body_bytes_max: BodyBytesMax::Inherited,
+            grants: Grants::default(),
+            limits: ModuleLimits::default(),
+        }
+    }
+}
+
+impl Default for ModuleLimits {
+    fn default() -> Self {
+        Self {
+            instances_max: 1_000,
+            queue_timeout: Duration::from_secs(1),
+            memory_bytes_max: 128 << 20,
+            table_elements_max: 100_000,
+            processor_time_max: Duration::from_secs(5),
+            first_byte_timeout: Duration::from_secs(30),
+            between_bytes_timeout: Duration::from_secs(30),
+            response_bytes_max: 1 << 30,
+            log_bytes_max: 16 << 10,
+            handles_max: 1_000,
+            key_value_bytes_max: 16 << 20,
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Content both ways: from the client to the module when the module wants it, and back when the client takes it.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use wire::http::Fields;
+
+use super::request::module_trailers;
+use super::response::passed_on_fields;
+use crate::handler::{ClientLink, ContentSource, Filled, Now};
+use crate::modules::{Call, Frame, Module, RequestContentSupply, ResponseBody};
+
+/// Bytes of a request's content that a module gets at once.
+const PIECE_BYTES_MAX: usize = 64 << 10;
+
+/// The content of a request, on its way to the module.
+#[derive(Debug)]
+pub(super) struct Upload {
+    link: Rc<ClientLink>,
+    /// `None` when all has gone, or there was nothing.
+    supply: Option<RequestContentSupply>,
+}
+
+impl Upload {
+    pub(super) fn new(link: Rc<ClientLink>, supply: Option<RequestContentSupply>) -> Self {
+        Self { link, supply }
+    }
+
+    /// Hands it on.
+    pub(super) fn take(&mut self) -> Self {
+        Self { link: Rc::clone(&self.link), supply: self.supply.take() }
+    }
+
+    pub(super) fn link(&self) -> &ClientLink {
+        &self.link
+    }
+
+    /// Supplies a piece, if the module wants one. Ready if it did.
+    pub(super) fn poll_supply(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        let Some(supply) = &self.supply else { return Poll::Pending };
+        ready!(supply.poll_wanted(task));
+        let taken = ready!(self.link.poll_take(task, |_, content| {
+            let piece = &content[..content.len().min(PIECE_BYTES_MAX)];
+            supply.supply(Bytes::copy_from_slice(piece));
+            Poll::Ready(Ok(piece.len()))
+        }))?;
+        if taken == 0 {
+            supply.complete(self.link.take_trailers().as_deref().map(module_trailers));
+            self.supply = None;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// What there is of content when an answer begins.
+pub(super) enum Beginning {
+    /// All of it.
+    Whole(Vec<Bytes>),
+    /// A part, with which the stream begins.
+    Part,
+}
+
+/// The content of a module's response.
+pub(super) struct ModuleContent {
+    /// `None` when it has come to its end.
+    call: Option<Call>,
+    body: ResponseBody,
+    upload: Upload,
+    module: Arc<Module>,
+    /// What has come and was not taken.
+    piece: Bytes,
+    trailers: Option<Box<Fields>>,
+    bytes: u64,
+    /// The module is waited for since its time was set.
+    is_waiting: bool,
+}
+
+impl ModuleContent {
+    pub(super) fn new(call: Call, body: ResponseBody, upload: Upload, module: Arc<Module>) -> Self {
+        Self {
+            call: Some(call),
+            body,
+            upload,
+            module,
+            piece: Bytes::new(),
+            trailers: None,
+            bytes: 0,
+            is_waiting: false,
+        }
+    }
+
+    /// What the module has written by now. Pending only if nothing has come, and some is waited for.
+    ///
+    /// # Errors
+    /// The content can't be completed.
+    pub(super) fn poll_begin(
+        &mut self,
+        bytes_max: usize,
+        waits_for_some: bool,
+        task: &mut Task<'_>,
+    ) -> Poll<io::Result<Beginning>> {
+        let mut pieces: Vec<Bytes> = Vec::new();
+        while pieces.iter().map(Bytes::len).sum::<usize>() <= bytes_max {
+            match self.poll_piece(task) {
+                Poll::Pending if pieces.is_empty() && waits_for_some => return Poll::Pending,
+                Poll::Pending => break,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok(true)) => pieces.push(std::mem::take(&mut self.piece)),
+                Poll::Ready(Ok(false)) if self.trailers.is_some() => break,
+                Poll::Ready(Ok(false)) => return Poll::Ready(Ok(Beginning::Whole(pieces))),
+            }
+        }
+        self.piece = pieces.concat().into();
+        Poll::Ready(Ok(Beginning::Part))
+    }
+
+    /// Has the answer sent now, though the client may have more content for the module.
+    pub(super) fn read_while_answering(&self) {
+        if self.upload.supply.is_some() {
+            self.upload.link().read_while_answering();
+        }
+    }
+
+    /// How much of the content is there.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Lets the module end by itself: nobody wants more of its content.
+    pub(super) fn finish(&mut self) {
+        self.upload.link().set_deadline(None);
+        if let Some(call) = self.call.take() {
+            call.finish(self.module.config().limits.between_bytes_timeout);
+        }
+    }
+
+    /// Ends the module, and logs why.
+    pub(super) fn fail(&mut self, how: &str) {
+        self.upload.link().set_deadline(None);
+        self.module.log().warn(format_args!("the module {} {how}", self.module.name()), "");
+        self.call = None;
+    }
+
+    /// Sees to it that there is a piece; ready with whether there is one, or that was all.
+    fn poll_piece(&mut self, task: &mut Task<'_>) -> Poll<io::Result<bool>> {
+        loop {
+            let Some(call) = &mut self.call else { return Poll::Ready(Ok(false)) };
+            match call.poll_content(&mut self.body, task) {
+                Poll::Ready(Ok(Frame::Data(data))) if data.is_empty() => {}
+                Poll::Ready(Ok(Frame::Data(data))) => {
+                    self.bytes += data.len() as u64;
+                    if self.bytes > self.module.config().limits.response_bytes_max {
+                        return self.break_off("wrote more than response-bytes-max");
+                    }
+                    self.piece = data;
+                    return Poll::Ready(Ok(true));
+                }
+                Poll::Ready(Ok(Frame::End(trailers))) => {
+                    let trailers = trailers.map(|trailers| passed_on_fields(&trailers));
+                    self.trailers = trailers.filter(|trailers| !trailers.is_empty()).map(Box::new);
+                    self.finish();
+                    return Poll::Ready(Ok(false));
+                }
+                Poll::Ready(Err(_)) => {
+                    // It has been logged.
+                    self.call = None;
+                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                }
+                Poll::Pending => ready!(self.upload.poll_supply(task))?,
+            }
+        }
+    }
+
+    fn break_off<T>(&mut self, how: &str) -> Poll<io::Result<T>> {
+        self.fail(how);
+        Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()))
+    }
+
+    /// Notes until when the module has to write more.
+    fn await_more(&mut self) {
+        if !std::mem::replace(&mut self.is_waiting, true) {
+            let until_ms =
+                Now::read().monotonic_ms + self.module.config().limits.between_bytes_timeout.as_millis() as u64;
+            self.upload.link().set_deadline(Some(until_ms));
+        }
+    }
+}
+
+impl ContentSource for ModuleContent {
+    fn poll_fill(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<Filled>> {
+        if self.upload.link().take_late() {
+            return self.break_off("was silent for longer than between-bytes-timeout");
+        }
+        if self.piece.is_empty() {
+            match self.poll_piece(task) {
+                Poll::Pending if self.upload.link().has_client_ended() => {
+                    // Nobody waits for the rest.
+                    self.call = None;
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+                }
+                Poll::Pending => {
+                    self.await_more();
+                    return Poll::Pending;
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok(false)) => return Poll::Ready(Ok(Filled::End(self.trailers.take()))),
+                Poll::Ready(Ok(true)) => {}
+            }
+        }
+        if std::mem::take(&mut self.is_waiting) {
+            self.upload.link().set_deadline(None);
+        }
+        let length = self.piece.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&self.piece[..length]);
+        self.piece.advance(length);
+        Poll::Ready(Ok(Filled::Content(length)))
+    }
+}

@@ -1,0 +1,80 @@
+//! The request as a module gets it.
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use http_body_util::{BodyExt, Empty};
+use wasmtime_wasi_http::WasiBody;
+use wire::h1::BodyFraming;
+use wire::http::{Fields, KnownField};
+
+use crate::config::ClientFields;
+use crate::handler::Routed;
+use crate::handler::forward::{host_and_port, is_passed_on, push_client_fields, target};
+use crate::modules::{RequestContent, RequestContentSupply};
+
+/// The authority of a request that names none (HTTP/1.0): each has one for a module.
+const NO_HOST: &str = "localhost";
+
+/// Makes the request, and the supply of its content if it has some. `None` if it can't be told to a module: there are
+/// bytes in a target that are in none (RFC 3986, section 2).
+pub(super) fn module_request(
+    routed: &Routed<'_>,
+    framing: BodyFraming,
+    client_fields: ClientFields,
+) -> Option<(http::Request<WasiBody>, Option<RequestContentSupply>)> {
+    let (body, supply) = match framing {
+        BodyFraming::None => (Empty::new().map_err(|never| match never {}).boxed_unsync(), None),
+        BodyFraming::Length(_) | BodyFraming::Chunked => {
+            let (content, supply) = RequestContent::new();
+            (content.boxed_unsync(), Some(supply))
+        }
+    };
+    let mut request = http::Request::new(body);
+    *request.method_mut() = http::Method::from_bytes(routed.request.method_name()).ok()?;
+    *request.uri_mut() = uri(routed)?;
+    *request.headers_mut() = fields(routed, framing, client_fields);
+    Some((request, supply))
+}
+
+/// The target in absolute form: what the module is told are its parts.
+fn uri(routed: &Routed<'_>) -> Option<Uri> {
+    let path = PathAndQuery::from_maybe_shared(Bytes::from(target(routed, ""))).ok()?;
+    let host = Some(host_and_port(routed)).filter(|host| !host.is_empty()).unwrap_or(NO_HOST.as_bytes());
+    // The scheme is told apart from it; here it only has to be one.
+    Uri::builder().scheme("http").authority(host).path_and_query(path).build().ok()
+}
+
+fn fields(routed: &Routed<'_>, framing: BodyFraming, client_fields: ClientFields) -> HeaderMap {
+    let bytes = routed.request.bytes;
+    let mut fields = HeaderMap::with_capacity(routed.request.head.fields.len() + 4);
+    for field in &routed.request.head.fields {
+        let (name, value) = (field.name.of(bytes), field.value.of(bytes));
+        // The server waits for nobody, and has said "continue" when the content comes.
+        if field.known != KnownField::Expect && is_passed_on(routed, name, field.known, client_fields) {
+            append(&mut fields, name, value);
+        }
+    }
+    if let BodyFraming::Length(length) = framing {
+        fields.insert(http::header::CONTENT_LENGTH, length.into());
+    }
+    let mut about_client = Fields::new();
+    push_client_fields(routed, client_fields, &mut about_client);
+    about_client.iter().for_each(|(name, value)| append(&mut fields, name, value));
+    fields
+}
+
+/// Adds a line. What the library can't hold is none that a request may have: it was checked when it was parsed.
+fn append(fields: &mut HeaderMap, name: &[u8], value: &[u8]) {
+    if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+        // Fails if there are more than 32,768.
+        let _ = fields.try_append(name, value);
+    }
+}
+
+/// Trailer fields as a module gets them.
+pub(super) fn module_trailers(trailers: &Fields) -> HeaderMap {
+    let mut fields = HeaderMap::new();
+    trailers.iter().for_each(|(name, value)| append(&mut fields, name, value));
+    fields
+}

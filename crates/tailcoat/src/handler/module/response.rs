@@ -1,0 +1,87 @@
+//! A module's response, as it is passed on.
+
+use std::io;
+use std::task::{Context as Task, Poll};
+
+use http::HeaderMap;
+use http::response::Parts;
+use wire::h1::parse_content_length;
+use wire::http::forwarding::is_hop_by_hop;
+use wire::http::{Fields, Method, Status};
+
+use super::content::{Beginning, ModuleContent};
+use crate::handler::{Body, BuiltResponse, ContentStream, Forwarded, Segment};
+
+/// Content up to this size is sent whole, with its length, if the module has written it by then.
+const WHOLE_BYTES_MAX: usize = 64 << 10;
+
+/// The fields that are passed on: not those about the connection, which is ours, nor those about delimiting content.
+pub(super) fn passed_on_fields(headers: &HeaderMap) -> Fields {
+    let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    let mut fields = Fields::with_capacity(bytes, headers.len());
+    for (name, value) in headers {
+        if !is_hop_by_hop(name.as_str().as_bytes()) && name != http::header::CONTENT_LENGTH {
+            fields.push(name.as_str(), value);
+        }
+    }
+    fields
+}
+
+/// A module's response, whose head is there.
+pub(super) struct Answer {
+    head: Parts,
+    /// `None` when it has been passed on.
+    content: Option<ModuleContent>,
+}
+
+impl Answer {
+    pub(super) fn new(head: Parts, content: ModuleContent) -> Self {
+        Self { head, content: Some(content) }
+    }
+
+    /// Ready with the response for the client. An error waits for the beginning of its content, for one that has none gets
+    /// the site's page.
+    ///
+    /// # Errors
+    /// The module's response can't be one, or its content failed before anything of it was sent.
+    pub(super) fn poll(&mut self, method: Method, task: &mut Task<'_>) -> Poll<io::Result<Box<BuiltResponse>>> {
+        // Local invariant: nobody asks for what has been passed on.
+        let Some(mut content) = self.content.take() else { return Poll::Pending };
+        // Interim responses are none that a module could give.
+        let status = Status::new(self.head.status.as_u16()).filter(|status| status.code() >= 200);
+        let Some(status) = status else {
+            content.fail("gave an interim response as its answer");
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        };
+        let declared = self.head.headers.get(http::header::CONTENT_LENGTH);
+        let declared = declared.and_then(|value| parse_content_length(value.as_bytes()));
+        let mut built = BuiltResponse::with_fields(status, passed_on_fields(&self.head.headers), Body::default());
+        if method == Method::Head || [Status::NOT_MODIFIED, Status::NO_CONTENT].contains(&status) {
+            content.finish();
+            // What has no content may tell the length of another's (RFC 9110, section 8.6).
+            if let Some(length) = declared.filter(|_| status != Status::NO_CONTENT) {
+                built.forwarded = Some(Box::new(Forwarded { content_length: Some(length), ..Forwarded::default() }));
+            }
+            return Poll::Ready(Ok(built));
+        }
+        match content.poll_begin(WHOLE_BYTES_MAX, status.code() >= 400, task) {
+            Poll::Pending => {
+                self.content = Some(content);
+                return Poll::Pending;
+            }
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Ready(Ok(Beginning::Whole(_))) if declared.is_some_and(|declared| declared != content.bytes()) => {
+                content.fail("wrote less content than it said");
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            Poll::Ready(Ok(Beginning::Whole(pieces))) => {
+                built.body = Body::from_segments(pieces.into_iter().map(Segment::Bytes).collect());
+            }
+            Poll::Ready(Ok(Beginning::Part)) => {
+                content.read_while_answering();
+                built.body.stream = Some(ContentStream { source: Box::new(content), length: declared });
+            }
+        }
+        Poll::Ready(Ok(built))
+    }
+}

@@ -1,0 +1,49 @@
+//! A module's machine code, with all that it imports found.
+
+use std::path::Path;
+
+use wasmtime::component::{Component, Linker};
+use wasmtime::{Engine, Error};
+use wasmtime_wasi_http::p2::bindings::ProxyPre;
+
+use super::guest::Guest;
+
+/// A compiled module.
+pub(super) struct Code {
+    pub(super) pre: ProxyPre<Guest>,
+}
+
+impl Code {
+    /// Compiles a file, on the threads of the compiler.
+    ///
+    /// # Errors
+    /// What is wrong with it, for a person.
+    pub(super) fn compile(file: &Path, engine: &Engine, linker: &Linker<Guest>) -> Result<Self, String> {
+        let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
+        let compile = || {
+            let component = Component::from_binary(engine, &bytes).map_err(told)?;
+            let instance = linker.instantiate_pre(&component).map_err(told)?;
+            let pre = ProxyPre::new(instance)
+                .map_err(|error| format!("is no component of the world wasi:http/proxy: {}", told(error)))?;
+            Ok(Self { pre })
+        };
+        // The first thread that compiles begets those that help it, which inherit its niceness: compiling a module while
+        // others are served gives way to workers.
+        std::thread::scope(|scope| {
+            let nice = move || {
+                // Fails only where a sandbox forbids it.
+                let _ = rustix::process::setpriority_process(None, super::engine::NICENESS);
+                compile()
+            };
+            match std::thread::Builder::new().name("module-compiler".into()).spawn_scoped(scope, nice) {
+                Ok(thread) => thread.join().unwrap_or_else(|_| Err("the compiler panicked".to_owned())),
+                Err(error) => Err(format!("cannot start a thread: {error}")),
+            }
+        })
+    }
+}
+
+/// An error and what led to it, in one line.
+pub(super) fn told(error: Error) -> String {
+    format!("{error:#}").replace('\n', " ")
+}

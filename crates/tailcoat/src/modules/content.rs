@@ -1,0 +1,152 @@
+//! The content of a request, on its way to a module: supplied when the module wants it, and not before.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context as Task, Poll, Waker};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body, Frame};
+use wasmtime_wasi_http::Error;
+
+/// The module's end: a body, read on whatever thread the module runs.
+#[derive(Debug)]
+pub struct RequestContent(Arc<Mutex<State>>);
+
+/// The server's end.
+#[derive(Debug)]
+pub struct RequestContentSupply(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// A piece that the module has not taken yet.
+    piece: Option<Bytes>,
+    trailers: Option<HeaderMap>,
+    is_complete: bool,
+    /// The module waits for a piece.
+    reader: Option<Waker>,
+    /// The server waits for the module to want one.
+    supplier: Option<Waker>,
+    /// One of the ends has gone.
+    is_abandoned: bool,
+}
+
+impl RequestContent {
+    /// Content to come, and where it is supplied.
+    pub fn new() -> (Self, RequestContentSupply) {
+        let state = Arc::<Mutex<State>>::default();
+        (Self(Arc::clone(&state)), RequestContentSupply(state))
+    }
+}
+
+impl RequestContentSupply {
+    /// Ready when the module waits for content; never, if it wants no more.
+    pub fn poll_wanted(&self, task: &mut Task<'_>) -> Poll<()> {
+        let mut state = lock(&self.0);
+        if state.reader.is_some() && state.piece.is_none() && !state.is_complete {
+            return Poll::Ready(());
+        }
+        // The same task asks again and again.
+        if state.supplier.as_ref().is_none_or(|supplier| !supplier.will_wake(task.waker())) {
+            state.supplier = Some(task.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Supplies a piece. To be called when one is wanted.
+    pub fn supply(&self, piece: Bytes) {
+        lock(&self.0).change(|state| state.piece = Some(piece));
+    }
+
+    /// Says that nothing more comes.
+    pub fn complete(&self, trailers: Option<HeaderMap>) {
+        lock(&self.0).change(|state| {
+            state.is_complete = true;
+            state.trailers = trailers;
+        });
+    }
+}
+
+impl State {
+    /// Changes something that the module may wait for.
+    fn change(&mut self, change: impl FnOnce(&mut Self)) {
+        change(self);
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+impl Body for RequestContent {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let mut state = lock(&self.0);
+        if let Some(piece) = state.piece.take() {
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        if state.is_complete {
+            return Poll::Ready(state.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))));
+        }
+        if state.is_abandoned {
+            return Poll::Ready(Some(Err(Error::ConnectionTerminated)));
+        }
+        state.reader = Some(task.waker().clone());
+        if let Some(supplier) = state.supplier.take() {
+            supplier.wake();
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for RequestContentSupply {
+    fn drop(&mut self) {
+        lock(&self.0).change(|state| state.is_abandoned = true);
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // Whoever panicked while holding it left a whole state.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_supplied_when_it_is_wanted() {
+        let task = &mut Task::from_waker(Waker::noop());
+        let (mut content, supply) = RequestContent::new();
+        let mut read = |task: &mut Task<'_>| match Pin::new(&mut content).poll_frame(task) {
+            Poll::Pending => "nothing yet".to_owned(),
+            Poll::Ready(None) => "the end".to_owned(),
+            Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                Ok(data) => String::from_utf8_lossy(&data).into_owned(),
+                Err(frame) => format!("{:?}", frame.into_trailers().unwrap()),
+            },
+            Poll::Ready(Some(Err(error))) => error.to_string(),
+        };
+        assert!(supply.poll_wanted(task).is_pending(), "the module did not ask");
+        assert_eq!(read(task), "nothing yet");
+        assert!(supply.poll_wanted(task).is_ready());
+        supply.supply(Bytes::from_static(b"abc"));
+        assert!(supply.poll_wanted(task).is_pending(), "there is a piece");
+        assert_eq!(read(task), "abc");
+        assert!(supply.poll_wanted(task).is_pending(), "the module has one to look at");
+        assert_eq!(read(task), "nothing yet");
+        supply.complete(Some(HeaderMap::from_iter([("a".parse().unwrap(), "b".parse().unwrap())])));
+        assert_eq!(read(task), r#"{"a": "b"}"#);
+        assert_eq!(read(task), "the end");
+    }
+
+    #[test]
+    fn content_that_is_not_whole_has_no_end() {
+        let task = &mut Task::from_waker(Waker::noop());
+        let (mut content, supply) = RequestContent::new();
+        assert!(Pin::new(&mut content).poll_frame(task).is_pending());
+        drop(supply);
+        assert!(matches!(Pin::new(&mut content).poll_frame(task), Poll::Ready(Some(Err(_)))));
+    }
+}

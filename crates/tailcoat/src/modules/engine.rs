@@ -1,0 +1,178 @@
+//! What all modules run in: the engine and its pools, the clock that interrupts them, threads for those that take long.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::runtime;
+use wasmtime::component::Linker;
+use wasmtime::{Cache, CacheConfig, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
+
+use super::code::Code;
+use super::guest::Guest;
+use super::limiter::{CORE_INSTANCES_MAX, SharedMemory, TABLES_MAX};
+use super::log::LineWriter;
+use super::ticker::Ticker;
+use super::{LoadError, compiled, key_value};
+use crate::config;
+use crate::log::ServerLog;
+
+/// Niceness of threads for modules that take long: they give way to workers.
+pub(super) const NICENESS: i32 = 10;
+
+/// Bytes of a core instance's own data: Python's has tens of thousands of functions.
+const CORE_INSTANCE_BYTES_MAX: usize = 8 << 20;
+
+/// Bytes at the beginning of an instance's memory, and of its tables, that are kept and cleared for the next one instead of
+/// being given back. More is cheaper to give back.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// What all modules run in.
+pub(super) struct Runtime {
+    engine: Engine,
+    linker: Linker<Guest>,
+    ticker: Ticker,
+    threads: Threads,
+    lines: LineWriter,
+    log: ServerLog,
+    memory: Arc<SharedMemory>,
+}
+
+/// Threads for modules that take long.
+struct Threads(Option<runtime::Runtime>);
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // Waiting for them is not possible everywhere, and nobody wants what they do.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Runtime {
+    /// Sets up what these modules need.
+    ///
+    /// # Errors
+    /// Not enough address space, or threads.
+    pub(super) fn new(
+        shared: &config::Modules,
+        modules: &[&config::Module],
+        log: &ServerLog,
+    ) -> Result<Self, LoadError> {
+        let table_elements_max = modules.iter().map(|module| module.limits.table_elements_max).max();
+        let engine = engine(shared, table_elements_max.unwrap_or_default(), cache(shared, log)?)?;
+        let linker = linker(&engine).map_err(|error| LoadError(format!("{error:#}")))?;
+        let cannot_start = |error: io::Error| LoadError(format!("cannot start a thread for modules: {error}"));
+        Ok(Self {
+            ticker: Ticker::start(engine.clone()).map_err(cannot_start)?,
+            threads: Threads(Some(threads(shared.threads).map_err(cannot_start)?)),
+            lines: LineWriter::start(log.clone()).map_err(cannot_start)?,
+            memory: SharedMemory::new(shared.memory_bytes_max),
+            log: log.clone(),
+            engine,
+            linker,
+        })
+    }
+
+    /// Compiles a file, or takes what was compiled of it before.
+    ///
+    /// # Errors
+    /// It is no component, or one that wants what is not there.
+    pub(super) fn compile(&self, file: &Path) -> Result<Code, LoadError> {
+        Code::compile(file, &self.engine, &self.linker)
+            .map_err(|message| LoadError(format!("{}: {message}", file.display())))
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(super) fn ticker(&self) -> &Ticker {
+        &self.ticker
+    }
+
+    /// Where modules run that take long.
+    pub(super) fn threads(&self) -> &runtime::Handle {
+        // Local invariant: only dropping takes it.
+        self.threads.0.as_ref().expect("the threads are there until the end").handle()
+    }
+
+    pub(super) fn lines(&self) -> &LineWriter {
+        &self.lines
+    }
+
+    pub(super) fn server_log(&self) -> &ServerLog {
+        &self.log
+    }
+
+    pub(super) fn memory(&self) -> &Arc<SharedMemory> {
+        &self.memory
+    }
+}
+
+/// The cache of compiled code, if there is a place for it that nobody else can write in.
+fn cache(shared: &config::Modules, log: &ServerLog) -> Result<Option<Cache>, LoadError> {
+    let Some(directory) = compiled::directory(&shared.compiled_directory) else { return Ok(None) };
+    if let Err(problem) = compiled::prepare(&directory) {
+        let help = "modules are compiled at each start; give another with `modules { compiled \"DIRECTORY\" }`";
+        log.warn(format_args!("compiled modules are not kept: {problem}"), help);
+        return Ok(None);
+    }
+    let mut config = CacheConfig::new();
+    config.with_directory(directory);
+    Cache::new(config).map(Some).map_err(|error| LoadError(format!("{error:#}")))
+}
+
+fn engine(shared: &config::Modules, table_elements_max: usize, cache: Option<Cache>) -> Result<Engine, LoadError> {
+    let count = shared.instances_max;
+    let mut pool = PoolingAllocationConfig::default();
+    pool.total_component_instances(count)
+        .total_stacks(count)
+        .total_memories(count.saturating_mul(2))
+        .total_tables(count.saturating_mul(4))
+        .total_core_instances(count.saturating_mul(CORE_INSTANCES_MAX as u32))
+        .max_core_instances_per_component(CORE_INSTANCES_MAX as u32)
+        .max_tables_per_component(TABLES_MAX as u32)
+        .max_core_instance_size(CORE_INSTANCE_BYTES_MAX)
+        .max_component_instance_size(CORE_INSTANCE_BYTES_MAX)
+        .max_tables_per_module(8)
+        .table_elements(table_elements_max)
+        .linear_memory_keep_resident(KEPT_BYTES)
+        .table_keep_resident(KEPT_BYTES)
+        .pagemap_scan(wasmtime::Enabled::Auto);
+    let mut config = wasmtime::Config::new();
+    config
+        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
+        .epoch_interruption(true)
+        .concurrency_support(false)
+        .cache(cache);
+    Engine::new(&config).map_err(|error| {
+        LoadError(format!(
+            "cannot set up room for {count} instances of modules: {error:#}; \
+             give less with `modules {{ instances-max … }}`"
+        ))
+    })
+}
+
+/// All that a module may import. What was not granted is denied when it is called.
+pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
+    let mut linker = Linker::new(engine);
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
+    key_value::add_to_linker(&mut linker, Guest::key_value)?;
+    Ok(linker)
+}
+
+fn threads(count: Option<usize>) -> io::Result<runtime::Runtime> {
+    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    runtime::Builder::new_multi_thread()
+        .worker_threads(count.unwrap_or_else(cores))
+        .thread_name("module")
+        .enable_all()
+        .on_thread_start(|| {
+            // Fails only where a sandbox forbids it.
+            let _ = rustix::process::setpriority_process(None, NICENESS);
+        })
+        .build()
+}

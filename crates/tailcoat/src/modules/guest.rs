@@ -1,0 +1,149 @@
+//! What an instance can reach of the host: what it was granted, and nothing else.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use wasmtime_wasi::{
+    FsPerms, HostMonotonicClock, HostWallClock, ResourceTable, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView,
+};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
+
+use super::Module;
+use super::key_value::{KeyValueStore, View};
+use super::limiter::Limiter;
+use super::log::LineLog;
+use super::meter::Meter;
+use super::outgoing::Hooks;
+
+/// Bytes of the names and values of a set of fields, and what the host needs to keep them. More than a request or response
+/// may have anyway.
+const FIELDS_BYTES_MAX: usize = 64 << 10;
+
+/// Random bytes that are given at once.
+const RANDOM_BYTES_MAX: u64 = 1 << 20;
+
+/// Clocks of modules go by steps of this size, too coarse to measure caches of the processor by.
+const CLOCK_STEP: Duration = Duration::from_micros(100);
+
+/// The data of an instance on the host's side.
+pub(super) struct Guest {
+    wasi: WasiCtx,
+    http: WasiHttpCtx,
+    hooks: Hooks,
+    table: ResourceTable,
+    key_value: Option<Arc<KeyValueStore>>,
+    pub(super) limiter: Limiter,
+    pub(super) meter: Arc<Meter>,
+}
+
+impl Guest {
+    /// What an instance of this module has.
+    ///
+    /// # Errors
+    /// A granted directory can't be opened.
+    pub(super) fn new(module: &Module, meter: Arc<Meter>) -> wasmtime::Result<Self> {
+        let config = &module.config;
+        let mut http = WasiHttpCtx::new();
+        http.set_field_size_limit(FIELDS_BYTES_MAX);
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(config.limits.handles_max);
+        Ok(Self {
+            wasi: context(module)?,
+            http,
+            hooks: Hooks(Arc::clone(&module.outgoing)),
+            table,
+            key_value: module.key_value.clone(),
+            limiter: Limiter::new(&config.limits, module.runtime.memory()),
+            meter,
+        })
+    }
+
+    pub(super) fn key_value(&mut self) -> View<'_> {
+        View { store: self.key_value.as_ref(), table: &mut self.table }
+    }
+}
+
+/// Sockets and names are denied by what WASI's context begins with.
+fn context(module: &Module) -> wasmtime::Result<WasiCtx> {
+    let (grants, limits) = (&module.config.grants, &module.config.limits);
+    let log = LineLog::new(&module.name, module.runtime.lines(), limits.log_bytes_max);
+    let mut context = WasiCtxBuilder::new();
+    context
+        .stdout(log.clone())
+        .stderr(log)
+        .envs(&grants.environment)
+        .max_random_size(RANDOM_BYTES_MAX)
+        .wall_clock(CoarseClock::new())
+        .monotonic_clock(CoarseClock::new());
+    for granted in &grants.directories {
+        let permissions = if granted.is_writable { FsPerms::ReadWrite } else { FsPerms::ReadOnly };
+        context.preopened_dir(&granted.directory, &granted.name, permissions)?;
+    }
+    Ok(context.build())
+}
+
+impl WasiView for Guest {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+impl WasiHttpView for Guest {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView { hooks: &mut self.hooks, table: &mut self.table, ctx: &mut self.http }
+    }
+}
+
+/// A clock that goes by steps.
+struct CoarseClock {
+    start: Instant,
+}
+
+impl CoarseClock {
+    fn new() -> Self {
+        Self { start: Instant::now() }
+    }
+}
+
+fn coarse(time: Duration) -> Duration {
+    let step = CLOCK_STEP.as_nanos() as u64;
+    let nanoseconds = time.subsec_nanos() as u64;
+    Duration::new(time.as_secs(), (nanoseconds - nanoseconds % step) as u32)
+}
+
+impl HostWallClock for CoarseClock {
+    fn resolution(&self) -> Duration {
+        CLOCK_STEP
+    }
+
+    fn now(&self) -> Duration {
+        // A clock before 1970 is one that was never set.
+        coarse(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+    }
+}
+
+impl HostMonotonicClock for CoarseClock {
+    fn resolution(&self) -> u64 {
+        CLOCK_STEP.as_nanos() as u64
+    }
+
+    fn now(&self) -> u64 {
+        coarse(self.start.elapsed()).as_nanos() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_go_by_steps() {
+        let check = |nanoseconds: u64, expect: u64| {
+            assert_eq!(coarse(Duration::from_nanos(nanoseconds)), Duration::from_nanos(expect));
+        };
+        check(0, 0);
+        check(99_999, 0);
+        check(7_000_123_456, 7_000_100_000);
+        assert_eq!(HostMonotonicClock::now(&CoarseClock::new()) % 100_000, 0);
+    }
+}

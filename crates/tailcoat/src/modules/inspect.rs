@@ -1,0 +1,120 @@
+//! What a component imports and wants, for a person who may run it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use wasmtime::component::Component;
+use wasmtime::{Config, Engine};
+use wasmtime_wasi_http::p2::bindings::ProxyPre;
+
+use super::code::told;
+use super::engine::linker;
+
+/// What was found in a file.
+#[derive(Debug)]
+pub struct Inspection {
+    /// Its size, in bytes.
+    pub file_bytes: u64,
+    /// Bytes of machine code and data that it was compiled to.
+    pub compiled_bytes: usize,
+    /// How long that took.
+    pub compile_time: Duration,
+    /// Interfaces that it imports, and what each is about.
+    pub imports: Vec<(String, Access)>,
+    /// Interfaces that it exports.
+    pub exports: Vec<String>,
+    /// Bytes of memory at its start.
+    pub memory_bytes: Option<u64>,
+    /// Elements of its tables at its start.
+    pub table_elements: Option<u64>,
+    /// Why it can't answer requests, if it can't.
+    pub problem: Option<String>,
+}
+
+/// What an imported interface reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing that has to be granted.
+    Always,
+    /// What an option grants; without it, nothing.
+    Granted(&'static str),
+    /// What is denied always.
+    Never,
+    /// The server has no such interface.
+    Unknown,
+}
+
+/// Compiles a file and looks at it. Nothing of it is run.
+///
+/// # Errors
+/// It can't be read, or is no component.
+pub fn inspect(file: &Path) -> Result<Inspection, String> {
+    let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
+    if bytes.starts_with(b"\0asm\x01\0\0\0") {
+        let help = "build it for `wasm32-wasip2`, or make it a component with `wasm-tools component new`";
+        return Err(format!("a core module, not a component; {help}"));
+    }
+    let mut config = Config::new();
+    config.epoch_interruption(true).concurrency_support(false);
+    let engine = Engine::new(&config).map_err(told)?;
+    let start = Instant::now();
+    let component = Component::from_binary(&engine, &bytes).map_err(told)?;
+    let compile_time = start.elapsed();
+    let world = component.component_type();
+    let resources = component.resources_required();
+    let image = component.image_range();
+    Ok(Inspection {
+        file_bytes: bytes.len() as u64,
+        compiled_bytes: image.end as usize - image.start as usize,
+        compile_time,
+        imports: world.imports(&engine).map(|(name, _)| (name.to_owned(), access(name))).collect(),
+        exports: world.exports(&engine).map(|(name, _)| name.to_owned()).collect(),
+        memory_bytes: resources.as_ref().and_then(|resources| resources.max_initial_memory_size.map(bytes_of_pages)),
+        table_elements: resources.and_then(|resources| resources.max_initial_table_size),
+        problem: problem(&engine, &component).err(),
+    })
+}
+
+fn problem(engine: &Engine, component: &Component) -> Result<(), String> {
+    let instance = linker(engine).and_then(|linker| linker.instantiate_pre(component)).map_err(told)?;
+    ProxyPre::new(instance).map_err(|_| "it does not export wasi:http/incoming-handler".to_owned())?;
+    Ok(())
+}
+
+/// Memory is counted in pages (WebAssembly, section 4.2.8).
+fn bytes_of_pages(pages: u64) -> u64 {
+    pages * (64 << 10)
+}
+
+/// What an interface is about, by its name without its version.
+fn access(name: &str) -> Access {
+    let name = name.split_once('@').map_or(name, |(name, _)| name);
+    let Some((package, interface)) = name.split_once('/') else { return Access::Unknown };
+    match (package, interface) {
+        ("wasi:http", "outgoing-handler") => Access::Granted("outgoing"),
+        ("wasi:cli", "environment") => Access::Granted("environment"),
+        ("wasi:filesystem", _) => Access::Granted("directory"),
+        ("wasi:keyvalue", "store" | "atomics" | "batch") => Access::Granted("key-value"),
+        ("wasi:sockets", _) => Access::Never,
+        ("wasi:http" | "wasi:cli" | "wasi:io" | "wasi:clocks" | "wasi:random", _) => Access::Always,
+        _ => Access::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_interfaces_reach() {
+        let check = |name: &str, expect: Access| assert_eq!(access(name), expect, "{name}");
+        check("wasi:http/types@0.2.0", Access::Always);
+        check("wasi:http/outgoing-handler@0.2.12", Access::Granted("outgoing"));
+        check("wasi:filesystem/preopens@0.2.3", Access::Granted("directory"));
+        check("wasi:keyvalue/store@0.2.0-draft", Access::Granted("key-value"));
+        check("wasi:keyvalue/watcher@0.2.0-draft", Access::Unknown);
+        check("wasi:sockets/tcp@0.2.0", Access::Never);
+        check("shop:prices/list", Access::Unknown);
+        check("run", Access::Unknown);
+    }
+}

@@ -1,0 +1,91 @@
+//! What interrupts modules that compute: the engine's epoch, which a thread advances as long as a module runs.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use wasmtime::Engine;
+
+/// After so long a module is interrupted. Not an option: less would cost modules more, and more would let other requests
+/// wait.
+pub(super) const SLICE: Duration = Duration::from_millis(1);
+
+/// The thread that advances the epoch. It sleeps while nothing runs.
+#[derive(Debug)]
+pub(super) struct Ticker {
+    state: Arc<State>,
+    thread: Thread,
+    joined: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How often a module was given a thread, and how often it gave it back.
+    entered: AtomicU64,
+    left: AtomicU64,
+    is_parked: AtomicBool,
+    is_ended: AtomicBool,
+}
+
+impl Ticker {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// It can't be started.
+    pub(super) fn start(engine: Engine) -> io::Result<Self> {
+        let state = Arc::new(State::default());
+        let of_thread = Arc::clone(&state);
+        let joined =
+            std::thread::Builder::new().name("module-clock".into()).spawn(move || tick(&of_thread, &engine))?;
+        Ok(Self { state, thread: joined.thread().clone(), joined: Some(joined) })
+    }
+
+    /// A module begins to run on this thread.
+    pub(super) fn enter(&self) {
+        self.state.entered.fetch_add(1, Ordering::SeqCst);
+        if self.state.is_parked.load(Ordering::SeqCst) {
+            self.thread.unpark();
+        }
+    }
+
+    /// It has stopped, for now or for good.
+    pub(super) fn leave(&self) {
+        self.state.left.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        self.state.is_ended.store(true, Ordering::SeqCst);
+        self.thread.unpark();
+        if let Some(joined) = self.joined.take() {
+            // It does not panic; and if it did, it would have ended as well.
+            let _ = joined.join();
+        }
+    }
+}
+
+fn tick(state: &State, engine: &Engine) {
+    let mut entered_before = 0;
+    while !state.is_ended.load(Ordering::SeqCst) {
+        std::thread::sleep(SLICE);
+        engine.increment_epoch();
+        // In this order: what was entered after it was read is seen next time, or unparks.
+        let left = state.left.load(Ordering::SeqCst);
+        let entered = state.entered.load(Ordering::SeqCst);
+        if entered == left && entered == std::mem::replace(&mut entered_before, entered) {
+            park(state, entered);
+        }
+    }
+}
+
+/// Sleeps until a module runs.
+fn park(state: &State, entered: u64) {
+    state.is_parked.store(true, Ordering::SeqCst);
+    while state.entered.load(Ordering::SeqCst) == entered && !state.is_ended.load(Ordering::SeqCst) {
+        std::thread::park();
+    }
+    state.is_parked.store(false, Ordering::SeqCst);
+}

@@ -1,0 +1,165 @@
+//! The tables of users and advertisements, and the post log.
+
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write as _};
+
+use crate::form::{Post, USER_ID_FIRST};
+
+const ADS: u32 = 360;
+const AD_RECORD_BYTES: usize = 39;
+const PERSONALITY_RECORD_BYTES: usize = 15;
+const DAY_SECONDS: u64 = 86_400;
+
+/// A record behind its number, which is that of its place.
+const UNNUMBERED_BYTES: usize = 128;
+
+/// The groups of a word of demographics: gender, age, region, and two of interests.
+const GROUPS: [u32; 5] = [0x3000_0000, 0x0f00_0000, 0x00f0_0000, 0x000f_fc00, 0x0000_03ff];
+
+const PERSONALITIES: &str = "/data/User.Personality";
+const ADVERTISEMENTS: &str = "/data/Custom.Ads";
+const POST_LOG: &str = "/data/post.log";
+
+/// The advertisement chosen for a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) ad: Option<u32>,
+    weight: u32,
+    is_expired: bool,
+}
+
+impl Choice {
+    /// Of a request that can't be answered.
+    pub(crate) fn none() -> Self {
+        Self { ad: None, weight: 0, is_expired: true }
+    }
+
+    pub(crate) fn cookie(self) -> String {
+        let ad = self.ad.map_or(-1, i64::from);
+        format!("found_cookie=Ad_id={ad}&Ad_weight={}&Expired={}", self.weight, u8::from(self.is_expired))
+    }
+}
+
+/// The tables, as they are in their files: read for each request, so that new ones count at once.
+pub(crate) struct Tables;
+
+impl Tables {
+    /// The first advertisement after the user's last one that suits the user.
+    pub(crate) fn choose(user: u32, last_ad: u32, now_seconds: u64) -> Choice {
+        let Some(personality) = personality(user).filter(|_| last_ad < ADS) else { return Choice::none() };
+        let Ok(ads) = fs::read(ADVERTISEMENTS) else { return Choice::none() };
+        let mut ads = (1..=ADS).map(|step| (last_ad + step) % ADS).filter_map(|ad| Some((ad, Ad::of(&ads, ad)?)));
+        let found = ads.find_map(|(number, ad)| {
+            let weight = ad.weight_for(personality);
+            (weight >= ad.minimum).then_some((number, weight, now_seconds > ad.expiry_seconds))
+        });
+        found.map_or_else(Choice::none, |(ad, weight, is_expired)| Choice { ad: Some(ad), weight, is_expired })
+    }
+}
+
+fn personality(user: u32) -> Option<u32> {
+    let mut file = File::open(PERSONALITIES).ok()?;
+    file.seek(SeekFrom::Start(u64::from(user) * PERSONALITY_RECORD_BYTES as u64)).ok()?;
+    let mut record = [0; PERSONALITY_RECORD_BYTES];
+    file.read_exact(&mut record).ok()?;
+    number(&record[6..14], 16)
+}
+
+struct Ad {
+    demographics: u32,
+    weights: u32,
+    minimum: u32,
+    expiry_seconds: u64,
+}
+
+impl Ad {
+    fn of(ads: &[u8], ad: u32) -> Option<Self> {
+        let record = ads.get(ad as usize * AD_RECORD_BYTES..)?.get(..AD_RECORD_BYTES)?;
+        Some(Self {
+            demographics: number(&record[6..14], 16)?,
+            weights: number(&record[15..23], 16)?,
+            minimum: number(&record[24..27], 10)?,
+            expiry_seconds: number(&record[28..38], 10)?.into(),
+        })
+    }
+
+    /// The sum of the weights of the groups that a user meets: a nibble a group, the last the lowest.
+    fn weight_for(&self, personality: u32) -> u32 {
+        let common = self.demographics & personality;
+        let weights = (0..5).rev().map(|nibble| self.weights >> (4 * nibble) & 15);
+        GROUPS.iter().zip(weights).filter(|(mask, _)| common & **mask != 0).map(|(_, weight)| weight).sum()
+    }
+}
+
+fn number(text: &[u8], radix: u32) -> Option<u32> {
+    u32::from_str_radix(str::from_utf8(text).ok()?.trim_start(), radix).ok()
+}
+
+/// Appends a record by one write, which the system does as a whole: none is lost or torn, however many instances append
+/// at the same time. Its number is that of its place, and is written by who fetches the log.
+pub(crate) fn append_record(post: &Post, user: u32, now_seconds: u64) -> io::Result<()> {
+    let Post { file, client } = post;
+    let (directory, class, number, name) = (file.directory, file.class, file.number, file.path());
+    let process = 1;
+    let record = format!(
+        "{now_seconds:10} {process:10} {directory:5} {class:2} {number:2} {client:10} {name:<60.60} {process:10} \
+         {user:10}\n"
+    );
+    debug_assert_eq!(record.len(), UNNUMBERED_BYTES);
+    OpenOptions::new().append(true).open(POST_LOG)?.write_all(record.as_bytes())
+}
+
+/// The post log: a line with the count, and the records with their numbers.
+pub(crate) fn post_log() -> io::Result<Vec<u8>> {
+    let records = fs::read(POST_LOG)?;
+    let records = records.chunks_exact(UNNUMBERED_BYTES);
+    let mut log = format!("{:10}\n", records.len()).into_bytes();
+    for (index, record) in records.enumerate() {
+        write!(log, "{:10} ", index + 1)?;
+        log.extend_from_slice(record);
+    }
+    Ok(log)
+}
+
+/// Makes the tables anew, which are the same for the same numbers everywhere, and empties the log.
+pub(crate) fn reset(users: u32, seed: u32, now_seconds: u64) -> io::Result<()> {
+    let mut random = Random(seed);
+    let mut ads = String::new();
+    for ad in 0..ADS {
+        let shifts = [(3, 28), (15, 24), (15, 20), (1023, 10), (1023, 0)];
+        let demographics = shifts.iter().fold(0, |word, (count, shift)| word | (1 + random.draw(*count)) << shift);
+        let weights = (0..5).fold(0, |word, _| word << 4 | random.draw(10));
+        let minimum = 10 + random.draw(25);
+        let is_expired = random.draw(10) == 0;
+        let expiry = if is_expired { now_seconds - DAY_SECONDS } else { now_seconds + 30 * DAY_SECONDS };
+        // Writing to a string does not fail.
+        let _ = writeln!(ads, "{ad:5} {demographics:08X} {weights:08X} {minimum:3} {expiry:10}");
+    }
+    let mut personalities = String::new();
+    for user in 0..users {
+        let shifts = [(2, 28), (4, 24), (4, 20), (10, 10), (10, 10), (10, 0), (10, 0)];
+        let word = shifts.iter().fold(0, |word, (count, shift)| word | 1u32 << (shift + random.draw(*count)));
+        let _ = writeln!(personalities, "{:5} {word:08X}", USER_ID_FIRST + user);
+    }
+    replace(ADVERTISEMENTS, &ads)?;
+    replace(PERSONALITIES, &personalities)?;
+    replace(POST_LOG, "")
+}
+
+/// Readers see the old file or the new one, whole.
+fn replace(path: &str, content: &str) -> io::Result<()> {
+    let new = format!("{path}.new");
+    fs::write(&new, content)?;
+    fs::rename(new, path)
+}
+
+/// Random numbers that are simple enough to be the same in every language: a linear congruential generator.
+struct Random(u32);
+
+impl Random {
+    fn draw(&mut self, count: u32) -> u32 {
+        self.0 = (u64::from(self.0) * 1_103_515_245 + 12_345) as u32 & 0x7fff_ffff;
+        (self.0 >> 8) % count
+    }
+}

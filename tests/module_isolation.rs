@@ -1,0 +1,212 @@
+//! Hostile modules: each costs its own request, and nobody else anything.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::support::guests::{guests, serve_guests, serve_guests_with};
+use crate::support::{PATIENCE, Server, ask, read_all, read_until};
+
+/// Limits that a test can wait for. Those of time that passes have a test of their own: on a busy machine a module that
+/// computes has few of the processor's.
+const LIMITS: &str = "memory-bytes-max \"16MiB\"; processor-time-max \"200ms\"; response-bytes-max \"1MiB\"";
+
+/// A server with hostile modules and a file beside them.
+fn server(guests: &Path) -> (Server, TempDir) {
+    let files = tempfile::tempdir().unwrap();
+    std::fs::write(files.path().join("file"), "a file").unwrap();
+    let root = format!("files \"/file\" root=\"{}\"", files.path().display());
+    (serve_guests(guests, LIMITS, &root), files)
+}
+
+fn get(server: &Server, target: &str) -> String {
+    ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
+}
+
+/// What is still served: a file, and another request of the same module.
+fn check_others(server: &Server, target: &str) {
+    assert!(get(server, "/file").ends_with("a file"), "after {target}");
+    assert!(get(server, "/hello").contains("hello\n"), "after {target}");
+}
+
+/// What hostile request comes to, and what the log says of it.
+fn check(server: &Server, target: &str, status: &str, logged: &str) {
+    let answer = get(server, target);
+    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {answer}");
+    server.await_log(logged);
+    check_others(server, target);
+}
+
+#[test]
+fn failures_before_an_answer() {
+    let Some(guests) = guests() else { return };
+    let (server, _files) = server(guests);
+    let check = |target: &str, status: &str, logged: &str| check(&server, target, status, logged);
+    check("/trap", "500", "`unreachable` instruction executed");
+    check("/panic", "500", "guests: at the request");
+    check("/exit", "500", "it exited with status");
+    check("/no-answer", "500", "it gave no answer");
+    check("/no-content", "500", "it did not complete its content");
+    check("/error", "500", "ErrorCode::InternalError");
+    check("/interim", "500", "interim response");
+}
+
+#[test]
+fn too_much_before_an_answer() {
+    let Some(guests) = guests() else { return };
+    let (server, _files) = server(guests);
+    let check = |target: &str, status: &str, logged: &str| check(&server, target, status, logged);
+    check("/memory", "500", "memory-bytes-max of the module");
+    check("/recursion", "500", "call stack exhausted");
+    check("/handles", "500", "no free keys");
+    check("/flood-log", "504", "wrote more than log-bytes-max");
+    check("/loop", "504", "longer than processor-time-max (GET /loop)");
+    check("/fields-without-end", "500", "total size of fields exceeds limit");
+}
+
+#[test]
+fn failures_in_the_middle_of_content() {
+    let Some(guests) = guests() else { return };
+    let (server, _files) = server(guests);
+    for target in ["/trap-in-content", "/loop-in-content", "/flood"] {
+        let answer = get(&server, target);
+        // What fails at once fails before its head was sent.
+        let is_early = target == "/trap-in-content" && answer.starts_with("HTTP/1.1 500 ");
+        assert!(is_early || answer.starts_with("HTTP/1.1 200 "), "{target}: {answer}");
+        // Whoever reads chunks knows that it is not whole (RFC 9112, section 8).
+        assert!(!answer.ends_with("0\r\n\r\n"), "{target}: {answer}");
+        assert!(answer.len() < 2 << 20, "{target}");
+        check_others(&server, target);
+    }
+    server.await_log("wrote more than response-bytes-max");
+    let short = get(&server, "/length?10-5");
+    let is_early = short.starts_with("HTTP/1.1 500 ");
+    assert!(is_early || short.contains("Content-Length: 10\r\n") && !short.ends_with("xxxxxxxxxx"), "{short}");
+    // The answer is complete; what goes on behind it ends as well.
+    assert!(get(&server, "/loop-after").contains("done"));
+    server.await_log("longer than processor-time-max (GET /loop-after)");
+}
+
+#[test]
+fn modules_that_hang() {
+    let Some(guests) = guests() else { return };
+    let limits = "first-byte-timeout \"1s\"; between-bytes-timeout \"1s\"";
+    let server = serve_guests(guests, limits, "");
+    let answer = get(&server, "/hang");
+    assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+    server.await_log("gave no answer within first-byte-timeout");
+    let answer = get(&server, "/hang-in-content");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && !answer.ends_with("0\r\n\r\n"), "{answer}");
+    server.await_log("was silent for longer than between-bytes-timeout");
+}
+
+#[test]
+fn a_client_that_reads_nothing_costs_little() {
+    let Some(guests) = guests() else { return };
+    let server = serve_guests(guests, "processor-time-max \"10m\"", "");
+    assert!(get(&server, "/hello").contains("hello\n"));
+    let before = server.memory_kib();
+    let mut stream = server.connect();
+    stream.write_all(b"GET /flood HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let grown = server.memory_kib().saturating_sub(before);
+    assert!(grown < 4 << 10, "{grown} KiB");
+}
+
+/// Longest time of a request for the file, of many.
+fn slowest(server: &Server, count: u32) -> Duration {
+    let mut stream = server.connect();
+    let mut slowest = Duration::ZERO;
+    for _ in 0..count {
+        let start = Instant::now();
+        stream.write_all(b"GET /file HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        read_until(&mut stream, "a file");
+        slowest = slowest.max(start.elapsed());
+    }
+    slowest
+}
+
+#[test]
+fn loops_do_not_hold_up_others() {
+    let Some(guests) = guests() else { return };
+    let files = tempfile::tempdir().unwrap();
+    std::fs::write(files.path().join("file"), "a file").unwrap();
+    let root = format!("files \"/file\" root=\"{}\"", files.path().display());
+    let server = serve_guests(guests, "processor-time-max \"1m\"; first-byte-timeout \"1m\"", &root);
+    slowest(&server, 10);
+    let mut loops: Vec<TcpStream> = (0..8).map(|_| server.connect()).collect();
+    for stream in &mut loops {
+        stream.write_all(b"GET /loop HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    }
+    // The one worker has all eight, and answers as if it had none. A bound on a busy machine, far below the minute.
+    let slowest = slowest(&server, 300);
+    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+    for stream in &mut loops {
+        stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let error = stream.read(&mut [0; 1]).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "they still loop");
+    }
+}
+
+#[test]
+fn instances_have_limits() {
+    let Some(guests) = guests() else { return };
+    let server = serve_guests(guests, "instances-max 2; queue-timeout \"200ms\"", "");
+    let mut held: Vec<TcpStream> = (0..2).map(|_| server.connect()).collect();
+    for stream in &mut held {
+        stream.write_all(b"GET /pieces HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+        read_until(stream, "one ");
+    }
+    let mut hanging: Vec<TcpStream> = (0..2).map(|_| server.connect()).collect();
+    for stream in &mut hanging {
+        stream.write_all(b"GET /hang HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    }
+    // They wait for the first two to end, and then hang in their places.
+    held.iter_mut().for_each(|stream| assert!(read_all(stream).contains("three")));
+    std::thread::sleep(Duration::from_millis(100));
+    let answer = get(&server, "/hello");
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    server.await_log("had no instance within queue-timeout");
+    drop(hanging);
+    let start = Instant::now();
+    while !get(&server, "/hello").contains("hello\n") {
+        assert!(start.elapsed() < PATIENCE, "the places of those that left are free");
+    }
+}
+
+#[test]
+fn instances_and_memory_of_all_modules_have_limits() {
+    let Some(guests) = guests() else { return };
+    for (shared, logged) in
+        [("instances-max 1", "has no instance for a request"), ("memory-bytes-max \"2MiB\"", "of all modules")]
+    {
+        let server = serve_guests_with(guests, "", "", shared);
+        assert!(get(&server, "/hello").contains("hello\n"), "{shared}");
+        let mut held = server.connect();
+        held.write_all(b"GET /hang HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let answer = get(&server, "/hello");
+        assert!(answer.starts_with("HTTP/1.1 50"), "{shared}: {answer}");
+        server.await_log(logged);
+        drop(held);
+        // When the server has noticed.
+        let start = Instant::now();
+        while !get(&server, "/hello").contains("hello\n") {
+            assert!(start.elapsed() < PATIENCE, "{shared}");
+        }
+    }
+}
+
+#[test]
+fn no_request_sees_anothers_data() {
+    let Some(guests) = guests() else { return };
+    let server = serve_guests(guests, "", "");
+    for _ in 0..20 {
+        // Each instance counts its own requests.
+        let answer = get(&server, "/count");
+        assert!(answer.ends_with("\r\n\r\n1") || answer.ends_with("1\r\n1\r\n0\r\n\r\n"), "{answer}");
+    }
+}

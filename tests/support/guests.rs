@@ -1,0 +1,62 @@
+//! The modules that tests run: `tests/guests`, built once.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use super::Server;
+
+const TARGET: &str = "wasm32-wasip2";
+
+/// The built modules. `None`, which is printed, if there is no compiler for them.
+pub(crate) fn guests() -> Option<&'static Path> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let built = BUILT.get_or_init(build).as_deref();
+    if built.is_none() {
+        println!("skipped: the target {TARGET} is not installed (rustup target add {TARGET})");
+    }
+    built
+}
+
+fn build() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let installed = Command::new("rustc").args(["--print", "target-libdir", "--target", TARGET]).output().ok()?;
+    let library = PathBuf::from(String::from_utf8_lossy(&installed.stdout).trim_end());
+    if !library.is_dir() {
+        assert!(std::env::var_os("CI").is_none(), "{TARGET} is not installed, and CI is to have it");
+        return None;
+    }
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--quiet", "--locked", "--target", TARGET])
+        .arg("--manifest-path")
+        .arg(root.join("tests/guests/Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&target)
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .status();
+    assert!(status.is_ok_and(|status| status.success()), "the guests can be built");
+    Some(target.join(TARGET).join("release/guests.wasm"))
+}
+
+/// Where compiled modules are kept between tests: made as the server wants it.
+pub(crate) fn compiled_directory() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled")
+}
+
+/// A server whose site has the guests with these options at `/`, and other things before them.
+pub(crate) fn serve_guests(guests: &Path, options: &str, before: &str) -> Server {
+    serve_guests_with(guests, options, before, "")
+}
+
+/// The same, with options of `modules`.
+pub(crate) fn serve_guests_with(guests: &Path, options: &str, before: &str, shared: &str) -> Server {
+    let (guests, compiled) = (guests.display(), compiled_directory());
+    Server::run(&format!(
+        "server {{ workers 1; pin-workers off }}\n\
+         modules {{ compiled \"{}\"; check-interval \"100ms\"; {shared} }}\n\
+         site {{\n listen \"127.0.0.1:0\"\n {before}\n module \"*\" \"{guests}\" {{ {options} }}\n}}\n",
+        compiled.display()
+    ))
+}

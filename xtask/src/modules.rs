@@ -1,0 +1,264 @@
+//! `cargo xtask modules`: modules in several languages, built with the tools of each and asked through the built server.
+
+use std::error::Error;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+
+/// Where they are built.
+const DIRECTORY: &str = "target/modules";
+
+/// A module: what it takes to build it, and what it must answer.
+struct Example {
+    name: &'static str,
+    /// Programs that have to be installed.
+    needs: &'static [&'static str],
+    source: Source,
+    /// Shell commands that build `module.wasm`, in the directory of the source's copy.
+    build: &'static [&'static str],
+    /// What the configuration grants it; `@DIR@` stands for that directory.
+    grants: &'static str,
+    verify: Verify,
+}
+
+/// What a module must do.
+enum Verify {
+    /// Have this in its answer to `GET /a?b`.
+    Answer(&'static str),
+    /// The operations of web99, as `tailor` judges them: one by one, and under load.
+    Web99,
+}
+
+enum Source {
+    /// `tailcoat module new` makes it, in this language.
+    Template(&'static str),
+    /// A directory of the repository.
+    Directory(&'static str),
+}
+
+const EXAMPLES: [Example; 5] = [
+    Example {
+        name: "rust",
+        needs: &["cargo"],
+        source: Source::Template("rust"),
+        build: &[
+            "cargo build --quiet --release --target wasm32-wasip2 --target-dir target",
+            "cp target/wasm32-wasip2/release/rust.wasm module.wasm",
+        ],
+        grants: "",
+        verify: Verify::Answer("Hello from rust! You asked for /a?b\n"),
+    },
+    Example {
+        name: "javascript",
+        needs: &["npm", "node"],
+        source: Source::Template("javascript"),
+        build: &[
+            "npm install --silent --no-fund --no-audit",
+            "npm run --silent build",
+            "cp javascript.wasm module.wasm",
+        ],
+        grants: "",
+        verify: Verify::Answer("Hello from javascript! You asked for /a\n"),
+    },
+    Example {
+        name: "python",
+        needs: &["python3"],
+        source: Source::Template("python"),
+        build: &[
+            "python3 -m venv venv",
+            "venv/bin/pip install --quiet componentize-py",
+            "venv/bin/componentize-py -q -d wit -w module componentize app -o module.wasm",
+        ],
+        grants: "",
+        verify: Verify::Answer("Hello from python! You asked for /a?b\n"),
+    },
+    Example {
+        name: "c",
+        needs: &["clang", "wasm-ld", "npm", "node"],
+        source: Source::Directory("examples/modules/c"),
+        build: &["npm install --silent --no-fund --no-audit", "npm run --silent build", "cp hello.wasm module.wasm"],
+        grants: "",
+        verify: Verify::Answer("Hello from C! You asked for /a?b\n"),
+    },
+    Example {
+        name: "web99",
+        needs: &["cargo"],
+        source: Source::Directory("examples/modules/web99"),
+        build: &[
+            "cargo build --quiet --release --target wasm32-wasip2 --target-dir target",
+            "cp target/wasm32-wasip2/release/web99.wasm module.wasm",
+            "mkdir -p data",
+            "test -d web99 || ../../debug/tailor web99 init web99 -c 1 >init.log",
+        ],
+        grants: "directory \"/site\" \"@DIR@/web99/site\"; directory \"/data\" \"@DIR@/data\" write=on",
+        verify: Verify::Web99,
+    },
+];
+
+/// Runs the command, for the examples that are named, or for all: 0 if each answered as it must or can't be built here,
+/// which is said.
+pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
+    let names: Vec<String> = arguments.collect();
+    if let Some(unknown) = names.iter().find(|name| !EXAMPLES.iter().any(|example| example.name == **name)) {
+        let known: Vec<_> = EXAMPLES.iter().map(|example| example.name).collect();
+        eprintln!("there is no module {unknown:?}, but {}", known.join(", "));
+        return ExitCode::from(2);
+    }
+    let built = Command::new(env!("CARGO")).args(["build", "--quiet", "-p", "tailcoat", "-p", "tailor"]).status();
+    if !built.is_ok_and(|status| status.success()) {
+        return ExitCode::FAILURE;
+    }
+    let wanted = EXAMPLES.iter().filter(|example| names.is_empty() || names.iter().any(|name| name == example.name));
+    let failed = wanted.filter(|example| !is_right(example)).count();
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn is_right(example: &Example) -> bool {
+    if let Some(missing) = example.needs.iter().find(|program| !is_installed(program)) {
+        println!("skipped {}: {missing} is not installed", example.name);
+        return true;
+    }
+    match try_example(example) {
+        Ok(()) => {
+            println!("ok {}", example.name);
+            true
+        }
+        Err(error) => {
+            println!("FAILED {}: {error}", example.name);
+            false
+        }
+    }
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+fn try_example(example: &Example) -> Result<(), Box<dyn Error>> {
+    let directory = std::path::absolute(DIRECTORY)?.join(example.name);
+    make_source(&example.source, &directory)?;
+    for command in example.build {
+        let status = Command::new("sh").args(["-c", command]).current_dir(&directory).status()?;
+        if !status.success() {
+            return Err(format!("`{command}` failed").into());
+        }
+    }
+    let module = directory.join("module.wasm");
+    let checked = Command::new(tailcoat()?).args(["module", "check"]).arg(&module).output()?;
+    if !checked.status.success() {
+        return Err(String::from_utf8_lossy(&checked.stdout).into_owned().into());
+    }
+    let server = Server::start(&module, &directory, example.grants)?;
+    match example.verify {
+        Verify::Answer(expect) => {
+            let answer = server.ask()?;
+            if answer.contains(expect) { Ok(()) } else { Err(format!("it answered {answer:?}").into()) }
+        }
+        Verify::Web99 => verify_web99(&server.address),
+    }
+}
+
+fn verify_web99(address: &str) -> Result<(), Box<dyn Error>> {
+    let url = format!("http://{address}");
+    let tailor = |arguments: &[&str]| {
+        let mut command = Command::new("target/debug/tailor");
+        command.arg("web99").args(arguments).args(["--script", "/web99", "--directories", "1"]).output()
+    };
+    let checked = tailor(&["check", &url, "--mix", "0,60,25,15,0"])?;
+    if !checked.status.success() {
+        return Err(String::from_utf8_lossy(&checked.stdout).into_owned().into());
+    }
+    let load = ["run", &url, "-c", "50", "--mix", "0,20,20,60,0", "--no-check", "-q"];
+    let ran = tailor(&[&load[..], &["--ramp-up", "1s", "--warm-up", "1s", "-d", "5s"]].concat())?;
+    let told = String::from_utf8_lossy(&ran.stdout);
+    // How quick it is, is not judged here.
+    if told.contains("; 0 lost, 0 doubled, 0 wrong") { Ok(()) } else { Err(told.into_owned().into()) }
+}
+
+/// Puts the source where it is built. What was fetched or built there before stays.
+fn make_source(source: &Source, directory: &Path) -> Result<(), Box<dyn Error>> {
+    match source {
+        Source::Template(language) => {
+            let fresh = directory.with_file_name("new").join(directory.file_name().unwrap_or_default());
+            let _ = fs::remove_dir_all(&fresh);
+            fs::create_dir_all(fresh.parent().unwrap_or(Path::new(".")))?;
+            let mut new = Command::new(tailcoat()?);
+            let status =
+                new.args(["module", "new", "--language", language]).arg(&fresh).stdout(Stdio::null()).status()?;
+            if !status.success() {
+                return Err("`tailcoat module new` failed".into());
+            }
+            copy(&fresh, directory)
+        }
+        Source::Directory(source) => copy(Path::new(source), directory),
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
+
+fn tailcoat() -> Result<PathBuf, Box<dyn Error>> {
+    Ok(std::path::absolute("target/debug/tailcoat")?)
+}
+
+/// A server with one module, until it is dropped.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(module: &Path, directory: &Path, grants: &str) -> Result<Self, Box<dyn Error>> {
+        let config = directory.join("test.kdl");
+        let compiled = directory.join("compiled");
+        fs::write(
+            &config,
+            format!(
+                "server {{ workers 2; pin-workers off }}\nmodules {{ compiled \"{}\" }}\n\
+                 site {{\n    listen \"127.0.0.1:0\"\n    module \"*\" \"{}\" {{ {} }}\n}}\n",
+                compiled.display(),
+                module.display(),
+                grants.replace("@DIR@", &directory.display().to_string())
+            ),
+        )?;
+        let mut command = Command::new(tailcoat()?);
+        let mut child = command.arg("run").arg("-c").arg(config).stderr(Stdio::piped()).spawn()?;
+        // Local invariant: it was just piped.
+        let stderr = child.stderr.take().ok_or("no standard error")?;
+        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+        let address = lines.find_map(|line| line.split_once("listening on ").map(|(_, address)| address.to_owned()));
+        std::thread::spawn(move || lines.for_each(|line| eprintln!("{line}")));
+        Ok(Self { child, address: address.ok_or("the server did not start")? })
+    }
+
+    /// The whole answer to a GET.
+    fn ask(&self) -> Result<String, Box<dyn Error>> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        stream.write_all(b"GET /a?b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has nothing to lose.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
