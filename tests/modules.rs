@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::support::guests::{compiled_directory, guests, serve_guests};
 use crate::support::tls;
 use crate::support::upstream::{Step, Upstream};
+use crate::support::versions::{ALL, AnyVersion};
 use crate::support::{PATIENCE, Server, ask, read_all, read_until};
 
 /// The answer to a GET, whole.
@@ -96,6 +97,60 @@ fn modules_behind_tls_are_told() {
     let request = "GET /request HTTP/1.1\r\nHost: h.example\r\nConnection: close\r\n\r\n";
     let answer = tls::ask(&mut stream, request).unwrap();
     assert!(answer.contains("Some(Scheme::Https)"), "{answer}");
+}
+
+#[test]
+fn modules_answer_alike_in_all_versions() {
+    let Some(guests) = guests() else { return };
+    let options = format!(" module \"*\" \"{}\" {{ client-fields none; body-bytes-max \"2MiB\" }}", guests.display());
+    let shared = format!("modules {{ compiled \"{}\" }}", compiled_directory().display());
+    let Some(server) = AnyVersion::start(&options, &shared) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let content = directory.path().join("content");
+    std::fs::write(&content, "y".repeat(300_000)).unwrap();
+    let upload = format!("@{}", content.display());
+    let chunked = ["--data-binary", &upload, "--header", "Transfer-Encoding: chunked"];
+    for (path, arguments, status, expect) in [
+        ("/hello", &[][..], 200, "hello\n".to_owned()),
+        ("/hello", &["--head"], 200, String::new()),
+        ("/fields", &[], 200, "fields".to_owned()),
+        ("/large?300000", &[], 200, "x".repeat(300_000)),
+        ("/pieces", &[], 200, "one two three".to_owned()),
+        ("/trailers", &[], 200, "content".to_owned()),
+        ("/echo", &["--data-binary", &upload], 200, "y".repeat(300_000)),
+        ("/echo", &chunked, 200, "y".repeat(300_000)),
+        ("/status?204", &[], 204, String::new()),
+        ("/status?404", &[], 404, "404".to_owned()),
+        ("/trap", &[], 500, "500".to_owned()),
+    ] {
+        let mut answers = ALL.map(|version| server.ask(version, path, arguments));
+        for (version, answer) in ALL.iter().zip(&mut answers) {
+            let told = String::from_utf8_lossy(&answer.content);
+            assert_eq!(answer.status, status, "{version:?} {path}");
+            assert!(if status < 400 { told == expect } else { told.contains(&expect) }, "{version:?} {path}: {told}");
+            // Whether there is a length depends on how quick the module was.
+            answer.fields.retain(|(name, _)| name != "content-length");
+        }
+        for (version, answer) in ALL.iter().zip(&answers) {
+            assert!(answer.fields == answers[0].fields, "{version:?} {path}: {answer:?}\nnot {:?}", answers[0]);
+            assert_eq!(answer.trailers, answers[0].trailers, "{version:?} {path}");
+        }
+        assert_eq!(path == "/trailers", answers[0].trailers == [("x-checksum".to_owned(), "42".to_owned())], "{path}");
+    }
+    // What the module is told is the same but for the scheme and the port.
+    let described = ALL.map(|version| {
+        let answer = server.ask(version, "/request?a=%20", &["--user-agent", "x", "--cookie", "a=b; c=d"]);
+        let told = String::from_utf8_lossy(&answer.content).into_owned();
+        let scheme = if told.contains("Scheme::Https") { "https" } else { "http" };
+        let mut lines: Vec<_> = told.lines().skip(1).map(str::to_owned).collect();
+        lines.sort();
+        (scheme, told.contains(r#"Some("/request?a=%20")"#) && told.contains("Some(\"localhost:"), lines)
+    });
+    assert_eq!(described.clone().map(|told| told.0), ["http", "https", "http", "https"]);
+    for (version, told) in ALL.iter().zip(&described) {
+        assert!(told.1, "{version:?}: {told:?}");
+        assert_eq!(told.2, described[0].2, "{version:?}");
+    }
 }
 
 #[test]

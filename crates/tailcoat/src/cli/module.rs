@@ -129,8 +129,8 @@ fn meaning(access: Access) -> String {
 /// A size for a person.
 fn size(bytes: u64) -> String {
     match bytes {
-        ..10_240 => format!("{bytes} B"),
-        ..10_485_760 => format!("{} KiB", bytes / 1024),
+        0..10_240 => format!("{bytes} B"),
+        10_240..10_485_760 => format!("{} KiB", bytes / 1024),
         _ => format!("{} MiB", bytes / (1024 * 1024)),
     }
 }
