@@ -1,4 +1,6 @@
-//! The server from its start to its end: opens everything, starts the workers, and does what signals say.
+//! The server from its start to its end: opens everything, starts the workers, and does what signals and operators say.
+
+mod orders;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -19,9 +21,8 @@ use tokio::sync::watch;
 use crate::acme;
 use crate::config::{AccessLog, Config};
 use crate::connection::ClientLimit;
-use crate::control::{Command, ControlSocket, Executor, Order, Report, Signals};
+use crate::control::{Command, ControlSocket, Request, Signals};
 use crate::handler::cgi::Spawner;
-use crate::handler::response_cache::{Purge, SharedResponseCache};
 use crate::handler::{Parts, SharedSite};
 use crate::log::{LogHandle, LogId, ServerLog};
 use crate::modules::{self, Modules};
@@ -55,6 +56,10 @@ pub struct Server {
     /// Of the main thread: for signals, and for waiting.
     runtime: Rc<Runtime>,
     signals: Cell<Option<Signals>>,
+    /// What comes on the control socket.
+    orders: Cell<Option<UnboundedReceiver<Request>>>,
+    /// What the workers share of the sites.
+    sites: Arc<Vec<SharedSite>>,
 }
 
 /// An address of TCP that a server listens on.
@@ -135,12 +140,25 @@ impl Server {
         let rules = Arc::new(rules);
         let tls = AllTls::new(&config).map_err(StartError::at("cannot use a certificate"))?;
         let client_limit = ClientLimit::new(&config);
-        serve_orders(&config, &sites, &runtime).map_err(StartError::at("cannot listen on the control socket"))?;
+        let orders =
+            listen_to_orders(&config, &runtime).map_err(StartError::at("cannot listen on the control socket"))?;
         let (phase, phase_receiver) = watch::channel(Phase::Serving);
         let (ended_sender, ended) = unbounded_channel();
         let ended = RefCell::new(ended);
         let workers = Vec::new();
-        let mut server = Self { config, addresses, workers, ended, phase, access_log, server_log, runtime, signals };
+        let mut server = Self {
+            config,
+            addresses,
+            workers,
+            ended,
+            phase,
+            access_log,
+            server_log,
+            runtime,
+            signals,
+            orders: Cell::new(Some(orders)),
+            sites: Arc::clone(&sites),
+        };
         let connections_max = server.connections_max(descriptors_max).div_ceil(worker_count);
         for (index, listeners) in listeners.into_iter().enumerate() {
             let plan = WorkerPlan {
@@ -197,7 +215,7 @@ impl Server {
     /// Does what signals say, until all workers have ended.
     async fn obey(&self) -> io::Result<()> {
         // Local invariant: taken once, for a server is run once.
-        let Some(mut signals) = self.signals.take() else { return Ok(()) };
+        let (Some(mut signals), Some(mut orders)) = (self.signals.take(), self.orders.take()) else { return Ok(()) };
         // Without systemd this does nothing; and that it can't be told changes nothing.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let mut workers = pin!(self.workers_ended());
@@ -205,6 +223,11 @@ impl Server {
             let command = tokio::select! {
                 result = &mut workers => return result,
                 command = signals.next() => command,
+                // Ends only where there is no control socket.
+                Some(request) = orders.recv() => {
+                    self.carry_out(request);
+                    continue;
+                }
             };
             match command {
                 Command::ReopenLogs => self.access_log.reopen(),
@@ -261,21 +284,13 @@ fn listen_to_signals() -> io::Result<(Rc<Runtime>, Cell<Option<Signals>>)> {
 }
 
 /// Listens to orders, if that is wanted.
-fn serve_orders(config: &Config, sites: &[SharedSite], runtime: &Runtime) -> io::Result<()> {
-    let Some(path) = &config.server.control_socket else { return Ok(()) };
-    let listener = worker::bind_unix(path, CONTROL_SOCKET_MODE, config.server.listen_backlog)?;
-    let socket = ControlSocket::new(listener, path.clone());
-    let caches: Vec<Arc<SharedResponseCache>> = sites.iter().flat_map(SharedSite::response_caches).cloned().collect();
-    let executor: Executor = Arc::new(move |order| match order {
-        Order::PurgeCache { urls, prefixes, all } => {
-            let urls = urls.iter().map(|url| Purge::Url(url.as_bytes()));
-            let prefixes = prefixes.iter().map(|prefix| Purge::Prefix(prefix.as_bytes()));
-            let purges = urls.chain(prefixes).chain(all.then_some(Purge::All));
-            Report::Purged(purges.map(|purge| caches.iter().map(|cache| cache.purge(purge)).sum::<usize>()).sum())
-        }
-    });
-    runtime.spawn(socket.serve(executor));
-    Ok(())
+fn listen_to_orders(config: &Config, runtime: &Runtime) -> io::Result<UnboundedReceiver<Request>> {
+    let (sender, receiver) = unbounded_channel();
+    if let Some(path) = &config.server.control_socket {
+        let listener = worker::bind_unix(path, CONTROL_SOCKET_MODE, config.server.listen_backlog)?;
+        runtime.spawn(ControlSocket::new(listener, path.clone()).serve(sender));
+    }
+    Ok(receiver)
 }
 
 /// Opens all listeners; returns those of each worker, the addresses of TCP, and the plan.

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use super::configuration::{self, ConfigFile};
-use super::{fail, print};
-use crate::control::{self, Order, Report};
+use super::control::{ServerSocket, unexpected};
+use super::print;
+use crate::control::{Order, Report};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum CacheCommand {
@@ -18,11 +18,7 @@ pub(super) enum CacheCommand {
 #[derive(Debug, Args)]
 pub(super) struct PurgeArguments {
     #[command(flatten)]
-    file: ConfigFile,
-
-    /// The server's control socket [default: `control-socket` of the configuration]
-    #[arg(long, value_name = "FILE", conflicts_with = "config")]
-    socket: Option<PathBuf>,
+    server: ServerSocket,
 
     /// URLs as clients ask for them; one that ends with `*` is all that begin so
     #[arg(value_name = "URL", required_unless_present = "all", value_parser = parse_url)]
@@ -36,18 +32,13 @@ pub(super) struct PurgeArguments {
 impl CacheCommand {
     pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
         let Self::Purge(arguments) = self;
-        let PurgeArguments { file, socket, urls, all } = arguments;
-        let socket = match socket.map_or_else(|| configured_socket(file.config.or(of_top)), Ok) {
-            Ok(socket) => socket,
-            Err(code) => return code,
-        };
+        let PurgeArguments { server, urls, all } = arguments;
         let (prefixes, urls): (Vec<_>, Vec<_>) = urls.into_iter().partition(|url| url.ends_with('*'));
         let prefixes = prefixes.iter().map(|prefix| prefix.trim_end_matches('*').to_owned()).collect();
-        match control::give(&socket, &Order::PurgeCache { urls, prefixes, all }) {
-            Ok(Report::Purged(count)) => print(&format!("{count}\n")),
-            Ok(Report::Refused(reason)) => fail(reason),
-            Err(error) => fail(format_args!("{}: {error}", socket.display())),
-        }
+        server.give(of_top, &Order::PurgeCache { urls, prefixes, all }, |report| match report {
+            Report::Purged(count) => print(&format!("{count}\n")),
+            report => unexpected(&report),
+        })
     }
 }
 
@@ -57,13 +48,4 @@ fn parse_url(text: &str) -> Result<String, String> {
         Some(_) => Ok(text.to_owned()),
         None => Err("a URL begins with \"http://\" and a host".to_owned()),
     }
-}
-
-fn configured_socket(file: Option<PathBuf>) -> Result<PathBuf, ExitCode> {
-    let config = configuration::config(file)?;
-    config.server.control_socket.ok_or_else(|| {
-        let code = fail("the configuration has no `control-socket`");
-        eprintln!("  write `server {{ control-socket \"/run/tailcoat/control.sock\" }}`, and start the server anew");
-        code
-    })
 }

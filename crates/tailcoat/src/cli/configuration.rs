@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::{EXIT_CONFIG, print, start};
-use crate::config::{self, Checked, Config, Diagnostics, Origin};
+use crate::config::{self, Checked, Diagnostics, Origin};
 
 #[derive(Debug, Args)]
 pub(super) struct ConfigFile {
@@ -44,15 +44,6 @@ pub(super) fn check(file: Option<PathBuf>, json: bool) -> ExitCode {
     print_findings(&checked.diagnostics);
     eprintln!("tailcoat: {}", summary(&file, &checked));
     if checked.config.is_some() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CONFIG) }
-}
-
-/// The configuration in a file; says what is wrong if there is none.
-pub(super) fn config(file: Option<PathBuf>) -> Result<Config, ExitCode> {
-    let checked = load(&file.unwrap_or_else(|| config::DEFAULT_PATH.into()), config::check_file)?;
-    checked.config.ok_or_else(|| {
-        print_findings(&checked.diagnostics);
-        ExitCode::from(EXIT_CONFIG)
-    })
 }
 
 /// Reads a file and checks it, or standard input; says so if it can't be read.

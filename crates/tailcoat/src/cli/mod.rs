@@ -2,6 +2,7 @@
 
 mod cache;
 mod configuration;
+mod control;
 mod format;
 mod hash_password;
 mod local_certificate;

@@ -102,6 +102,25 @@ pub fn check_file(path: &Path) -> io::Result<Checked> {
     Ok(check_bytes(&path.display().to_string(), bytes, directory))
 }
 
+/// The control socket that a configuration file names, whatever else is wrong with it.
+///
+/// # Errors
+///
+/// If the file can't be read, or not be understood so far.
+pub fn control_socket(path: &Path) -> io::Result<Option<PathBuf>> {
+    let bytes = text::read_bytes(path)?;
+    let full = std::path::absolute(path)?;
+    let directory = full.parent().unwrap_or(Path::new("/"));
+    let mut diagnostics = Diagnostics::default();
+    let source = text::to_source(&path.display().to_string(), bytes, directory, &mut diagnostics);
+    let Some(document) = text::parse_document(&source, &mut diagnostics) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no KDL (`tailcoat check` says more)"));
+    };
+    let mut draft = Draft::default();
+    draft.read(&source, &document, &mut diagnostics);
+    Ok(draft.into_config().server.control_socket)
+}
+
 /// Reads and checks a configuration from a stream, such as standard input; messages call it `name`, and relative paths
 /// start from `directory`, which is absolute.
 ///

@@ -1,7 +1,9 @@
 //! What an operator tells the running server: signals, and orders on the control socket.
 
+mod order;
 mod signals;
 mod socket;
 
+pub use order::{Order, Reply, Report, Request};
 pub use signals::{Command, Signals};
-pub use socket::{ControlSocket, Executor, Order, Report, give};
+pub use socket::{ControlSocket, give};

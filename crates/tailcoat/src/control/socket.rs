@@ -5,47 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::geteuid;
-use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
 
-/// Bytes of an order or an answer.
+use super::order::{Order, Reply, Report, Request};
+
+/// Bytes of an order or a report.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// How long either side waits for the other.
+/// How long the server waits for an operator: for the order, and for each report to be taken.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Operators who are attended to at once; others wait.
 const CONNECTIONS_MAX: usize = 16;
-
-/// What an operator wants done at once, and told about: one line of JSON on the control socket.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "order", rename_all = "kebab-case")]
-pub enum Order {
-    /// Take responses out of the caches for upstreams' responses.
-    PurgeCache {
-        /// For these URLs.
-        urls: Vec<String>,
-        /// For all URLs that begin so.
-        prefixes: Vec<String>,
-        /// For all URLs.
-        #[serde(default)]
-        all: bool,
-    },
-}
-
-/// What became of an [`Order`]: one line of JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Report {
-    /// So many responses were taken out.
-    Purged(usize),
-    /// The order was not carried out, for this reason.
-    Refused(String),
-}
-
-/// Who carries orders out.
-pub type Executor = Arc<dyn Fn(Order) -> Report + Send + Sync>;
 
 /// The socket on which operators of this machine give orders: whoever may open its file, and is root or the server's own
 /// user.
@@ -61,11 +35,11 @@ impl ControlSocket {
         Self { listener, path }
     }
 
-    /// Carries orders out until the task is dropped.
+    /// Passes orders on until the task is dropped, and writes what is reported.
     ///
     /// # Errors
     /// The socket can't be listened on.
-    pub async fn serve(self, executor: Executor) -> io::Result<()> {
+    pub async fn serve(self, orders: UnboundedSender<Request>) -> io::Result<()> {
         self.listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(self.listener.try_clone()?)?;
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -77,10 +51,10 @@ impl ControlSocket {
                 tokio::time::sleep(PATIENCE / 10).await;
                 continue;
             };
-            let executor = Arc::clone(&executor);
+            let orders = orders.clone();
             tokio::spawn(async move {
                 // Whoever does not wait for the report does not want it.
-                let _ = tokio::time::timeout(PATIENCE, attend(stream, &executor)).await;
+                let _ = attend(stream, &orders).await;
                 drop(place);
             });
         }
@@ -94,40 +68,61 @@ impl Drop for ControlSocket {
     }
 }
 
-/// Takes one order and reports.
-async fn attend(stream: tokio::net::UnixStream, executor: &Executor) -> io::Result<()> {
+/// Takes one order, and writes all reports on it, a line each.
+async fn attend(stream: tokio::net::UnixStream, orders: &UnboundedSender<Request>) -> io::Result<()> {
     let user = stream.peer_cred()?.uid();
     let (reader, mut writer) = stream.into_split();
-    let report = if user == 0 || user == geteuid().as_raw() {
-        let mut line = Vec::new();
-        BufReader::new(reader.take(LINE_BYTES_MAX)).read_until(b'\n', &mut line).await?;
-        match serde_json::from_slice(&line) {
-            Ok(order) => executor(order),
-            Err(error) => Report::Refused(format!("not an order: {error}")),
-        }
-    } else {
-        Report::Refused(format!("user {user} is neither root nor the server's"))
+    if user != 0 && user != geteuid().as_raw() {
+        let reason = format!("user {user} is neither root nor the server's");
+        return write(&mut writer, &Report::Refused(reason)).await;
+    }
+    let mut line = Vec::new();
+    let mut reader = BufReader::new(reader.take(LINE_BYTES_MAX));
+    timeout(PATIENCE, reader.read_until(b'\n', &mut line)).await??;
+    let order = match serde_json::from_slice(&line) {
+        Ok(order) => order,
+        Err(error) => return write(&mut writer, &Report::Refused(format!("not an order: {error}"))).await,
     };
-    let mut line = serde_json::to_vec(&report)?;
-    line.push(b'\n');
-    writer.write_all(&line).await
+    let (sender, mut reports) = unbounded_channel();
+    if orders.send(Request { order, reply: Reply::new(sender) }).is_err() {
+        return write(&mut writer, &Report::Refused("the server is ending".into())).await;
+    }
+    while let Some(report) = reports.recv().await {
+        // If it fails, whoever carries the order out learns that nobody wants to know any more.
+        write(&mut writer, &report).await?;
+    }
+    Ok(())
 }
 
-/// Gives an order to the server that listens on this socket, and waits for its report.
+async fn write(writer: &mut tokio::net::unix::OwnedWriteHalf, report: &Report) -> io::Result<()> {
+    let mut line = serde_json::to_vec(report)?;
+    line.push(b'\n');
+    timeout(PATIENCE, writer.write_all(&line)).await?
+}
+
+/// Gives an order to the server that listens on this socket; `each` gets its reports, of which there is at least one.
 ///
 /// # Errors
-/// No server listens there, or it does not answer.
-pub fn give(path: &Path, order: &Order) -> io::Result<Report> {
-    use std::io::{BufRead, Read, Write};
+/// No server listens there, it does not answer, or `each` fails.
+pub fn give(path: &Path, order: &Order, mut each: impl FnMut(Report) -> io::Result<()>) -> io::Result<()> {
+    use std::io::{BufRead, BufReader, Read, Write};
     let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(order.time_limit())?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = serde_json::to_vec(order)?;
     line.push(b'\n');
     stream.write_all(&line)?;
-    let mut report = Vec::new();
-    std::io::BufReader::new(stream.take(LINE_BYTES_MAX)).read_until(b'\n', &mut report)?;
-    Ok(serde_json::from_slice(&report)?)
+    let mut reader = BufReader::new(stream);
+    let mut count = 0;
+    loop {
+        line.clear();
+        if Read::by_ref(&mut reader).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
+            // The server has ended, or was too slow.
+            return if count > 0 { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+        }
+        each(serde_json::from_slice(&line)?)?;
+        count += 1;
+    }
 }
 
 #[cfg(test)]
@@ -137,22 +132,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_are_carried_out_and_reported() {
+    fn orders_are_passed_on_and_reports_come_back() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("control.sock");
         let socket = ControlSocket::new(UnixListener::bind(&path).unwrap(), path.clone());
-        let executor: Executor = Arc::new(|order| match order {
-            Order::PurgeCache { urls, prefixes, all } => {
-                Report::Purged(urls.len() + 10 * prefixes.len() + 100 * usize::from(all))
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (sender, mut orders) = unbounded_channel();
+        runtime.spawn(socket.serve(sender));
+        runtime.spawn(async move {
+            while let Some(Request { order, reply }) = orders.recv().await {
+                let Order::PurgeCache { urls, prefixes, all } = order;
+                reply.report(Report::Purged(urls.len() + 10 * prefixes.len() + 100 * usize::from(all)));
+                reply.report(Report::Done("nothing left".into()));
             }
         });
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.spawn(socket.serve(executor));
         let asked = path.clone();
         let asking = runtime.spawn_blocking(move || {
             let (urls, prefixes) = (vec!["a".into()], vec!["b".into(), "c".into()]);
             let order = Order::PurgeCache { urls, prefixes, all: true };
-            assert_eq!(give(&asked, &order).unwrap(), Report::Purged(121));
+            let mut reports = Vec::new();
+            give(&asked, &order, |report| {
+                reports.push(report);
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!(reports, [Report::Purged(121), Report::Done("nothing left".into())]);
             for line in ["purge everything\n", r#"{"order":"purge-everything"}"#, ""] {
                 let mut stream = UnixStream::connect(&asked).unwrap();
                 stream.write_all(line.as_bytes()).unwrap();

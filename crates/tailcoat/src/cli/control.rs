@@ -1,0 +1,72 @@
+//! What commands to the running server have in common: finding its control socket, and what they do with reports.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::configuration::{self, ConfigFile};
+use super::fail;
+use crate::config;
+use crate::control::{self, Order, Report};
+
+/// Which server a command is for.
+#[derive(Debug, Args)]
+pub(super) struct ServerSocket {
+    #[command(flatten)]
+    file: ConfigFile,
+
+    /// The server's control socket [default: `control-socket` of the configuration]
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    socket: Option<PathBuf>,
+}
+
+impl ServerSocket {
+    /// Gives an order; `each` gets each report but refusals, which are said here, and says with what the command ends.
+    pub(super) fn give(
+        self,
+        of_top: Option<PathBuf>,
+        order: &Order,
+        mut each: impl FnMut(Report) -> ExitCode,
+    ) -> ExitCode {
+        let socket = match self.find(of_top) {
+            Ok(socket) => socket,
+            Err(code) => return code,
+        };
+        let mut code = ExitCode::SUCCESS;
+        let given = control::give(&socket, order, |report| {
+            code = match report {
+                Report::Refused(reason) => fail(reason),
+                report => each(report),
+            };
+            Ok(())
+        });
+        given.map_or_else(|error| fail(format_args!("{}: {error}", socket.display())), |()| code)
+    }
+
+    fn find(self, of_top: Option<PathBuf>) -> Result<PathBuf, ExitCode> {
+        if let Some(socket) = self.socket {
+            return Ok(socket);
+        }
+        let file = self.file.config.or(of_top).unwrap_or_else(|| config::DEFAULT_PATH.into());
+        // The file may have errors: the server that runs is to tell about them.
+        match config::control_socket(&file) {
+            Ok(Some(socket)) => Ok(socket),
+            Ok(None) => Err(without_socket(&file)),
+            // With so much wrong with it, nothing can be ordered by it, and it can be said here what that is.
+            Err(_) => Err(configuration::check(Some(file), false)),
+        }
+    }
+}
+
+fn without_socket(file: &Path) -> ExitCode {
+    let code = fail(format_args!("{} has no `control-socket`", file.display()));
+    eprintln!("  write `server {{ control-socket \"/run/tailcoat/control.sock\" }}`, and start the server anew");
+    eprintln!("  or give the socket of the server that runs with --socket");
+    code
+}
+
+/// Says that a server of another version has reported what this command knows nothing of.
+pub(super) fn unexpected(report: &Report) -> ExitCode {
+    fail(format_args!("the server has answered with what this version does not understand: {report:?}"))
+}

@@ -1,0 +1,71 @@
+//! What operators may order of the running server, and what they are told: lines of JSON on the control socket.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc::UnboundedSender;
+
+/// How long whoever gives an order waits for a report on it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An order. A new one is a variant here, an arm in `server/orders.rs`, and a command in `cli/`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "kebab-case")]
+pub enum Order {
+    /// Take responses out of the caches for upstreams' responses.
+    PurgeCache {
+        /// For these URLs.
+        urls: Vec<String>,
+        /// For all URLs that begin so.
+        prefixes: Vec<String>,
+        /// For all URLs.
+        #[serde(default)]
+        all: bool,
+    },
+}
+
+/// What became of an [`Order`]. Most have one; others, such as one to follow something, have any number, until the
+/// connection ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Report {
+    /// It was carried out; this is for people to read.
+    Done(String),
+    /// So many responses were taken out.
+    Purged(usize),
+    /// Nothing was changed, for this reason.
+    Refused(String),
+}
+
+/// An order, and whom to tell.
+#[derive(Debug)]
+pub struct Request {
+    /// What is wanted.
+    pub order: Order,
+    /// Where reports go.
+    pub reply: Reply,
+}
+
+/// Where reports on an order go. Dropped, it ends the connection.
+#[derive(Clone, Debug)]
+pub struct Reply(UnboundedSender<Report>);
+
+impl Order {
+    /// How long is waited for a report; `None` for those that take as long as it takes.
+    pub(super) fn time_limit(&self) -> Option<Duration> {
+        match self {
+            Self::PurgeCache { .. } => Some(PATIENCE),
+        }
+    }
+}
+
+impl Reply {
+    pub(super) fn new(reports: UnboundedSender<Report>) -> Self {
+        Self(reports)
+    }
+
+    /// Reports; `false` if nobody wants to know any more.
+    pub fn report(&self, report: Report) -> bool {
+        self.0.send(report).is_ok()
+    }
+}
