@@ -174,13 +174,14 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
     let site = SharedSite::new(&config.sites[0], &config, parts);
     let target = AccessLogTarget::File(log_directory.join("access.log"));
     let logs = [AccessLog { target, format: AccessLogFormat::Combined }];
-    let (log, ids) = tailcoat::log::start(&logs, tailcoat::log::Options::default(), server_log).unwrap();
+    let (log, ids) = tailcoat::log::start(&logs, tailcoat::log::Options::default(), server_log.clone()).unwrap();
     let setup = SiteSetup {
         config: &config.sites[0],
         handlers: site.handlers(&cache, &upstreams),
         error_pages: site.error_pages(&cache),
         rules: None,
         log: Some(ids[0]),
+        server_log,
     };
     let router = Rc::new(Router::new(vec![setup], &[vec![0]]));
     let clock = Clock::new(Arc::new(AtomicBool::new(true)));

@@ -177,3 +177,27 @@ fn busy_servers_say_when_to_come_again() {
     let answer = ask(&server, &get("/"));
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nRetry-After: 1\r\n"), "{answer}");
 }
+
+#[test]
+fn whether_an_answer_was_complete_is_logged_and_which_request_it_was() {
+    let whole = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+    let cut = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok";
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("access.log");
+    for (answer, word) in [(whole, "complete"), (cut, "aborted")] {
+        let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Say(answer)]]);
+        let mut server = Server::run(&format!(
+            "access-log \"{}\" format=\"{{status}} {{completion}} {{request_id}}\"\nsite {{\n listen \"127.0.0.1:0\"\n\
+             forward \"http://{}\"\n request-header \"X-Id\" \"{{request_id}}\"\n}}\n",
+            log.display(),
+            upstream.address
+        ));
+        ask(&server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        server.signal("TERM");
+        assert!(server.wait());
+        let seen = upstream.connection();
+        let id = seen.lines().find_map(|line| line.strip_prefix("X-Id: ")).unwrap();
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), format!("200 {word} {id}\n"));
+        std::fs::remove_file(&log).unwrap();
+    }
+}

@@ -32,6 +32,7 @@ mod proxy_attacks;
 mod proxy_protocol;
 mod readme;
 mod real_clients;
+mod refusals;
 mod request_limits;
 mod response_cache;
 mod rules;

@@ -452,6 +452,26 @@ fn wrong_certificates_are_found_before_the_start() {
 }
 
 #[test]
+fn http_without_tls_is_told_so() {
+    let authority = Authority::new();
+    let keys = certificates(&authority, &["a.example"]);
+    let log = keys.path().join("access.log");
+    let server =
+        Server::run(&(site(keys.path(), "a.example", &format!("access-log \"{}\"\n", log.display())) + ONE_WORKER));
+    let answer = crate::support::ask(&server, "GET /a HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    let (head, content) = answer.split_once("\r\n\r\n").expect("there is an answer");
+    assert!(head.starts_with("HTTP/1.1 400 ") && content.contains("https://"), "{answer}");
+    assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", content.len())), "{head}");
+    // What is neither is not answered in HTTP.
+    assert!(!crate::support::ask(&server, "\x00\x01nonsense").contains("HTTP/1.1"));
+    server.signal("TERM");
+    let mut server = server;
+    assert!(server.wait());
+    let logged = std::fs::read_to_string(log).expect("there is a log");
+    assert!(logged.contains("\"GET /a HTTP/1.1\" 400 "), "{logged}");
+}
+
+#[test]
 fn a_certificate_for_this_machine_is_made() {
     let (files, state) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     std::fs::write(files.path().join("index.html"), "hello").expect("it can be written");

@@ -100,6 +100,11 @@ impl Server {
         Self { child, address, log }
     }
 
+    /// A server that was started otherwise.
+    pub(crate) fn adopt(child: Child, address: SocketAddr) -> Self {
+        Self { child, address }
+    }
+
     /// Opens a connection.
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).expect("the server takes connections");

@@ -111,6 +111,8 @@ fn record(log: LogId, request: Request<'_>) -> Record<'_> {
         tls: None,
         upstream: None,
         cache_status: "",
+        request_id: "",
+        is_complete: true,
         status: Status::OK,
         content_bytes: 10_240,
         unix_us: 1_795_246_911_123_456,

@@ -162,6 +162,7 @@ impl Server {
         let connections_max = server.connections_max(descriptors_max).div_ceil(worker_count);
         for (index, listeners) in listeners.into_iter().enumerate() {
             let plan = WorkerPlan {
+                server_log: server.server_log.clone(),
                 index,
                 core: server.config.server.pin_workers.then(|| cores[index % cores.len()]),
                 config: Arc::clone(&server.config),

@@ -1,7 +1,7 @@
 //! A connection before its first request: the header of the PROXY protocol, if a proxy is to send one, and the handshake of
 //! TLS.
 
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,12 +9,15 @@ use std::task::{Context as Task, Poll, ready};
 use std::time::Duration;
 
 use rustls::server::{Accepted, Acceptor};
+use wire::http::Status;
 use wire::proxy_protocol::{MalformedProxyHeader, ProxyHeader, parse_proxy_header};
 
 use super::handshakes::{LinePlace, TooManyHandshakes};
+use super::record::{Peer, Told, record};
 use super::tls_socket::{Blocking, READ_BYTES_MAX};
 use super::{Context, Socket, Stage, TlsSocket, Transport};
-use crate::log::Client;
+use crate::log::{Client, Subject};
+use crate::routing::Account;
 use crate::tls::{ListenerTls, TlsInfo};
 
 /// Bytes of a client's first message, which has to be kept until it is whole: what a record may have. Those of clients
@@ -70,6 +73,11 @@ pub struct Opened {
     /// Whether it speaks HTTP/2, as far as is known.
     pub is_http2: bool,
 }
+
+const PLAIN_HTTP_HEAD: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 64\r\n\
+    Connection: close\r\n\r\n";
+
+const PLAIN_HTTP_REASON: &[u8] = b"This port speaks TLS: ask for https:// instead, not for http://\n";
 
 impl Opened {
     /// A connection over a socket that was just accepted, with nothing before the first request.
@@ -252,6 +260,9 @@ impl Opening {
         buffer: &mut [u8],
     ) -> Poll<io::Result<Awaited>> {
         loop {
+            if self.hello_bytes == 0 && self.kept.first().is_some_and(u8::is_ascii_uppercase) {
+                return Poll::Ready(Err(self.refuse_plain_http(&mut socket, buffer)));
+            }
             while !self.kept.is_empty() {
                 let mut input = self.kept.as_slice();
                 acceptor.read_tls(&mut input)?;
@@ -286,6 +297,25 @@ impl Opening {
                 }
             }
         }
+    }
+
+    /// Tells a client that speaks HTTP without TLS why it gets no answer: no record of TLS begins with a letter (RFC 8446,
+    /// section 5.1), and each method that has been registered does.
+    fn refuse_plain_http(&self, socket: &mut Socket, buffer: &mut [u8]) -> io::Error {
+        // What has come and is not read would reset the connection before the client has read this.
+        let _ = socket.poll_read(buffer);
+        let mut sent = Blocking(&mut *socket);
+        if sent.write_all(PLAIN_HTTP_HEAD).and_then(|()| sent.write_all(PLAIN_HTTP_REASON)).is_ok() {
+            let _ = socket.shutdown_write();
+        }
+        let context = &self.context;
+        let account = Account { log: context.router.default_log(self.listener), visit: None };
+        let peer = Peer { client: self.client, tls: None };
+        let sent = (Status::BAD_REQUEST, PLAIN_HTTP_REASON.len() as u64);
+        let told = Told { link: None, is_hit: false, sent, is_complete: true };
+        let now = context.clock.now();
+        record(context, peer, &account, Subject::Malformed(&self.kept), &[], told, now..now);
+        io::Error::new(io::ErrorKind::InvalidData, "HTTP without TLS")
     }
 
     /// Begins the handshake when it is its turn: handshakes take long, and others are not to wait for many of them.

@@ -177,7 +177,7 @@ impl Output {
     }
 
     fn write_built(&mut self, response: BuiltResponse, manner: Manner<'_>) -> u64 {
-        let BuiltResponse { status, fields, body, forwarded } = response;
+        let BuiltResponse { status, fields, body, forwarded, reason: _ } = response;
         let has_content = !manner.is_head && !status.has_no_content();
         self.write_built_head(status, &fields, forwarded.as_deref(), manner);
         let length = body.length();

@@ -29,6 +29,8 @@ pub(super) struct Told<'a> {
     pub(super) is_hit: bool,
     /// Its status, and bytes of content.
     pub(super) sent: (Status, u64),
+    /// Whether that is all of it.
+    pub(super) is_complete: bool,
 }
 
 /// Logs a request, from when it came to when it was answered.
@@ -57,6 +59,8 @@ pub(super) fn record(
             "" if told.is_hit => "hit",
             word => word,
         },
+        request_id: visit.map_or("", Visit::given_request_id),
+        is_complete: told.is_complete,
         status,
         content_bytes,
         unix_us: time.start.unix_us,

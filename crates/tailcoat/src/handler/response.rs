@@ -87,6 +87,8 @@ pub struct BuiltResponse {
     pub body: Body,
     /// What another server said that made it.
     pub forwarded: Option<Box<Forwarded>>,
+    /// Why the request was refused, for the server's log and nobody else; empty if its status says it all.
+    pub reason: &'static str,
 }
 
 /// What is kept of another server's response besides status, fields and content.
@@ -119,9 +121,16 @@ impl BuiltResponse {
         Self::with_fields(status, Fields::new(), Body::default())
     }
 
+    /// A refusal with this status, and why.
+    pub fn refusal(status: Status, reason: &'static str) -> Box<Self> {
+        let mut response = Self::new(status);
+        response.reason = reason;
+        response
+    }
+
     /// An answer of ours.
     pub fn with_fields(status: Status, fields: Fields, body: Body) -> Box<Self> {
-        Box::new(Self { status, fields, body, forwarded: None })
+        Box::new(Self { status, fields, body, forwarded: None, reason: "" })
     }
 }
 

@@ -20,6 +20,7 @@
 //!
 //! A reader skips values with tags it does not know, so that new ones can be added without a new version.
 
+use std::fmt;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -54,6 +55,10 @@ pub struct Record<'a> {
     pub upstream: Option<UpstreamRecord<'a>>,
     /// What the cache of a server's responses did: a word; empty if there was none.
     pub cache_status: &'a str,
+    /// The identifier that rules gave the request; empty for none.
+    pub request_id: &'a str,
+    /// Whether all of the answer was sent.
+    pub is_complete: bool,
     /// Status of the response.
     pub status: Status,
     /// Bytes of content sent, as far as they were sent; without the head.
@@ -114,6 +119,15 @@ pub enum Client {
     Unix,
 }
 
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.ip().to_canonical().fmt(f),
+            Self::Unix => f.write_str("unix"),
+        }
+    }
+}
+
 /// Which fields of a request a log's format needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Capture {
@@ -124,6 +138,8 @@ pub(super) struct Capture {
     pub(super) tls: bool,
     /// The server that the request was forwarded to, and what the cache before it did.
     pub(super) upstream: bool,
+    /// The request's identifier, and whether the answer was complete.
+    pub(super) outcome: bool,
     /// Further request fields, which a template names.
     pub(super) fields: Vec<CapturedField>,
 }
@@ -186,6 +202,9 @@ const TAG_TLS_VERSION: u8 = 11;
 const TAG_TLS_CIPHER_SUITE: u8 = 12;
 const TAG_TLS_SERVER_NAME: u8 = 13;
 const TAG_TLS_CLIENT: u8 = 14;
+const TAG_REQUEST_ID: u8 = 15;
+/// A word.
+const TAG_COMPLETION: u8 = 16;
 /// The first field that a template names; the next ones follow.
 const TAG_CAPTURED: u8 = 128;
 
@@ -232,6 +251,10 @@ pub(super) fn encode(record: &Record<'_>, capture: &Capture, value_bytes_max: us
             push(TAG_UPSTREAM, first_line(upstream.server.as_bytes(), value_bytes_max));
             push(TAG_UPSTREAM_NUMBERS, upstream_numbers(upstream).as_bytes());
         }
+    }
+    if capture.outcome {
+        push(TAG_REQUEST_ID, record.request_id.as_bytes());
+        push(TAG_COMPLETION, if record.is_complete { b"complete" } else { b"aborted" });
     }
     // Unlike what the parser lets through, names of users may hold anything.
     push(TAG_USER, first_line(record.user, value_bytes_max));
@@ -371,6 +394,8 @@ pub(super) struct StoredRecord<'a> {
     pub(super) upstream: Value<'a>,
     pub(super) upstream_numbers: UpstreamNumbers,
     pub(super) cache_status: Value<'a>,
+    pub(super) request_id: Value<'a>,
+    pub(super) completion: Value<'a>,
     /// All of it.
     bytes: &'a [u8],
 }
@@ -409,6 +434,8 @@ impl<'a> StoredRecord<'a> {
             upstream: Value::default(),
             upstream_numbers: UpstreamNumbers::default(),
             cache_status: Value::default(),
+            request_id: Value::default(),
+            completion: Value::default(),
             bytes,
         };
         match fixed[52] {
@@ -429,6 +456,8 @@ impl<'a> StoredRecord<'a> {
                 TAG_UPSTREAM => record.upstream = value,
                 TAG_UPSTREAM_NUMBERS => record.upstream_numbers = UpstreamNumbers::parse(value.bytes),
                 TAG_CACHE_STATUS => record.cache_status = value,
+                TAG_REQUEST_ID => record.request_id = value,
+                TAG_COMPLETION => record.completion = value,
                 TAG_TLS_VERSION => record.tls_version = value,
                 TAG_TLS_CIPHER_SUITE => record.tls_cipher_suite = value,
                 TAG_TLS_SERVER_NAME => record.tls_server_name = value,

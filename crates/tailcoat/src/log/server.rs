@@ -91,6 +91,12 @@ impl ServerLog {
         self.log(LogLevel::Info, &message, "", None);
     }
 
+    /// Logs what became of a request that a client, or anybody else, might ask about. Of many alike, some.
+    #[track_caller]
+    pub fn notice(&self, message: impl Display) {
+        self.log(LogLevel::Info, &message, "", Some(Location::caller()));
+    }
+
     /// Logs what helps to find faults.
     pub fn debug(&self, message: impl Display) {
         self.log(LogLevel::Debug, &message, "", None);

@@ -60,6 +60,8 @@ pub(super) fn record_of(log: LogId, subject: Subject<'_>) -> Record<'_> {
         tls: None,
         upstream: None,
         cache_status: "",
+        request_id: "",
+        is_complete: true,
         user: b"",
         status: Status::OK,
         content_bytes: 1024,

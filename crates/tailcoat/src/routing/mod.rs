@@ -17,7 +17,7 @@ use self::rules::{AllRules, RequestIds, Rules, Visit};
 use self::site::Site;
 use crate::config::HostPattern;
 use crate::handler::{ErrorPages, Handler, OwnedRequest, Response, Routed};
-use crate::log::LogId;
+use crate::log::{LogId, ServerLog};
 use crate::tls::Validations;
 
 /// An answer that has to be waited for.
@@ -52,6 +52,8 @@ pub struct SiteSetup<'a> {
     pub rules: Option<Rules>,
     /// Where its requests are logged.
     pub log: Option<LogId>,
+    /// Where is said why requests were refused.
+    pub server_log: ServerLog,
 }
 
 /// All sites, by listener. Each worker has its own.
@@ -210,6 +212,7 @@ mod tests {
                         error_pages: ErrorPages::default(),
                         rules: None,
                         log: None,
+                        server_log: ServerLog::stderr(config::LogLevel::Error),
                     },
                 ))
             })

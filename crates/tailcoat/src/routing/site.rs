@@ -11,7 +11,7 @@ use crate::handler::{
     Body, BuiltResponse, ErrorPages, Handler, Outcome, OutcomeFuture, OwnedRequest, PageFormat, Response, Routed,
     add_error_page, error_response,
 };
-use crate::log::LogId;
+use crate::log::{LogId, ServerLog, escaped};
 
 /// A site's routes and error pages.
 pub(super) struct Site {
@@ -22,6 +22,7 @@ pub(super) struct Site {
     body_bytes_max: u64,
     pub(super) rules: Option<Rules>,
     pub(super) log: Option<LogId>,
+    server_log: ServerLog,
 }
 
 struct Route {
@@ -43,6 +44,7 @@ impl Site {
             body_bytes_max: setup.config.body_bytes_max.answered_here(),
             rules: setup.rules,
             log: setup.log,
+            server_log: setup.server_log,
         }
     }
 
@@ -152,6 +154,9 @@ impl Site {
         if response.forwarded.is_some() {
             return Finished::Ready(Response::Built(response));
         }
+        if !response.reason.is_empty() {
+            self.tell(&response, routed);
+        }
         if response.status == Status::METHOD_NOT_ALLOWED && routed.request.method() == Method::Other {
             // A method that nobody here knows is not one that just this resource does not allow (RFC 9110, 15.6.2).
             response.status = Status::NOT_IMPLEMENTED;
@@ -170,6 +175,13 @@ impl Site {
             }
             outcome => Finished::Ready(self.with_own_page(page, outcome, response, format)),
         }
+    }
+
+    /// Says in the server's log why a request was refused.
+    fn tell(&self, response: &BuiltResponse, routed: &Routed<'_>) {
+        let (client, reason) = (routed.client, response.reason);
+        let (host, target) = (escaped(routed.host), escaped(routed.request.target()));
+        self.server_log.notice(format_args!("{}: {client} for {host} {target}: {reason}", response.status));
     }
 
     async fn wait_for_page(

@@ -21,7 +21,7 @@ use tokio::task::{JoinHandle as TaskHandle, coop::unconstrained};
 use crate::config::Config;
 use crate::connection::{ClientLimit, Clock, Connections, Context, SWEEPS_A_ROUND};
 use crate::handler::SharedSite;
-use crate::log::{LogId, Recorder};
+use crate::log::{LogId, Recorder, ServerLog};
 use crate::object_cache::{ObjectStore, WorkerCache};
 use crate::routing::rules::{AllRules, RequestIds, Rules};
 use crate::routing::{Router, SiteSetup};
@@ -37,6 +37,8 @@ const EVENT_INTERVAL: u32 = 512;
 
 /// What a worker is started with.
 pub struct WorkerPlan {
+    /// Where it says what happened.
+    pub server_log: ServerLog,
     /// Its number, from 0.
     pub index: usize,
     /// The core it is bound to, if any.
@@ -176,6 +178,7 @@ fn build_router(plan: &WorkerPlan, cache: &Rc<WorkerCache>) -> Router {
         error_pages: shared.error_pages(cache),
         rules: rules.as_ref().map(|rules| Rules::new(rules, &ids)),
         log,
+        server_log: plan.server_log.clone(),
     });
     let router = Router::new(setups.collect(), &plan.listener_sites).trusting(&plan.rules, &ids);
     router.validated(plan.validations.as_ref())

@@ -53,6 +53,8 @@ pub const LOG_FIELDS: &[(&str, &str)] = &[
         "cache_status",
         "What the cache before that server did: `hit`, `miss`, `expired`, `revalidated`, `stale` or `bypass`",
     ),
+    ("request_id", "The identifier that `{request_id}` of `request-header` or `response-header` has given the request"),
+    ("completion", "Whether all of the answer was sent: `complete`, or `aborted`, by whomever"),
 ];
 
 /// What the name of a field of the request begins with in a template.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::task::{Context as Task, Poll, ready};
 
 use wire::h1::{BodyFraming, Event, Framing};
+use wire::http::Status;
 
 use super::{Answering, H1Connection, Incoming, Turn};
 use crate::connection::arrival::{REQUEST_TIMEOUT, is_too_slow};
@@ -118,6 +119,11 @@ impl H1Connection {
             self.take_back_buffer(context);
             self.send_interim(context, task)?;
             if let Poll::Ready(response) = polled {
+                if is_given_up(&response) {
+                    // A client that could read an answer all the same is not told that it has gone.
+                    self.record_gone();
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+                }
                 // Local invariant: it was there above.
                 let Some(answering) = self.answering.take() else { return Poll::Ready(Ok(())) };
                 let output = &mut context.scratch.borrow_mut().output;
@@ -372,6 +378,12 @@ impl Receiving {
         }
         is_too_slow(self.content_bytes, self.waited_ms, context)
     }
+}
+
+/// Whether the answer is that there is nobody to be answered.
+fn is_given_up(response: &Response) -> bool {
+    matches!(response, Response::Built(response)
+        if response.status == Status::CLIENT_CLOSED_REQUEST && response.forwarded.is_none())
 }
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";

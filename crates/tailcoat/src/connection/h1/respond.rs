@@ -38,6 +38,8 @@ pub(super) struct Exchange {
     is_hit: bool,
     status: Status,
     content_bytes: u64,
+    /// Whether all of it has been sent.
+    is_complete: bool,
 }
 
 impl H1Connection {
@@ -62,11 +64,13 @@ impl H1Connection {
         };
         let is_hit = is_hit(&response);
         let (status, content_bytes) = output.write_response(response, manner);
+        // What a tunnel carries has no end of its own.
+        let is_tunnel = tunnel.is_some();
         let exchange = |account: Account| {
             // Nobody keeps what is neither logged nor counted.
             (account.log.is_some() || account.visit.is_some()).then(|| {
                 let request = OwnedRequest::new(&incoming.routed);
-                Exchange { request, account, is_hit, status, content_bytes }
+                Exchange { request, account, is_hit, status, content_bytes, is_complete: is_tunnel }
             })
         };
         if let Some(tunnel) = tunnel {
@@ -97,7 +101,8 @@ impl H1Connection {
         }
         let Routed { request, host, now: received, .. } = incoming.routed;
         let content_bytes = content_bytes.saturating_sub(unsent_bytes);
-        let told = Told { link: incoming.routed.link.get(), is_hit, sent: (status, content_bytes) };
+        let is_complete = sent.is_ok();
+        let told = Told { link: incoming.routed.link.get(), is_hit, sent: (status, content_bytes), is_complete };
         self.record(&account, Subject::Request(request), host, told, received, *now);
         sent
     }
@@ -152,12 +157,12 @@ impl H1Connection {
         match open {
             Some((request, account)) => {
                 let subject = Subject::Request(request.request());
-                let told = Told { link: request.link(), is_hit: false, sent };
+                let told = Told { link: request.link(), is_hit: false, sent, is_complete: true };
                 self.record(&account, subject, request.host(), told, request.received(), *now);
             }
             None => {
                 let account = Account { log: context.router.default_log(self.listener), visit: None };
-                let told = Told { link: None, is_hit: false, sent };
+                let told = Told { link: None, is_hit: false, sent, is_complete: true };
                 self.record(&account, Subject::Malformed(input), &[], told, *now, *now);
             }
         }
@@ -217,6 +222,9 @@ impl H1Connection {
             self.socket.abort_on_close();
         }
         self.receiving = None;
+        if let Some(exchange) = self.sending.as_mut().and_then(|sending| sending.exchange.as_mut()) {
+            exchange.is_complete = result.is_ok();
+        }
         self.finish_sending();
         Poll::Ready(result)
     }
@@ -251,10 +259,11 @@ impl H1Connection {
 
     /// Logs what became of a response.
     pub(super) fn record_exchange(&self, exchange: &Exchange) {
-        let Exchange { request, account, is_hit, status, content_bytes } = exchange;
+        let Exchange { request, account, is_hit, status, content_bytes, is_complete } = exchange;
         let subject = Subject::Request(request.request());
         let now = self.context.clock.now();
-        let told = Told { link: request.link(), is_hit: *is_hit, sent: (*status, *content_bytes) };
+        let told =
+            Told { link: request.link(), is_hit: *is_hit, sent: (*status, *content_bytes), is_complete: *is_complete };
         self.record(account, subject, request.host(), told, request.received(), now);
     }
 
@@ -267,7 +276,7 @@ impl H1Connection {
             &account,
             Subject::Request(request.request()),
             request.host(),
-            Told { link: request.link(), is_hit: false, sent: (status, 0) },
+            Told { link: request.link(), is_hit: false, sent: (status, 0), is_complete: false },
             request.received(),
             now,
         );

@@ -66,7 +66,7 @@ pub(super) fn send_built_head(
     wire: &mut ServerConnection,
     turn: &mut Turn<'_, '_>,
 ) -> Result<Option<Body>, StreamGone> {
-    let BuiltResponse { status, mut fields, body, forwarded } = response;
+    let BuiltResponse { status, mut fields, body, forwarded, reason: _ } = response;
     let has_content = !is_head && !status.has_no_content();
     // Another server's Date and Server are its own business (RFC 9110, sections 6.6.1 and 10.2.4).
     if forwarded.is_none() || !fields.has("Date") {

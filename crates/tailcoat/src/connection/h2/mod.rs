@@ -188,7 +188,7 @@ impl H2Connection {
     pub fn close(&mut self) {
         let now = self.context.clock.now();
         for exchange in self.exchanges.take_all() {
-            self.record_exchange(&exchange, now);
+            self.record_exchange(&exchange, false, now);
         }
         self.context.table.borrow_mut().remove(self.slot);
     }
@@ -256,7 +256,7 @@ impl H2Connection {
     fn on_closed(&mut self, turn: &mut Turn<'_, '_>) {
         self.state = State::Finishing;
         for exchange in self.exchanges.take_all() {
-            self.record_exchange(&exchange, turn.now);
+            self.record_exchange(&exchange, false, turn.now);
         }
     }
 

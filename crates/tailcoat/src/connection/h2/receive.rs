@@ -206,7 +206,7 @@ impl H2Connection {
     pub(super) fn on_reset(&mut self, stream: StreamId, turn: &mut Turn<'_, '_>) {
         if let Some(index) = self.exchanges.find(stream) {
             let exchange = self.exchanges.remove(index);
-            self.record_exchange(&exchange, turn.now);
+            self.record_exchange(&exchange, false, turn.now);
         }
     }
 
@@ -214,7 +214,7 @@ impl H2Connection {
     pub(super) fn reset_exchange(&mut self, index: usize, code: ErrorCode, turn: &mut Turn<'_, '_>) {
         let exchange = self.exchanges.remove(index);
         self.wire.reset(exchange.stream, code, &mut turn.wire());
-        self.record_exchange(&exchange, turn.now);
+        self.record_exchange(&exchange, false, turn.now);
     }
 }
 

@@ -70,7 +70,8 @@ impl H2Connection {
         };
         match outgoing {
             None => {
-                let told = Told { link: routed.link.get(), is_hit, sent: (status, content_bytes) };
+                let sent = (status, content_bytes);
+                let told = Told { link: routed.link.get(), is_hit, sent, is_complete: true };
                 let subject = Subject::Request(routed.request);
                 record(turn.context, self.peer(), &account, subject, routed.host, told, routed.now..turn.now);
             }
@@ -110,7 +111,7 @@ impl H2Connection {
                 }
             }
         }
-        let told = Told { link: None, is_hit: false, sent: (status, content_bytes) };
+        let told = Told { link: None, is_hit: false, sent: (status, content_bytes), is_complete: true };
         record(turn.context, self.peer(), account, UNREADABLE, &[], told, turn.now..turn.now);
     }
 
@@ -247,12 +248,14 @@ impl H2Connection {
     }
 
     /// Logs what became of an exchange.
-    pub(super) fn record_exchange(&self, exchange: &Exchange, now: Now) {
-        let Exchange { request, account, reply, outgoing, .. } = exchange;
+    pub(super) fn record_exchange(&self, exchange: &Exchange, is_complete: bool, now: Now) {
+        let Exchange { request, account, reply, outgoing, work, .. } = exchange;
         // Never answered, as its client has gone.
         let Some(gone) = Status::new(CLIENT_GONE) else { return };
         let (status, is_hit) = reply.map_or((gone, false), |reply| (reply.status, reply.is_hit));
-        let told = Told { link: request.link(), is_hit, sent: (status, outgoing.sent_bytes) };
+        // What a tunnel carries has no end of its own.
+        let is_complete = is_complete || matches!(work, Work::Tunneling(_));
+        let told = Told { link: request.link(), is_hit, sent: (status, outgoing.sent_bytes), is_complete };
         let subject = Subject::Request(request.request());
         record(&self.context, self.peer(), account, subject, request.host(), told, request.received()..now);
     }

@@ -103,7 +103,7 @@ impl H2Connection {
         while index < self.exchanges.len() {
             if self.exchanges.at(index).is_complete(&mut self.wire) {
                 let exchange = self.exchanges.remove(index);
-                self.record_exchange(&exchange, turn.now);
+                self.record_exchange(&exchange, true, turn.now);
             } else {
                 index += 1;
             }

@@ -403,7 +403,8 @@ impl Exchange {
     fn warn(&self, what: &str) {
         if let State::Exchanging(peer) = &self.state {
             let request = escaped(self.upload.request_line());
-            self.inner.plan.log.warn(format_args!("{} {what}: {request}", peer.name()), "");
+            let (server, client) = (peer.name(), self.client);
+            self.inner.plan.log.warn(format_args!("{server} {what}: {request}, for {client}"), "");
         }
     }
 

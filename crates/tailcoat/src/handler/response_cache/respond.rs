@@ -82,7 +82,13 @@ impl Inner {
             }
             Part::Refused(response) => return Response::Built(response),
         };
-        Response::Built(Box::new(BuiltResponse { status, fields, body, forwarded: Some(forwarded(status)) }))
+        Response::Built(Box::new(BuiltResponse {
+            status,
+            fields,
+            body,
+            forwarded: Some(forwarded(status)),
+            reason: "",
+        }))
     }
 }
 

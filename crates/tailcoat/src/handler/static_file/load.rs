@@ -33,6 +33,8 @@ pub(super) enum Refusal {
     NotFound,
     /// It may not be read, or leads out of the root.
     Forbidden,
+    /// It is a directory without an index, and is not listed.
+    NoIndex,
     /// TUX's rule: it is not for everyone to read.
     NotPermitted,
     /// It is there, but its name, or that of a directory it is in, begins with a dot.
@@ -41,6 +43,23 @@ pub(super) enum Refusal {
     Unavailable,
     /// The disk failed, or we did.
     Failed,
+}
+
+impl Refusal {
+    /// For who wonders; empty where the status says it all.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::NotFound => "",
+            Self::Forbidden => {
+                "the server may not read the file, a link leads out of the root, or it is no regular file"
+            }
+            Self::NoIndex => "the directory has none of the files in `index`, and `browse` is off",
+            Self::NotPermitted => "`permission-rule`: the file is not for everybody to read, or can be executed",
+            Self::Hidden => "a name in the path begins with a dot, and `hidden` is off",
+            Self::Unavailable => "no file descriptor or memory is free, or the file is being written all the time",
+            Self::Failed => "the file could not be read",
+        }
+    }
 }
 
 impl From<OpenError> for Refusal {

@@ -266,7 +266,7 @@ impl Inner {
                 Step::Fallback
             }
             Ok(Found::DirectoryWithoutIndex) if routed.has_next => Step::Done(Outcome::Decline),
-            Ok(Found::DirectoryWithoutIndex) => Step::Done(refuse(routed, Refusal::Forbidden)),
+            Ok(Found::DirectoryWithoutIndex) => Step::Done(refuse(routed, Refusal::NoIndex)),
             Err(refusal) => Step::Done(refuse(routed, refusal)),
         }
     }
@@ -349,13 +349,15 @@ fn other_method(routed: &Routed<'_>) -> Outcome {
 fn refuse(routed: &Routed<'_>, refusal: Refusal) -> Outcome {
     let status = match refusal {
         // What may not be read here may be another's to read.
-        Refusal::NotFound | Refusal::Forbidden | Refusal::NotPermitted if routed.has_next => return Outcome::Decline,
+        Refusal::NotFound | Refusal::Forbidden | Refusal::NoIndex | Refusal::NotPermitted if routed.has_next => {
+            return Outcome::Decline;
+        }
         Refusal::NotFound | Refusal::Hidden => Status::NOT_FOUND,
-        Refusal::Forbidden | Refusal::NotPermitted => Status::FORBIDDEN,
+        Refusal::Forbidden | Refusal::NoIndex | Refusal::NotPermitted => Status::FORBIDDEN,
         Refusal::Unavailable => Status::SERVICE_UNAVAILABLE,
         Refusal::Failed => Status::INTERNAL_SERVER_ERROR,
     };
-    let mut response = BuiltResponse::new(status);
+    let mut response = BuiltResponse::refusal(status, refusal.reason());
     if refusal == Refusal::Unavailable {
         response.fields.push("Retry-After", "1");
     }

@@ -62,7 +62,7 @@ impl Formatter {
             Kind::Template(template) => template.capture().clone(),
             Kind::W3c => Capture { host: true, referer: true, user_agent: true, tls: true, ..Capture::default() },
             Kind::Json | Kind::Binary(_) => {
-                Capture { host: true, referer: true, user_agent: true, tls: true, upstream: true, fields: Vec::new() }
+                Capture { host: true, referer: true, user_agent: true, tls: true, upstream: true, ..Capture::default() }
             }
         }
     }

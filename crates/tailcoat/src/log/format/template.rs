@@ -118,6 +118,10 @@ fields! {
     UpstreamDurationS = "upstream_duration_s";
     /// What the cache before that server did: `hit`, `miss`, `expired`, `revalidated`, `stale` or `bypass`
     CacheStatus = "cache_status";
+    /// The identifier that `{request_id}` of `request-header` or `response-header` has given the request
+    RequestId = "request_id";
+    /// Whether all of the answer was sent: complete, or aborted, by whomever
+    Completion = "completion";
 }
 
 /// What the name of a field of the request begins with.
@@ -261,6 +265,8 @@ impl Field {
             Self::UpstreamFirstByteS => push_known(out, numbers.first_byte_us, push_seconds),
             Self::UpstreamDurationS => push_known(out, numbers.duration_us, push_seconds),
             Self::CacheStatus => push_value(out, record.cache_status),
+            Self::RequestId => push_value(out, record.request_id),
+            Self::Completion => push_value(out, record.completion),
             Self::Request(index) => push_value(out, record.captured(usize::from(index))),
         }
     }
@@ -351,6 +357,7 @@ impl Parser<'_> {
         self.capture.referer |= field == Field::Referer;
         self.capture.user_agent |= field == Field::UserAgent;
         self.capture.tls |= name.starts_with("tls_");
+        self.capture.outcome |= matches!(field, Field::RequestId | Field::Completion);
         self.capture.upstream |= name == "cache_status" || name.starts_with("upstream");
         self.at += length + 1;
         Ok(field)

@@ -260,7 +260,7 @@ impl Rules {
         // Where a password will do as well, it is asked for later.
         let may_sign_in = || self.password_for(path).is_some_and(|rule| self.passwords[rule].is_alternative);
         if self.shared.lets_in(visit.client(), path) == Some(false) && !may_sign_in() {
-            return Err(BuiltResponse::new(Status::FORBIDDEN));
+            return Err(BuiltResponse::refusal(Status::FORBIDDEN, "a `deny` is for the client's address"));
         }
         self.shared.take_limits(routed, path, before, visit)
     }

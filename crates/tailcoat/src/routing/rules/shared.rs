@@ -176,13 +176,13 @@ impl SharedRules {
         let key = |key: &LimitKey| self.hasher.of_request(key, routed, visit.client());
         for (limit, table) in self.rate_limits.iter().filter(|(limit, _)| is_for(&limit.path)) {
             if let Err(wait) = table.take(key(&limit.key), routed.now.monotonic_ms) {
-                self.refuse("rate-limit", limit.status, limit.is_dry_run, wait, visit)?;
+                self.refuse("`rate-limit`", limit.status, limit.is_dry_run, wait, visit)?;
             }
         }
         for (limit, table) in self.request_limits.iter().filter(|(limit, _)| is_for(&limit.path)) {
             match table.take(key(&limit.key), limit.requests_max) {
                 Some(permit) => visit.hold(permit),
-                None => self.refuse("request-limit", limit.status, limit.is_dry_run, RETRY_AFTER, visit)?,
+                None => self.refuse("`request-limit`", limit.status, limit.is_dry_run, RETRY_AFTER, visit)?,
             }
         }
         Ok(())
@@ -190,7 +190,7 @@ impl SharedRules {
 
     fn refuse(
         &self,
-        name: &str,
+        name: &'static str,
         status: Status,
         is_dry_run: bool,
         wait: Duration,
@@ -202,12 +202,12 @@ impl SharedRules {
                 Client::Unix => "unix".into(),
             };
             self.server_log.warn(
-                format_args!("`{name}` would have refused a request of {client} with {status}"),
+                format_args!("{name} would have refused a request of {client} with {status}"),
                 "to do so, take `dry-run` away",
             );
             return Ok(());
         }
-        let mut response = BuiltResponse::new(status);
+        let mut response = BuiltResponse::refusal(status, name);
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         response.fields.push("Retry-After", seconds.to_string());
         Err(response)

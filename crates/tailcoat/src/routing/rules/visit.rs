@@ -68,6 +68,11 @@ impl Visit {
         self.request_id.get_or_init(|| self.ids.next())
     }
 
+    /// The same, if anything has asked for it; empty otherwise.
+    pub fn given_request_id(&self) -> &str {
+        self.request_id.get().map_or("", String::as_str)
+    }
+
     pub(super) fn name_user(&self, user: &[u8]) {
         // A request names one user, however many rules ask.
         let _ = self.user.set(user.to_vec());

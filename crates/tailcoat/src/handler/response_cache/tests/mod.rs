@@ -109,7 +109,7 @@ impl Answer {
         let status = Status::new(self.status).unwrap();
         // 503 without fields is an answer of the server's own: the upstream can't be reached.
         let forwarded = (self.status != 503 || !self.lines.is_empty()).then(Box::<Forwarded>::default);
-        Box::new(BuiltResponse { status, fields, body, forwarded })
+        Box::new(BuiltResponse { status, fields, body, forwarded, reason: "" })
     }
 }
 

@@ -1,0 +1,64 @@
+//! Why requests were refused, in the server's own log.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
+use std::process::Stdio;
+
+use crate::support::{Server, ask, tailcoat};
+
+/// The lines that a server with this site has logged after these requests, without their time.
+fn logged(options: &str, requests: &[&str]) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("empty")).unwrap();
+    fs::write(directory.path().join("a.txt"), "a").unwrap();
+    symlink("/etc/hostname", directory.path().join("outside")).unwrap();
+    let config = directory.path().join("tailcoat.kdl");
+    let root = directory.path().display();
+    let text = format!("site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n{options}\n}}\nserver {{ workers 1 }}\n");
+    fs::write(&config, text).unwrap();
+    let mut command = tailcoat();
+    command.args(["run", "-c"]).arg(&config).env_remove("JOURNAL_STREAM");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let first = lines.find(|line| line.contains("listening on ")).unwrap();
+    let (_, url) = first.split_once("://").unwrap();
+    let address = url.split([' ', '/']).next().unwrap().parse().unwrap();
+    let server = Server::adopt(child, address);
+    for request in requests {
+        ask(&server, &format!("{request} HTTP/1.1\r\nHost: h.example\r\nConnection: close\r\n\r\n"));
+    }
+    drop(server);
+    lines.filter_map(|line| Some(line.split_once(" info: ")?.1.to_owned())).collect()
+}
+
+#[test]
+fn each_has_its_reason() {
+    let check = |options: &str, target: &str, expect: &str| {
+        let request = format!("GET {target}");
+        let lines = logged(options, &[request.as_str(); 5]);
+        let line = lines.iter().find(|line| line.contains(" 127.0.0.1 for h.example "));
+        match (line, expect) {
+            (None, "") => {}
+            (Some(line), expect) => assert!(!expect.is_empty() && line.contains(expect), "{target}: {line}"),
+            (None, _) => panic!("{target}: {lines:?}"),
+        }
+    };
+    check(
+        "",
+        "/outside?a",
+        "403: 127.0.0.1 for h.example /outside?a: the server may not read the file, a link leads out",
+    );
+    check("", "/empty/", "403: 127.0.0.1 for h.example /empty/: the directory has none of the files in `index`");
+    check("deny all path=\"/a.txt\"", "/a.txt", "403: 127.0.0.1 for h.example /a.txt: a `deny` is for");
+    check("rate-limit \"*\" \"1/h\"", "/a.txt", "429: 127.0.0.1 for h.example /a.txt: `rate-limit`");
+    check("", "/a.txt", "");
+    check("", "/nothing", "");
+}
+
+#[test]
+fn many_alike_are_counted() {
+    let lines = logged("", &["GET /outside"; 50]);
+    assert_eq!(lines.iter().filter(|line| line.contains(" for h.example ")).count(), 10, "{lines:?}");
+}
