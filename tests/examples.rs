@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use crate::support::real_server::{RealServer, Recipe};
+use crate::support::real_server::{APACHE_BASE, RealServer, Recipe};
 use crate::support::tls::{self, Authority};
 use crate::support::upstream::{Step, Upstream};
 use crate::support::{Server, ask, tailcoat};
@@ -206,14 +206,10 @@ fn in_front_of_a_server() {
 const WORDPRESS: Recipe<'_> = Recipe {
     needs: &["apache2", "/usr/lib/apache2/modules/libphp8.2.so"],
     files: &[
+        ("base.conf", APACHE_BASE),
         (
             "apache.conf",
-            "ServerRoot /usr/lib/apache2\nPidFile @DIR@/pid\nDefaultRuntimeDir @DIR@\nServerName localhost\n\
-             Listen 127.0.0.1:@PORT@\nErrorLog @DIR@/log\nMutex pthread\n\
-             LoadModule mpm_prefork_module modules/mod_mpm_prefork.so\n\
-             LoadModule authz_core_module modules/mod_authz_core.so\nLoadModule php_module modules/libphp8.2.so\n\
-             LoadModule mime_module modules/mod_mime.so\nLoadModule dir_module modules/mod_dir.so\n\
-             TypesConfig /etc/mime.types\nDocumentRoot @DIR@/root\n<Directory @DIR@/root>\nRequire all granted\n\
+            "Include @DIR@/base.conf\nLoadModule dir_module modules/mod_dir.so\n<Directory @DIR@/root>\nRequire all granted\n\
              DirectoryIndex index.php\nFallbackResource /index.php\n</Directory>\n\
              <FilesMatch \"\\.php$\">\nSetHandler application/x-httpd-php\n</FilesMatch>\n",
         ),

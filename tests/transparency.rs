@@ -3,20 +3,16 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::support::real_server::{RealServer, Recipe};
+use crate::support::real_server::{APACHE_BASE, RealServer, Recipe};
 use crate::support::{PATIENCE, Server};
 
 const APACHE: Recipe<'_> = Recipe {
     needs: &["apache2", "/usr/lib/apache2/modules/libphp8.2.so"],
     files: &[
+        ("base.conf", APACHE_BASE),
         (
             "apache.conf",
-            "ServerRoot /usr/lib/apache2\nPidFile @DIR@/pid\nDefaultRuntimeDir @DIR@\nServerName localhost\n\
-             Listen 127.0.0.1:@PORT@\nErrorLog @DIR@/log\nMutex pthread\n\
-             LoadModule mpm_prefork_module modules/mod_mpm_prefork.so\n\
-             LoadModule authz_core_module modules/mod_authz_core.so\nLoadModule php_module modules/libphp8.2.so\n\
-             LoadModule mime_module modules/mod_mime.so\nLoadModule alias_module modules/mod_alias.so\n\
-             TypesConfig /etc/mime.types\nAllowEncodedSlashes NoDecode\nDocumentRoot @DIR@/root\n\
+            "Include @DIR@/base.conf\nLoadModule alias_module modules/mod_alias.so\nAllowEncodedSlashes NoDecode\n\
              <Directory @DIR@>\nRequire all granted\n</Directory>\n\
              Alias /a @DIR@/application.php\n<Files application.php>\nSetHandler application/x-httpd-php\n</Files>\n",
         ),

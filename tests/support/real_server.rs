@@ -29,6 +29,14 @@ pub(crate) struct Recipe<'a> {
     pub(crate) environment: &'a [(&'a str, &'a str)],
 }
 
+/// What configurations of Apache with PHP begin with: files are those of `root` in its directory.
+pub(crate) const APACHE_BASE: &str = "\
+    ServerRoot /usr/lib/apache2\nPidFile @DIR@/pid\nDefaultRuntimeDir @DIR@\nServerName localhost\n\
+    Listen 127.0.0.1:@PORT@\nErrorLog @DIR@/log\nMutex pthread\nDocumentRoot @DIR@/root\n\
+    LoadModule mpm_prefork_module modules/mod_mpm_prefork.so\nLoadModule mime_module modules/mod_mime.so\n\
+    LoadModule authz_core_module modules/mod_authz_core.so\nLoadModule php_module modules/libphp8.2.so\n\
+    TypesConfig /etc/mime.types\n";
+
 impl RealServer {
     /// Starts it and waits until it listens. `None`, which is printed, if something it needs is not installed.
     pub(crate) fn start(recipe: &Recipe<'_>) -> Option<Self> {

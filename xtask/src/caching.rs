@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const HELP: &str = "\
@@ -34,20 +34,8 @@ struct Options {
     tests: Vec<String>,
 }
 
-/// Runs the command: 0 if no required test failed, or if there is nothing to run them with, which is said; 1 if some
-/// failed, 2 if they could not be run.
-pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
-    match try_run(arguments) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::from(2)
-        }
-    }
-}
-
-fn try_run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn Error>> {
+/// Runs the command. Says whether no required test failed; also if there is nothing to run them with, which is printed.
+pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn Error>> {
     let Some(options) = read_options(arguments)? else {
         println!("{HELP}");
         return Ok(true);

@@ -1,7 +1,8 @@
 //! `cargo xtask fuzz [TARGET]... [--seconds N]`: builds the fuzz targets and runs each for a while.
 
+use std::error::Error;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 /// How long each target runs if it isn't said: enough to try all seeds and some hundred thousand variations of them.
 const SECONDS_DEFAULT: u32 = 5;
@@ -15,18 +16,8 @@ const RUSTFLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Runs the targets named, or all. Fails at the first that fails; the input it fails on is then in `fuzz/artifacts`.
-pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
-    match try_run(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("{message}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn try_run(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
+/// Runs the targets named, or all. Ends at the first that fails; the input it fails on is then in `fuzz/artifacts`.
+pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn Error>> {
     let (mut targets, mut seconds) = (Vec::new(), SECONDS_DEFAULT);
     while let Some(argument) = arguments.next() {
         if argument == "--seconds" {
@@ -38,13 +29,15 @@ fn try_run(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     }
     let known = known_targets()?;
     if let Some(unknown) = targets.iter().find(|target| !known.contains(target)) {
-        return Err(format!("no fuzz target {unknown:?}; there are {}", known.join(", ")));
+        return Err(format!("no fuzz target {unknown:?}; there are {}", known.join(", ")).into());
     }
     let triple = build()?;
     for target in if targets.is_empty() { &known } else { &targets } {
-        fuzz(target, &triple, seconds)?;
+        if !fuzz(target, &triple, seconds)? {
+            return Ok(false);
+        }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The targets are the files of `fuzz/src/bin`.
@@ -73,7 +66,7 @@ fn build() -> Result<String, String> {
     }
 }
 
-fn fuzz(target: &str, triple: &str, seconds: u32) -> Result<(), String> {
+fn fuzz(target: &str, triple: &str, seconds: u32) -> Result<bool, String> {
     // What is found goes into the first corpus; the seeds in the second stay as they are.
     let found = format!("fuzz/target/found/{target}");
     for folder in [&found, "fuzz/artifacts"] {
@@ -88,9 +81,9 @@ fn fuzz(target: &str, triple: &str, seconds: u32) -> Result<(), String> {
         .args([&found, &format!("fuzz/corpus/{target}")])
         .output()
         .map_err(|error| format!("cannot start fuzz target {target}: {error}"))?;
-    if output.status.success() {
-        return Ok(());
+    if !output.status.success() {
+        eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+        eprintln!("fuzz target {target} failed; the input is in fuzz/artifacts");
     }
-    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
-    Err(format!("fuzz target {target} failed; the input is in fuzz/artifacts"))
+    Ok(output.status.success())
 }

@@ -9,10 +9,11 @@ mod licences;
 mod modules;
 mod tidy;
 
+use std::error::Error;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: cargo xtask ci
+usage: cargo xtask ci [CHECK]...
        cargo xtask conformance [OPTION]...
        cargo xtask caching [OPTION]... [TEST]...
        cargo xtask modules [NAME]...
@@ -23,13 +24,25 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
         Some("ci") => ci::run(arguments),
-        Some("conformance") => conformance::run(arguments),
-        Some("caching") => caching::run(arguments),
+        Some("conformance") => exit_code(conformance::run(arguments)),
+        Some("caching") => exit_code(caching::run(arguments)),
         Some("modules") => modules::run(arguments),
         Some("bench") => bench::run(arguments),
-        Some("fuzz") => fuzz::run(arguments),
+        Some("fuzz") => exit_code(fuzz::run(arguments)),
         _ => {
             eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// 0 if all passed, 1 if something failed, 2 if it could not be run.
+fn exit_code(result: Result<bool, Box<dyn Error>>) -> ExitCode {
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
             ExitCode::from(2)
         }
     }

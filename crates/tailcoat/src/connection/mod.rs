@@ -20,6 +20,7 @@ mod table;
 mod tls_socket;
 mod transmit;
 mod transport;
+mod tunnel;
 
 use std::cell::{Cell, RefCell};
 use std::io;

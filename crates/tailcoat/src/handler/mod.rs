@@ -33,7 +33,7 @@ pub use response::{
 };
 use rustix::time::{ClockId, clock_gettime};
 pub use setup::{Handler, Parts, SharedSite};
-use wire::http::{Request, Status};
+use wire::http::{Request, Status, path};
 
 use crate::config::ForwardedField;
 use crate::log::Client;
@@ -51,6 +51,21 @@ pub fn add_error_page(response: &mut BuiltResponse, format: PageFormat) {
     let page = error_page::render(response.status, format);
     response.fields.set("Content-Type", page.content_type);
     response.body = Body::from_bytes(page.body);
+}
+
+/// To the same path with a slash, so that relative links in the directory's page lead into it. The path is as it was
+/// normalised: it begins with just one slash, and never names another host.
+fn redirect_to_directory(routed: &Routed<'_>) -> Response {
+    let mut location = Vec::with_capacity(routed.path.len() + 16);
+    path::encode(routed.path, &mut location);
+    location.push(b'/');
+    if let Some(query) = routed.query {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    let mut response = BuiltResponse::new(Status::MOVED_PERMANENTLY);
+    response.fields.push("Location", location);
+    Response::Built(response)
 }
 
 /// An outcome that has to be waited for. It owns what it needs of the request, and runs on the worker's thread.

@@ -1,6 +1,5 @@
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::Hash;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
@@ -21,9 +20,9 @@ const PROTOCOL: &[u8] = b"acme-tls/1";
 #[derive(Debug, Default)]
 pub struct Validations {
     /// By token.
-    responses: Pending<String, Bytes>,
+    responses: Pending<Bytes>,
     /// By name, lower case.
-    handshakes: Pending<String, Arc<ServerConfig>>,
+    handshakes: Pending<Arc<ServerConfig>>,
 }
 
 /// Removes what shows a name when it is dropped.
@@ -32,7 +31,7 @@ pub struct Shown(Option<Box<dyn FnOnce() + Send>>);
 
 /// What is there for a while. Workers only look, and only for requests and handshakes of an authority.
 #[derive(Debug)]
-struct Pending<K, V>(RwLock<HashMap<K, V>>);
+struct Pending<V>(RwLock<HashMap<String, V>>);
 
 impl Validations {
     /// The content of the response to a request for this path, if an authority is to get one.
@@ -82,24 +81,22 @@ impl Drop for Shown {
     }
 }
 
-impl<K, V> Default for Pending<K, V> {
+impl<V> Default for Pending<V> {
     fn default() -> Self {
         Self(RwLock::default())
     }
 }
 
-impl<V: Clone> Pending<String, V> {
+impl<V: Clone> Pending<V> {
     fn get(&self, key: &str) -> Option<V> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
-}
 
-impl<K: Hash + Eq, V> Pending<K, V> {
-    fn insert(&self, key: K, value: V) {
+    fn insert(&self, key: String, value: V) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(key, value);
     }
 
-    fn remove(&self, key: &K) {
+    fn remove(&self, key: &str) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 }

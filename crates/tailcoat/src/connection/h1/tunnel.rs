@@ -5,6 +5,7 @@ use std::task::{Context as Task, Poll};
 
 use super::H1Connection;
 use super::respond::Exchange;
+use crate::connection::tunnel::End;
 use crate::connection::{Context, Stage, Transport};
 use crate::handler::{Tunnel, TunnelStream};
 
@@ -24,15 +25,6 @@ pub(super) struct Tunneling {
     /// Bytes that went to the client.
     sent_bytes: u64,
     exchange: Option<Exchange>,
-}
-
-/// Whether one of the two sends nothing more.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    NotSeen,
-    /// The other has not been told: what came before is still on its way.
-    Seen,
-    PassedOn,
 }
 
 impl Tunneling {

@@ -8,6 +8,7 @@ use wire::h2::{ServerConnection, StreamGone, StreamId};
 
 use super::Turn;
 use super::content::Outgoing;
+use crate::connection::tunnel::End;
 use crate::handler::{Tunnel, TunnelStream};
 
 /// A server is not asked for less than this.
@@ -24,15 +25,6 @@ pub(super) struct Tunneling {
     has_server_ended: bool,
     idle_timeout_ms: u64,
     moved_at_ms: u64,
-}
-
-/// Whether the client sends nothing more.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    NotSeen,
-    /// The server has not been told: what came before is still on its way.
-    Seen,
-    PassedOn,
 }
 
 impl Tunneling {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use wire::cgi::{write_scgi_request, write_uwsgi_request};
 use wire::fastcgi::{push_name_value, write_begin, write_parameters, write_stdin_end};
 use wire::h1::BodyFraming;
-use wire::http::{Fields, Method, Status, path};
+use wire::http::{Fields, Method, Status};
 
 pub use self::error_lines::ErrorLines;
 use self::script::{Lookup, Scripts};
@@ -24,7 +24,7 @@ use self::variables::variables;
 use super::cgi::Launch;
 use super::forward::{Asked, Dialect, Forward, not_allowed};
 use super::response_cache::{Fetch, FetchFuture};
-use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed};
+use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed, redirect_to_directory};
 use crate::config::{self, GatewayPart, GatewayProtocol};
 use crate::log::ServerLog;
 
@@ -117,7 +117,7 @@ impl Inner {
             Found::Nothing | Found::Refused(Status::FORBIDDEN) if has_next => return Outcome::Decline,
             Found::Nothing => return answer(nothing(&routed, part)),
             Found::Refused(status) => return answer(BuiltResponse::new(status)),
-            Found::Directory => return answer(redirect_to_directory(&routed)),
+            Found::Directory => return Outcome::Ready(redirect_to_directory(&routed)),
         };
         if let Some(refused) = self.forward.refuse_content(&routed) {
             return answer(refused);
@@ -256,18 +256,4 @@ fn nothing(routed: &Routed<'_>, part: GatewayPart) -> Box<BuiltResponse> {
 
 fn answer(response: Box<BuiltResponse>) -> Outcome {
     Outcome::Ready(Response::Built(response))
-}
-
-/// To the same path with a slash, so that relative links in what the script answers lead into the directory.
-fn redirect_to_directory(routed: &Routed<'_>) -> Box<BuiltResponse> {
-    let mut location = Vec::with_capacity(routed.path.len() + 16);
-    path::encode(routed.path, &mut location);
-    location.push(b'/');
-    if let Some(query) = routed.query {
-        location.push(b'?');
-        location.extend_from_slice(query);
-    }
-    let mut response = BuiltResponse::new(Status::MOVED_PERMANENTLY);
-    response.fields.push("Location", location);
-    response
 }

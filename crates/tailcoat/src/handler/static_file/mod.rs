@@ -20,14 +20,14 @@ mod tree;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use wire::http::{Method, Status, path};
+use wire::http::{Method, Status};
 
 use self::load::{Found, LoadError, Refusal};
 use self::respond::Choice;
 use self::roots::{OpenedRoot, WorkerRoot, WorkerRoots};
 pub use self::tree::FileTree;
 use self::tree::LoadResult;
-use super::{BuiltResponse, Now, Outcome, OwnedRequest, Response, Routed};
+use super::{BuiltResponse, Now, Outcome, OwnedRequest, Response, Routed, redirect_to_directory};
 use crate::object_cache::{Access, Lookup, Object, OpenError, WorkerCache};
 
 /// The methods that files have (RFC 9110, section 10.2.1).
@@ -258,7 +258,7 @@ impl Inner {
                 choice @ Choice::ToBeMade(..) => Step::Make(choice),
             },
             Ok(Found::Directory) if routed.has_next => Step::LookInside,
-            Ok(Found::Directory) => Step::Done(redirect_to_directory(routed)),
+            Ok(Found::Directory) => Step::Done(Outcome::Ready(redirect_to_directory(routed))),
             Ok(Found::DirectoryWithoutIndex) if self.tree.files.browse => Step::List,
             Ok(Found::DirectoryWithoutIndex) | Err(Refusal::NotFound)
                 if may_fall_back && self.tree.files.fallback.is_some() =>
@@ -290,7 +290,7 @@ impl Inner {
                 Outcome::Decline
             }
             Ok(Found::DirectoryWithoutIndex) if !files.browse && files.fallback.is_none() => Outcome::Decline,
-            Ok(_) => redirect_to_directory(routed),
+            Ok(_) => Outcome::Ready(redirect_to_directory(routed)),
             Err(refusal) => refuse(routed, refusal),
         }
     }
@@ -361,20 +361,5 @@ fn refuse(routed: &Routed<'_>, refusal: Refusal) -> Outcome {
     if refusal == Refusal::Unavailable {
         response.fields.push("Retry-After", "1");
     }
-    Outcome::Ready(Response::Built(response))
-}
-
-/// To the same path with a slash, so that relative links in the directory's page lead into it. The path is as it was
-/// normalised: it begins with just one slash, and never names another host.
-fn redirect_to_directory(routed: &Routed<'_>) -> Outcome {
-    let mut location = Vec::with_capacity(routed.path.len() + 16);
-    path::encode(routed.path, &mut location);
-    location.push(b'/');
-    if let Some(query) = routed.query {
-        location.push(b'?');
-        location.extend_from_slice(query);
-    }
-    let mut response = BuiltResponse::new(Status::MOVED_PERMANENTLY);
-    response.fields.push("Location", location);
     Outcome::Ready(Response::Built(response))
 }

@@ -1,0 +1,10 @@
+//! What tunnels of all versions share.
+
+/// Whether one of the two that are joined sends nothing more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    NotSeen,
+    /// The other has not been told: what came before is still on its way.
+    Seen,
+    PassedOn,
+}
