@@ -134,10 +134,13 @@ fn the_servers_log_tells_which_server_failed_and_why() {
     let mut seen = 1;
     for (path, expect) in [
         ("/refused", vec![format!("{refused}: cannot connect: connection refused"), "GET /refused HTTP/1.1".into()]),
-        ("/closing", vec![format!("{a} closed the connection without an answer: GET /closing HTTP/1.1")]),
-        ("/silent", vec![format!("{b} gave no answer in time: GET /silent HTTP/1.1")]),
+        (
+            "/closing",
+            vec![format!("{a} closed the connection without an answer: GET /closing HTTP/1.1, for 127.0.0.1")],
+        ),
+        ("/silent", vec![format!("{b} gave no answer in time: GET /silent HTTP/1.1, for 127.0.0.1")]),
         ("/broken", vec![format!("{c} did not complete its answer (unexpected end of file): GET /broken HTTP/1.1")]),
-        ("/foreign", vec![": GET /foreign HTTP/1.1".to_owned()]),
+        ("/foreign", vec![": GET /foreign HTTP/1.1, for 127.0.0.1".to_owned()]),
     ] {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -23,8 +23,7 @@ fn logged(options: &str, requests: &[&str]) -> Vec<String> {
     let mut child = command.spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     let first = lines.find(|line| line.contains("listening on ")).unwrap();
-    let (_, url) = first.split_once("://").unwrap();
-    let address = url.split([' ', '/']).next().unwrap().parse().unwrap();
+    let address = first.split_once("listening on ").unwrap().1.parse().unwrap();
     let server = Server::adopt(child, address);
     for request in requests {
         ask(&server, &format!("{request} HTTP/1.1\r\nHost: h.example\r\nConnection: close\r\n\r\n"));

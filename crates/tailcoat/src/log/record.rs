@@ -203,8 +203,8 @@ const TAG_TLS_CIPHER_SUITE: u8 = 12;
 const TAG_TLS_SERVER_NAME: u8 = 13;
 const TAG_TLS_CLIENT: u8 = 14;
 const TAG_REQUEST_ID: u8 = 15;
-/// A word.
-const TAG_COMPLETION: u8 = 16;
+/// There if not all of the answer was sent.
+const TAG_ABORTED: u8 = 16;
 /// The first field that a template names; the next ones follow.
 const TAG_CAPTURED: u8 = 128;
 
@@ -254,7 +254,7 @@ pub(super) fn encode(record: &Record<'_>, capture: &Capture, value_bytes_max: us
     }
     if capture.outcome {
         push(TAG_REQUEST_ID, record.request_id.as_bytes());
-        push(TAG_COMPLETION, if record.is_complete { b"complete" } else { b"aborted" });
+        push(TAG_ABORTED, if record.is_complete { b"" } else { b"1" });
     }
     // Unlike what the parser lets through, names of users may hold anything.
     push(TAG_USER, first_line(record.user, value_bytes_max));
@@ -395,7 +395,7 @@ pub(super) struct StoredRecord<'a> {
     pub(super) upstream_numbers: UpstreamNumbers,
     pub(super) cache_status: Value<'a>,
     pub(super) request_id: Value<'a>,
-    pub(super) completion: Value<'a>,
+    pub(super) is_complete: bool,
     /// All of it.
     bytes: &'a [u8],
 }
@@ -435,7 +435,7 @@ impl<'a> StoredRecord<'a> {
             upstream_numbers: UpstreamNumbers::default(),
             cache_status: Value::default(),
             request_id: Value::default(),
-            completion: Value::default(),
+            is_complete: true,
             bytes,
         };
         match fixed[52] {
@@ -457,7 +457,7 @@ impl<'a> StoredRecord<'a> {
                 TAG_UPSTREAM_NUMBERS => record.upstream_numbers = UpstreamNumbers::parse(value.bytes),
                 TAG_CACHE_STATUS => record.cache_status = value,
                 TAG_REQUEST_ID => record.request_id = value,
-                TAG_COMPLETION => record.completion = value,
+                TAG_ABORTED => record.is_complete = false,
                 TAG_TLS_VERSION => record.tls_version = value,
                 TAG_TLS_CIPHER_SUITE => record.tls_cipher_suite = value,
                 TAG_TLS_SERVER_NAME => record.tls_server_name = value,

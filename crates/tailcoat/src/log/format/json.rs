@@ -46,6 +46,10 @@ pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mu
         }
     }
     push_string(out, b",\"cache_status\":\"", record.cache_status);
+    push_string(out, b",\"request_id\":\"", record.request_id);
+    if !record.is_complete {
+        out.extend_from_slice(b",\"completion\":\"aborted\"");
+    }
     push_string(out, b",\"referer\":\"", record.referer);
     push_string(out, b",\"user_agent\":\"", record.user_agent);
     out.extend_from_slice(b"}\n");

@@ -61,9 +61,15 @@ impl Formatter {
             Kind::Combined => Capture { referer: true, user_agent: true, ..Capture::default() },
             Kind::Template(template) => template.capture().clone(),
             Kind::W3c => Capture { host: true, referer: true, user_agent: true, tls: true, ..Capture::default() },
-            Kind::Json | Kind::Binary(_) => {
-                Capture { host: true, referer: true, user_agent: true, tls: true, upstream: true, ..Capture::default() }
-            }
+            Kind::Json | Kind::Binary(_) => Capture {
+                host: true,
+                referer: true,
+                user_agent: true,
+                tls: true,
+                upstream: true,
+                outcome: true,
+                fields: Vec::new(),
+            },
         }
     }
 

@@ -120,7 +120,7 @@ fields! {
     CacheStatus = "cache_status";
     /// The identifier that `{request_id}` of `request-header` or `response-header` has given the request
     RequestId = "request_id";
-    /// Whether all of the answer was sent: complete, or aborted, by whomever
+    /// Whether all of the answer was sent: `complete`, or `aborted`, by whomever
     Completion = "completion";
 }
 
@@ -266,7 +266,8 @@ impl Field {
             Self::UpstreamDurationS => push_known(out, numbers.duration_us, push_seconds),
             Self::CacheStatus => push_value(out, record.cache_status),
             Self::RequestId => push_value(out, record.request_id),
-            Self::Completion => push_value(out, record.completion),
+            Self::Completion if record.is_complete => out.extend_from_slice(b"complete"),
+            Self::Completion => out.extend_from_slice(b"aborted"),
             Self::Request(index) => push_value(out, record.captured(usize::from(index))),
         }
     }

@@ -74,6 +74,21 @@ fn plain_lines() {
 }
 
 #[test]
+fn outcomes() {
+    let request = hostile_request();
+    let check = |format: AccessLogFormat, is_complete: bool, expect: &str| {
+        let record = Record { request_id: "a1b2", is_complete, ..record_of(LogId(0), request.subject()) };
+        let line = line(&format, &record);
+        assert!(line.contains(expect), "{line}");
+    };
+    let template = || AccessLogFormat::Template("{status} {request_id} {completion}".to_owned());
+    check(template(), true, "200 a1b2 complete\n");
+    check(template(), false, "200 a1b2 aborted\n");
+    check(AccessLogFormat::Json, true, r#","request_id":"a1b2","referer":"#);
+    check(AccessLogFormat::Json, false, r#","request_id":"a1b2","completion":"aborted","referer":"#);
+}
+
+#[test]
 fn hostile_bytes_forge_nothing() {
     let request = hostile_request();
     let check = |format: AccessLogFormat, expect: &str| {
