@@ -1,11 +1,9 @@
 //! Why requests were refused, in the server's own log.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
-use std::process::Stdio;
 
-use crate::support::{Server, ask, tailcoat};
+use crate::support::{Server, ask};
 
 /// The lines that a server with this site has logged after these requests, without their time.
 fn logged(options: &str, requests: &[&str]) -> Vec<String> {
@@ -13,22 +11,13 @@ fn logged(options: &str, requests: &[&str]) -> Vec<String> {
     fs::create_dir(directory.path().join("empty")).unwrap();
     fs::write(directory.path().join("a.txt"), "a").unwrap();
     symlink("/etc/hostname", directory.path().join("outside")).unwrap();
-    let config = directory.path().join("tailcoat.kdl");
     let root = directory.path().display();
-    let text = format!("site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n{options}\n}}\nserver {{ workers 1 }}\n");
-    fs::write(&config, text).unwrap();
-    let mut command = tailcoat();
-    command.args(["run", "-c"]).arg(&config).env_remove("JOURNAL_STREAM");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let first = lines.find(|line| line.contains("listening on ")).unwrap();
-    let address = first.split_once("listening on ").unwrap().1.parse().unwrap();
-    let server = Server::adopt(child, address);
+    let site = format!("site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n{options}\n}}\nserver {{ workers 1 }}\n");
+    let server = Server::run(&site);
     for request in requests {
         ask(&server, &format!("{request} HTTP/1.1\r\nHost: h.example\r\nConnection: close\r\n\r\n"));
     }
-    drop(server);
+    let lines = server.end_with_log().into_iter();
     lines.filter_map(|line| Some(line.split_once(" info: ")?.1.to_owned())).collect()
 }
 

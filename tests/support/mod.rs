@@ -13,6 +13,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -26,6 +27,7 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     /// The lines of its own log since it began to listen.
     log: Arc<Mutex<Vec<String>>>,
+    log_reader: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -91,18 +93,13 @@ impl Server {
         let log = Arc::<Mutex<Vec<String>>>::default();
         let of_thread = Arc::clone(&log);
         // What it says later must not fill the pipe.
-        std::thread::spawn(move || {
+        let log_reader = std::thread::spawn(move || {
             lines.for_each(|line| {
                 eprintln!("{line}");
                 of_thread.lock().expect("nobody panics with it").push(line);
             });
         });
-        Self { child, address, log }
-    }
-
-    /// A server that was started otherwise.
-    pub(crate) fn adopt(child: Child, address: SocketAddr) -> Self {
-        Self { child, address }
+        Self { child, address, log, log_reader: Some(log_reader) }
     }
 
     /// Opens a connection.
@@ -127,6 +124,14 @@ impl Server {
             assert!(start.elapsed() < PATIENCE, "{text:?} is not in the log");
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Ends it, and returns its own log.
+    pub(crate) fn end_with_log(mut self) -> Vec<String> {
+        self.signal("TERM");
+        assert!(self.wait(), "the server ends well");
+        self.log_reader.take().expect("it is there until now").join().expect("it does not panic");
+        std::mem::take(&mut *self.log.lock().expect("nobody panics with it"))
     }
 
     /// Sends it a signal: `TERM`, `USR1`, …
