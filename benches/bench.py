@@ -5,6 +5,7 @@
   benches/bench.py sizes --rounds 3 --size 1MiB       shorter, or a part
   benches/bench.py close --servers floor,tailcoat     fewer servers
   benches/bench.py keepalive-1k --servers tailcoat,old='/tmp/old/tailcoat'
+  benches/bench.py pool one.json two.json             several runs as one, from what --json wrote
 
 The server is pinned to core 0, the clients to core 1. Turns alternate (A B B A), ratios are taken within a turn, and
 `tailcoat-again` is the control: if tailcoat differs from itself by more than 3 %, or any response was wrong, the run is
@@ -17,7 +18,7 @@ import signal
 import sys
 
 import scenarios
-from harness import network, report, servers, tree
+from harness import network, pool, report, servers, tree
 
 DEFAULT_TAILCOAT = str(pathlib.Path(__file__).resolve().parent.parent / "target/release/tailcoat")
 
@@ -45,17 +46,21 @@ def parse_arguments():
                              help=f"congestion control; `{network.SYSTEM}`: as the machine has it; default: %(default)s, as Linux has it")
         command.add_argument("--json", metavar="FILE", help="write everything that was measured")
         scenario.add_arguments(command)
+    pooling = commands.add_parser("pool", help="runs of one scenario with the same programs, put together")
+    pooling.add_argument("files", nargs="+", metavar="FILE", help="what --json of these runs wrote; all of them")
     return parser.parse_args()
 
 
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # So that servers, groups and files are cleaned up.
     arguments = parse_arguments()
+    if arguments.scenario == "pool":
+        sys.exit(pool.run(arguments.files))
     network.enter(arguments.congestion)
     scenario = next(scenario for scenario in scenarios.ALL if scenario.name == arguments.scenario)
     listed = servers.named(arguments.servers.split(","), arguments.tailcoat)
     with tree.temporary(arguments.directory) as files:
-        reporting = report.Report(scenario.name, arguments, listed)
+        reporting = report.Report.begin(scenario.name, arguments, listed)
         scenario.run(Bench(arguments, listed, files, reporting))
     sys.exit(reporting.finish(arguments.json))
 

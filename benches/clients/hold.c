@@ -1,6 +1,7 @@
 /* Holds connections open, as idle or slow clients do.
  *
  *   cc -O2 -o hold hold.c;  ./hold PORT PATH CONNECTIONS [READ_BYTES INTERVAL_MS]
+ *   cc -O2 -o hold-tls -DWITH_TLS hold.c -lssl -lcrypto;  the same over TLS, without slow reading
  *
  * Opens the connections and asks for PATH once on each. Without READ_BYTES each reads its response and is idle then.
  * With it each has a small receive buffer, and reads so many bytes every INTERVAL_MS; the turns of all are spread over
@@ -21,11 +22,20 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "transport.h"
+
+#ifdef WITH_TLS
+#define TLS_GROUPS "X25519"
+#else
+#define TLS_GROUPS NULL
+#endif
+
 enum { RECEIVE_BUFFER_BYTES = 4096, INPUT_BYTES = 64 << 10, CONNECTIONS_MAX = 20000, LATE_NS_MAX = 50000000 };
 
 static int port, count, read_bytes, interval_ms;
 static const char *path;
 static int *fds;
+static struct tls *sessions;
 static uint64_t closed, bytes_read;
 
 static uint64_t now_ns(void) {
@@ -34,24 +44,25 @@ static uint64_t now_ns(void) {
   return now.tv_sec * 1000000000ull + now.tv_nsec;
 }
 
-static int open_connection(void) {
+static int open_connection(struct tls *session) {
   int fd = socket(AF_INET, SOCK_STREAM, 0), receive_buffer_bytes = RECEIVE_BUFFER_BYTES;
   if (fd < 0) perror("socket"), exit(2);
   if (read_bytes) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof receive_buffer_bytes);
   struct sockaddr_in server = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   if (connect(fd, (void *)&server, sizeof server)) perror("connect"), exit(1);
+  if (tls_open(session, fd, 0) && tls_handshake(session) <= 0) fprintf(stderr, "hold: a handshake failed\n"), exit(1);
   char request[4096];
   int request_bytes = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n", path, port);
-  if (send(fd, request, request_bytes, MSG_NOSIGNAL) != request_bytes) perror("send"), exit(1);
+  if (tls_send(session, fd, request, request_bytes) != request_bytes) perror("send"), exit(1);
   return fd;
 }
 
 /* Reads the whole response; the connection stays. */
-static void read_response(int fd) {
+static void read_response(struct tls *session, int fd) {
   static char input[INPUT_BYTES];
   size_t have = 0, left = SIZE_MAX;
   while (left) {
-    ssize_t got = recv(fd, input + have, sizeof input - have - 1, 0);
+    ssize_t got = tls_receive(session, fd, input + have, sizeof input - have - 1);
     if (got <= 0) fprintf(stderr, "hold: the server closed a connection before it had answered\n"), exit(1);
     bytes_read += got;
     if (left != SIZE_MAX) { left -= got; continue; }
@@ -91,11 +102,12 @@ int main(int argc, char **argv) {
   if (argc != 4 && argc != 6) return fprintf(stderr, "usage: hold PORT PATH CONNECTIONS [READ_BYTES INTERVAL_MS]\n"), 2;
   port = atoi(argv[1]), path = argv[2], count = atoi(argv[3]);
   if (argc == 6) read_bytes = atoi(argv[4]), interval_ms = atoi(argv[5]);
+  tls_start(TLS_GROUPS);
   if (count < 1 || count > CONNECTIONS_MAX || read_bytes > INPUT_BYTES) return fprintf(stderr, "hold: number out of range\n"), 2;
-  fds = calloc(count, sizeof *fds);
+  fds = calloc(count, sizeof *fds), sessions = calloc(count, sizeof *sessions);
   for (int i = 0; i < count; i++) {
-    fds[i] = open_connection();
-    if (!read_bytes) read_response(fds[i]);
+    fds[i] = open_connection(&sessions[i]);
+    if (!read_bytes) read_response(&sessions[i], fds[i]);
   }
   if (read_bytes) {
     struct pollfd last = {.fd = fds[count - 1], .events = POLLIN};

@@ -74,10 +74,9 @@ def compiled(source, name=None, options=(), libraries=()):
     return program
 
 
-def compiled_load(load):
-    """The load generator. Only one that speaks TLS needs OpenSSL (package libssl-dev)."""
-    source = CLIENTS / "load.c"
-    return compiled(source, "load-tls", ("-DWITH_TLS",), ("-lssl", "-lcrypto")) if load.tls_groups else compiled(source)
+def compiled_for(source, has_tls):
+    """A client. Only one that speaks TLS needs OpenSSL (package libssl-dev)."""
+    return compiled(source, f"{source.stem}-tls", ("-DWITH_TLS",), ("-lssl", "-lcrypto")) if has_tls else compiled(source)
 
 
 def begin(server, plan, tree, load, seed=1):
@@ -87,7 +86,7 @@ def begin(server, plan, tree, load, seed=1):
     plan_file.write_text("".join(kind.line() for kind in plan))
     # Other work on its core disturbs it as little as the servers; in an open loop it must be on time.
     priority = ["chrt", "--fifo", "10"] if load.rate else ["nice", "-n", "-20"]
-    command = [*priority, "taskset", "-c", CLIENT_CORE, compiled_load(load), "--port", server.port, "--plan", plan_file,
+    command = [*priority, "taskset", "-c", CLIENT_CORE, compiled_for(CLIENTS / "load.c", load.tls_groups), "--port", server.port, "--plan", plan_file,
                "--pattern", tree.pattern_file, "--usage", server.group.cpu_usage_file, "--seed", seed,
                "--connections", load.connections, "--seconds", load.seconds, "--warmup", load.warmup_seconds,
                "--pipeline", load.pipeline, "--requests-per-connection", load.requests_per_connection,
@@ -132,11 +131,36 @@ def run_wrk(server, path, load, upload_bytes=0):
             "latency_us": {"p99": float(p99) * {"us": 1, "ms": 1e3, "s": 1e6}[unit]}, "errors": {"wrk": errors}}
 
 
+DEFAULT_TAILOR = str(pathlib.Path(__file__).resolve().parent.parent.parent / "target/release/tailor")
+
+
+def add_tailor_argument(parser):
+    parser.add_argument("--tailor", default=DEFAULT_TAILOR, metavar="PROGRAM", help="default: the release build")
+
+
+def run_tailor(program, server, url, words, seconds, warmup_seconds=0.15):
+    """The same result from tailor, for what load.c does not speak. `words` are options of `tailor bench`, checks among them:
+    whatever they don't hold for is an error."""
+    require(program, "`cargo build --release --package tailor` makes it")
+    groups = [word for directory in server.group.statistics_directories() for word in ("--watch-group", directory)]
+    command = ["nice", "-n", "-20", program, "bench", "--quiet", "--json", "-", "--cpus", CLIENT_CORE, *groups,
+               "--duration", f"{seconds}s", "--warm-up", f"{warmup_seconds}s", *words, url]
+    process = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if not process.stdout:
+        raise SystemExit(f"tailor ended with {process.returncode}: {process.stderr}")
+    report = json.loads(process.stdout)
+    used, percentiles = report["server"], report["latency"]["percentiles"]
+    p99_ns = next((point["nanos"] for point in percentiles if point["percentile"] >= 99), 0)
+    return {"responses": report["served"], "body_bytes": report["bytes_received"], "seconds": report["duration_seconds"], "latency_us": {"p99": p99_ns / 1e3},
+            "server_cpu_us": (used["user_seconds"] + used["system_seconds"]) * 1e6,
+            "client_cpu_us": report["client"]["processor_micros_per_request"] * report["served"], "errors": report["failures"]}
+
+
 class Held:
     """Connections held open by clients/hold.c; a context manager."""
 
-    def __init__(self, server, path, connections, read_bytes=None, interval_ms=None):
-        words = [compiled(CLIENTS / "hold.c"), server.port, path, connections]
+    def __init__(self, server, path, connections, read_bytes=None, interval_ms=None, has_tls=False):
+        words = [compiled_for(CLIENTS / "hold.c", has_tls), server.port, path, connections]
         words += [read_bytes, interval_ms] if read_bytes else []
         self._process = subprocess.Popen(["taskset", "-c", CLIENT_CORE, *map(str, words)], stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, text=True)

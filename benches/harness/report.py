@@ -32,24 +32,31 @@ class Mark:
 class Report:
     """Collects the parts of one scenario's run; prints each as it comes."""
 
-    def __init__(self, scenario, arguments, listed):
-        self._content = {
+    def __init__(self, content):
+        """A report with this heading; see `begin`."""
+        self._content = content
+        described = content["machine"]
+        print(f"{content['scenario']}: {described['kernel']}, {described['cpu']}, {described['cores']} cores"
+              f"{' (virtual)' if described['virtual'] else ''}, {described['network']}, {described['congestion_control']}")
+        for name, server in content["servers"].items():
+            print(f"  {name:15} {server['version']}")
+
+    @classmethod
+    def begin(cls, scenario, arguments, listed):
+        """The report of a run that begins now."""
+        return cls({
             "scenario": scenario,
             "command": " ".join(["benches/bench.py", *sys.argv[1:]]),
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "arguments": {key: str(argument) for key, argument in vars(arguments).items() if key != "scenario"},
             "machine": machine.describe(),
-            "servers": {server.name: {"version": server.version, "command": server.command} for server in listed},
+            "servers": {server.name: {"version": server.version, "command": server.command, "program": server.program_hash()}
+                        for server in listed},
             "parts": {}, "marks": [], "void": [], "notes": [],
-        }
-        described = self._content["machine"]
-        print(f"{scenario}: {described['kernel']}, {described['cpu']}, {described['cores']} cores"
-              f"{' (virtual)' if described['virtual'] else ''}, {described['network']}, {described['congestion_control']}")
-        for server in listed:
-            print(f"  {server.name:15} {server.version}")
+        })
 
     def add_comparison(self, part, comparison):
-        """The table of a comparison by CPU a response."""
+        """The table of a comparison by CPU a response. Marks name it by the same `part`."""
         print(f"\n{part}\n  {'server':15} {'CPU us':>9}  {'x floor (quartiles)':>22}  {'x tailcoat (quartiles)':>22}  {'per second':>10}"
               f"  {'p99 us':>9}  {'errors':>6}")
         for name, results in comparison.samples.items():
@@ -70,15 +77,16 @@ class Report:
     def add_part(self, part, content):
         self._content["parts"][part] = content
 
-    def mark(self, text, measured, limit, at_least=False):
+    def mark(self, text, measured, limit, at_least=False, **of):
         mark = Mark(text, measured, limit, at_least)
-        self._content["marks"].append({**dataclasses.asdict(mark), "met": mark.met()})
+        self._content["marks"].append({**dataclasses.asdict(mark), "met": mark.met(), **of})
         print(f"  {mark.line()}")
 
     def mark_ratio(self, part, comparison, name, base, limit, at_least=False):
         """A mark on the median of paired ratios; none if one of the two was not measured."""
         if name in comparison.samples and base in comparison.samples:
-            self.mark(f"{part}: {name} / {base}", comparison.ratio(name, base), limit, at_least)
+            text = f"{part}: {name} / {base}"
+            self.mark(text, comparison.ratio(name, base), limit, at_least, part=part, name=name, base=base)
 
     def note(self, text):
         self._content["notes"].append(text)
@@ -109,3 +117,9 @@ def quartiles(numbers):
         return numbers[0], numbers[0]
     lower, _, upper = statistics.quantiles(numbers, n=4, method="inclusive")
     return lower, upper
+
+
+def is_comparison(part):
+    """Whether the part of a report is samples of servers that took turns."""
+    results = next(iter(part.values()), None)
+    return isinstance(results, list) and isinstance(results[0], dict) and "cpu_us" in results[0]

@@ -2,11 +2,13 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import itertools
 import os
 import pathlib
 import pwd
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -53,6 +55,11 @@ class Server:
     version: str = ""
     fill: dict = dataclasses.field(default_factory=dict)
     """Further values for braces and config."""
+
+    def program_hash(self):
+        """Which build it is: runs of different ones are not put together."""
+        program = shutil.which(shlex.split(self.command)[0])
+        return hashlib.sha256(pathlib.Path(program).read_bytes()).hexdigest() if program else "unknown"
 
 
 # What uploads go to.
@@ -144,7 +151,8 @@ def running(server, tree, path, read_bytes_per_second=None, core=SERVER_CORE):
 def prepared_command(server, port, root, path, run):
     if "@RUN@/certificate.pem" in (server.config or ""):
         make_certificate(run)
-    fill = {"port": port, "root": root, "path": path, "run": run, "config": run / "server.conf", **server.fill}
+    fill = {"port": port, "root": root, "path": path, "run": run, "config": run / "server.conf", "address": "127.0.0.1",
+            **server.fill}
     if server.config:
         # As root, nginx would serve as another user, who may not read the tree.
         values = {**fill, "user": f"user {pwd.getpwuid(os.getuid()).pw_name};" if os.getuid() == 0 else ""}

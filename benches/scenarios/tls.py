@@ -45,7 +45,7 @@ def run(bench):
 
         comparison = paired.compare(bench, path, measure)
         check_resumed(bench, part, comparison)
-        bench.report.add_comparison(f"TLS 1.3, 1 KiB, {part}, {kind.connections} connections", comparison)
+        bench.report.add_comparison(part, comparison)
         for peer, least in marks.items():
             bench.report.mark_ratio(part, comparison, peer, servers.OURS, least, at_least=True)
 
