@@ -55,12 +55,19 @@ impl Machine {
                 1 => "no further source address to take them from".into(),
                 count => format!("{count} source addresses were used"),
             };
-            limits.push(format!("ports: none was left {} times; {spread}", outcome.port_shortages));
-        }
-        let time_wait = now.time_wait.saturating_sub(self.time_wait);
-        let ports = now.ports * outcome.sources as u64;
-        if matches!(plan.address, Address::Tcp(_)) && time_wait as f64 > ports as f64 * PORT_SHARE_MAX {
-            limits.push(format!("ports: the run left {time_wait} connections in TIME_WAIT, of {ports} ports"));
+            // One address has enough of them for all that are open at a time.
+            let cause = if plan.connections as u64 <= now.ports {
+                ", with those of ended connections in TIME_WAIT"
+            } else {
+                ""
+            };
+            limits.push(format!("ports: none was left {} times{cause}; {spread}", outcome.port_shortages));
+        } else if matches!(plan.address, Address::Tcp(_)) {
+            let time_wait = now.time_wait.saturating_sub(self.time_wait);
+            let ports = now.ports * outcome.sources as u64;
+            if time_wait as f64 > ports as f64 * PORT_SHARE_MAX {
+                limits.push(format!("ports: the run left {time_wait} connections in TIME_WAIT, of {ports} ports"));
+            }
         }
         if outcome.descriptor_shortages > 0 {
             limits.push(format!("descriptors: none was left {} times (ulimit -n)", outcome.descriptor_shortages));
@@ -163,10 +170,20 @@ mod tests {
         check(|_, outcome| outcome.busiest_thread_share = 0.89, &[]);
         check(|_, outcome| outcome.busiest_thread_share = 0.95, &["processor: a thread of the client was 95 % busy"]);
         check(|_, outcome| (outcome.busiest_thread_share, outcome.waiting_share) = (0.4, 0.55), &["processor"]);
-        check(|_, outcome| outcome.port_shortages = 3, &["ports: none was left 3 times; no further source"]);
+        // Of 64 connections.
         check(
-            |_, outcome| (outcome.port_shortages, outcome.sources) = (3, 4),
-            &["ports: none was left 3 times; 4 source addresses were used"],
+            |now, outcome| (now.ports, outcome.port_shortages) = (63, 3),
+            &["ports: none was left 3 times; no further source"],
+        );
+        check(
+            |now, outcome| (now.ports, outcome.port_shortages, outcome.sources) = (64, 3, 4),
+            &[
+                "ports: none was left 3 times, with those of ended connections in TIME_WAIT; 4 source addresses were used",
+            ],
+        );
+        check(
+            |now, outcome| (now.time_wait, outcome.port_shortages) = (90, 1),
+            &["ports: none was left 1 times, with those of ended connections in TIME_WAIT; no further source"],
         );
         check(|now, _| now.time_wait = 84, &[]);
         check(|now, _| now.time_wait = 90, &["ports: the run left 85 connections in TIME_WAIT, of 100 ports"]);
