@@ -161,27 +161,32 @@ impl Connections {
     }
 
     fn on_events(&self, events: &[epoll::Event]) {
-        let places = &mut *self.places.borrow_mut();
         for event in events {
             let slot = event.data.u64() as usize;
+            let places = &mut *self.places.borrow_mut();
             let connection = places.get_mut(slot).and_then(|place| place.connection.as_mut());
             if let Some(socket) = connection.and_then(Connection::socket) {
                 socket.on_events(event.flags);
             }
         }
+        self.go_on(&mut events.iter().map(|event| event.data.u64() as usize));
+    }
+
+    /// Lets the connections in these places go on, some together.
+    fn go_on(&self, slots: &mut impl Iterator<Item = usize>) {
+        let places = &mut *self.places.borrow_mut();
         let group = &mut *self.group.borrow_mut();
-        let mut slots = events.iter().map(|event| event.data.u64() as usize);
-        while group.gather(&mut slots) {
+        while group.gather(slots) {
             group.go_on(places, self);
         }
     }
 
     fn poll_woken(&self, slots: &mut Vec<u32>) {
         std::mem::swap(slots, &mut self.woken.state().slots);
-        let places = &mut *self.places.borrow_mut();
-        for slot in slots.drain(..) {
-            places[slot as usize].poll(self);
-        }
+        // Each once: in a group, the answers of one connection have one place.
+        slots.sort_unstable();
+        slots.dedup();
+        self.go_on(&mut slots.drain(..).map(|slot| slot as usize));
     }
 
     /// Waits for something to do. Says whether sockets have events: where an answer of another server has woken a

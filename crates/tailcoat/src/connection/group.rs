@@ -10,9 +10,9 @@ use super::{Connections, Context, input_bytes};
 /// Connections that go on together at most. What they read and send has to stay in the processor's first cache.
 const MEMBERS_MAX: usize = 16;
 
-/// Some connections that have events.
+/// Some connections that have events, or that have been woken.
 ///
-/// First all are read, then all requests answered, then all answers sent. So each stage finds its code and data in the
+/// First all are read, then all requests answered, as far as their answers are there, then all answers sent. So each stage finds its code and data in the
 /// processor's caches; one connection after the other, the kernel's reading and sending and our answering drive out each
 /// other's, which takes a twentieth more time for a small response.
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl Group {
         }
         for member in &mut *members {
             if let Some(place) = places.get_mut(member.slot) {
-                member.answer(place, connections);
+                member.answer(place, connections, has_others);
             }
         }
         for member in members {
@@ -78,20 +78,23 @@ impl Member {
         self.read = connection.read_ahead(&mut self.input);
     }
 
-    /// Polls the connection. Small answers to what was read stay here.
-    fn answer(&mut self, place: &mut Place, connections: &Connections) {
-        if self.read.is_none() {
+    /// Polls the connection. Small answers, to what was read or those that were waited for, stay here.
+    fn answer(&mut self, place: &mut Place, connections: &Connections, has_others: bool) {
+        if !has_others {
             return place.poll(connections);
         }
-        self.trade(connections.context(), true);
+        let has_read = self.read.is_some();
+        self.trade(connections.context(), has_read, true);
         place.poll(connections);
-        self.trade(connections.context(), false);
+        self.trade(connections.context(), has_read, false);
     }
 
     /// Gives its buffers to the connection that is to be polled, or takes them back with what is in them by then.
-    fn trade(&mut self, context: &Context, gathers: bool) {
+    fn trade(&mut self, context: &Context, has_read: bool, gathers: bool) {
         let scratch = &mut *context.scratch.borrow_mut();
-        swap(&mut scratch.input, &mut self.input);
+        if has_read {
+            swap(&mut scratch.input, &mut self.input);
+        }
         swap(&mut scratch.output.bytes, &mut self.output.bytes);
         scratch.read = self.read.take();
         scratch.gathers = gathers;

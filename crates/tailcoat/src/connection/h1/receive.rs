@@ -126,10 +126,13 @@ impl H1Connection {
                 }
                 // Local invariant: it was there above.
                 let Some(answering) = self.answering.take() else { return Poll::Ready(Ok(())) };
-                let output = &mut context.scratch.borrow_mut().output;
+                let Scratch { output, gathers, .. } = &mut *context.scratch.borrow_mut();
                 let incoming = Incoming { routed: answering.request.routed(false), framing: answering.framing };
                 let turn = &mut Turn { context, task, output, now: context.clock.now() };
                 self.on_response(incoming, response, answering.account, turn)?;
+                if *gathers && self.may_gather(turn.output) {
+                    return Poll::Ready(Ok(()));
+                }
                 return self.flush(turn).into();
             }
             if self.sending.is_some() {

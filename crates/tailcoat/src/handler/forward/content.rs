@@ -27,6 +27,8 @@ pub(super) struct Upstreaming {
     pub(super) records: Option<Box<Records>>,
     pub(super) is_http: bool,
     pub(super) trailer_limits: usize,
+    /// When what was read last has come.
+    pub(super) now: Now,
 }
 
 impl Upstreaming {
@@ -34,15 +36,13 @@ impl Upstreaming {
     pub(super) fn finish(self, is_reusable: bool) {
         self.link.set_deadline(None);
         let ending = if is_reusable && self.upload.is_complete() { Ending::Reusable } else { Ending::Close };
-        let now = Now::read();
-        self.link.forwarding().borrow_mut().on_end(now.unix_us);
-        self.peer.finish(ending, now.monotonic_ms);
+        self.link.forwarding().borrow_mut().on_end(self.now.unix_us);
+        self.peer.finish(ending, self.now.monotonic_ms);
     }
 
     /// Content is to come.
     pub(super) fn stream(mut self, awaiting: Awaiting, is_persistent: bool) -> Box<UpstreamContent> {
-        let now_ms = Now::read().monotonic_ms;
-        self.peer.answered(now_ms);
+        self.peer.answered(self.now.monotonic_ms);
         let limits = body_limits(self.trailer_limits);
         self.link.set_deadline(None);
         Box::new(UpstreamContent {
@@ -163,7 +163,8 @@ impl UpstreamContent {
     /// All has come: the connection may be of use to others.
     fn finish(&mut self, is_clean: bool, trailers: Option<Box<Fields>>) {
         self.awaiting = Awaiting::Nothing(trailers);
-        if let Some(upstreaming) = self.upstreaming.take() {
+        if let Some(mut upstreaming) = self.upstreaming.take() {
+            upstreaming.now = Now::read();
             upstreaming.finish(self.is_persistent && is_clean);
         }
     }

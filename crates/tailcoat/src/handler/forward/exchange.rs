@@ -72,6 +72,8 @@ pub(super) struct Exchange {
     /// How much of it had been sent when the server was last waited for.
     sent_bytes: u64,
     interim_responses: u32,
+    /// When it is polled: within that time passes that is not worth another look at the clock.
+    now: Now,
     /// The beginning of a head that has not come to its end.
     received: Vec<u8>,
     is_http: bool,
@@ -137,6 +139,7 @@ impl Exchange {
             launch,
             sent_bytes: 0,
             interim_responses: 0,
+            now: routed.now,
             received: Vec::new(),
             state: State::Unconnected,
             link,
@@ -147,7 +150,7 @@ impl Exchange {
     fn connect(&mut self) {
         let (key, tried, endpoints) = (self.key, self.tried, self.endpoints());
         let wanted = Wanted { key, tried, client: number_of(self.client), endpoints };
-        let now = Now::read();
+        let now = self.now;
         self.link.set_deadline(None);
         self.link.forwarding().borrow_mut().on_wanted(self.inner.destination.name(), now.unix_us);
         let connecting = self.inner.destination.connect(wanted, self.launch.take(), now.monotonic_ms);
@@ -162,7 +165,7 @@ impl Exchange {
 
     fn on_connected(&mut self, peer: Peer) {
         if !self.may_repeat() && peer.is_stale() {
-            peer.fail(Failure::Closed, &mut self.tried, Now::read().monotonic_ms);
+            peer.fail(Failure::Closed, &mut self.tried, self.now.monotonic_ms);
             return self.connect();
         }
         let config = &self.inner.plan.config;
@@ -170,9 +173,8 @@ impl Exchange {
             true => CONTINUE_TIMEOUT_MS,
             false => config.first_byte_timeout.as_millis() as u64,
         };
-        let now = Now::read();
-        self.link.set_deadline(Some(now.monotonic_ms + timeout_ms));
-        self.link.forwarding().borrow_mut().on_connected(&peer.shared_name(), now.unix_us);
+        self.link.set_deadline(Some(self.now.monotonic_ms + timeout_ms));
+        self.link.forwarding().borrow_mut().on_connected(&peer.shared_name(), self.now.unix_us);
         self.received.clear();
         self.state = State::Exchanging(peer);
     }
@@ -239,7 +241,7 @@ impl Exchange {
 
     /// Leaves the connection, or the queue for one. What is sent is only for the log.
     fn abandon(&mut self) -> Outcome {
-        self.link.forwarding().borrow_mut().on_end(Now::read().unix_us);
+        self.link.forwarding().borrow_mut().on_end(self.now.unix_us);
         self.state = State::Done;
         answer(Status::CLIENT_CLOSED_REQUEST)
     }
@@ -270,7 +272,7 @@ impl Exchange {
 
     fn await_first_byte(&self) {
         let timeout_ms = self.inner.plan.config.first_byte_timeout.as_millis() as u64;
-        self.link.set_deadline(Some(Now::read().monotonic_ms + timeout_ms));
+        self.link.set_deadline(Some(self.now.monotonic_ms + timeout_ms));
     }
 
     /// Looks at `scratch.input[..filled]`, which begins with a head. `None` if more is needed.
@@ -344,8 +346,9 @@ impl Exchange {
             records: self.records.take(),
             is_http: self.is_http,
             trailer_limits: self.inner.plan.head_limits.head_bytes_max,
+            now: self.now,
         };
-        self.link.forwarding().borrow_mut().on_response(received.head.status, Now::read().unix_us);
+        self.link.forwarding().borrow_mut().on_response(received.head.status, self.now.unix_us);
         match received.into_response(self.method, self.asks_upgrade, upstreaming) {
             Ok(response) => Outcome::Ready(Response::Built(response)),
             Err((peer, reason)) => {
@@ -392,9 +395,8 @@ impl Exchange {
 
     fn give_up(&mut self, failure: Failure) -> Outcome {
         if let State::Exchanging(peer) = std::mem::replace(&mut self.state, State::Done) {
-            let now = Now::read();
-            self.link.forwarding().borrow_mut().on_end(now.unix_us);
-            peer.fail(failure, &mut self.tried, now.monotonic_ms);
+            self.link.forwarding().borrow_mut().on_end(self.now.unix_us);
+            peer.fail(failure, &mut self.tried, self.now.monotonic_ms);
         }
         answer(if failure == Failure::TimedOut { Status::GATEWAY_TIMEOUT } else { Status::BAD_GATEWAY })
     }
@@ -410,7 +412,7 @@ impl Exchange {
 
     fn on_not_connected(&mut self, error: &ConnectError) -> Outcome {
         self.state = State::Done;
-        self.link.forwarding().borrow_mut().on_end(Now::read().unix_us);
+        self.link.forwarding().borrow_mut().on_end(self.now.unix_us);
         if matches!(error, ConnectError::Server(AcquireError::NoServer)) && self.tried.count() > 0 {
             // There was one; how it failed has been told, and is the cause.
             return answer(Status::BAD_GATEWAY);
@@ -446,6 +448,7 @@ impl Future for Exchange {
 
     fn poll(self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Outcome> {
         let this = self.get_mut();
+        this.now = Now::read();
         loop {
             if this.is_abandoned() && matches!(this.state, State::Connecting(_) | State::Exchanging(_)) {
                 return Poll::Ready(this.abandon());
