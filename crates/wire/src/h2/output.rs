@@ -76,10 +76,28 @@ impl Output {
         self.bytes.drain(..length);
     }
 
-    /// Begins with bytes that were taken out before, and not sent.
-    pub fn resume(&mut self, unsent: &[u8]) {
+    /// Begins with what [`Output::suspend`] has left in `kept`. If that is anything, the memory of this output stays there
+    /// meanwhile.
+    pub fn resume(&mut self, kept: &mut Vec<u8>) {
         self.clear();
-        self.bytes.extend_from_slice(unsent);
+        if !kept.is_empty() {
+            std::mem::swap(&mut self.bytes, kept);
+        }
+    }
+
+    /// Moves what has not been sent to `kept`, as it was before [`Output::resume`]; all content must be among the bytes.
+    /// Nothing: there is no memory in `kept`, either.
+    pub fn suspend(&mut self, kept: &mut Vec<u8>) {
+        debug_assert!(self.contents.is_empty());
+        if !self.bytes.is_empty() || kept.capacity() > self.bytes.capacity() {
+            std::mem::swap(&mut self.bytes, kept);
+            self.bytes.clear();
+        }
+        if kept.is_empty() {
+            *kept = Vec::new();
+        } else if kept.capacity() / 2 > kept.len() {
+            kept.shrink_to_fit();
+        }
     }
 
     /// Forgets all, which the caller has sent or keeps elsewhere; the memory stays.
@@ -123,5 +141,34 @@ mod tests {
         assert_eq!(output.bytes(), None);
         output.clear();
         assert_eq!(output.pieces().count(), 0);
+    }
+
+    #[test]
+    fn what_is_not_sent_is_kept_without_copying() {
+        let mut output = Output { bytes: Vec::with_capacity(100), contents: Vec::new() };
+        let mut kept = Vec::new();
+        let check = |output: &Output, kept: &Vec<u8>, expect: (&[u8], &[u8])| {
+            assert_eq!((&output.bytes[..], &kept[..]), expect);
+        };
+        output.suspend(&mut kept);
+        check(&output, &kept, (b"", b""));
+        assert_eq!((output.bytes.capacity(), kept.capacity()), (100, 0));
+        output.bytes.extend([b'a'; 80]);
+        let there = output.bytes.as_ptr();
+        output.suspend(&mut kept);
+        check(&output, &kept, (b"", &[b'a'; 80]));
+        assert_eq!(kept.as_ptr(), there);
+        output.resume(&mut kept);
+        check(&output, &kept, (&[b'a'; 80], b""));
+        assert_eq!(output.bytes.as_ptr(), there);
+        output.drop_front(60);
+        output.suspend(&mut kept);
+        check(&output, &kept, (b"", &[b'a'; 20]));
+        assert!(kept.capacity() < 100, "a little is kept in little memory");
+        output.resume(&mut kept);
+        output.drop_front(20);
+        output.suspend(&mut kept);
+        check(&output, &kept, (b"", b""));
+        assert_eq!(kept.capacity(), 0);
     }
 }

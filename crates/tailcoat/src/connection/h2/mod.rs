@@ -201,11 +201,11 @@ impl H2Connection {
             return self.drive_lingering(&mut scratch.input, &context, task);
         }
         let Scratch { input, head, text, path, host, frames, content, .. } = scratch;
-        frames.resume(&self.unsent);
+        frames.resume(&mut self.unsent);
         let now = context.clock.now();
         let turn = &mut Turn { context: &context, task, output: frames, content, now, sent_bytes: 0, reads: 0 };
         self.drive_turn(&mut Buffers { input, head, text, path, host }, turn)?;
-        self.unsent = turn.output.bytes().unwrap_or_default().to_vec();
+        turn.output.suspend(&mut self.unsent);
         if self.state == State::Finishing && self.unsent.is_empty() {
             self.state = State::Lingering;
             self.socket.shutdown_write()?;

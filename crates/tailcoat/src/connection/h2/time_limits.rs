@@ -74,6 +74,8 @@ impl H2Connection {
             Some(Verdict::Evicted) => return self.on_evicted(turn),
             Some(Verdict::TimedOut) => {}
         }
+        // Of what is added below, none has been waited for.
+        let has_unsent = !turn.output.is_empty();
         while let Some(event) = self.wire.handle_timeout(&mut turn.wire()) {
             match event {
                 ServerEvent::Reset { stream, .. } => self.on_reset(stream, turn),
@@ -82,9 +84,8 @@ impl H2Connection {
         }
         let (now_ms, limits) = (turn.now.monotonic_ms, &turn.context.limits);
         let is_past = |since_ms: u64, timeout: std::time::Duration| now_ms >= since_ms + timeout.as_millis() as u64;
-        if !self.unsent.is_empty() && is_past(self.clocks.sent_at_ms, limits.write_timeout) {
+        if has_unsent && is_past(self.clocks.sent_at_ms, limits.write_timeout) {
             // Nothing more gets through to it, so it is not told.
-            self.unsent = Vec::new();
             turn.output.clear();
             self.socket.abort_on_close();
             self.state = State::Finishing;
