@@ -11,6 +11,7 @@
  *   --requests-per-connection N   the last one says `Connection: close` (0: no limit)
  *   --tls GROUPS                  TLS 1.3 with these groups (`P-256`, `X25519`); built with -DWITH_TLS -lssl -lcrypto
  *   --resume                      each handshake but the first of a connection resumes the one before
+ *   --fast-open                   the first request goes with the first packet of its connection (RFC 7413)
  *   --sources N                   source addresses 127.0.0.1 to 127.0.0.N, so that ports in TIME_WAIT don't run out (1)
  *   --verify-every N              of so many bodies one is compared byte for byte (16)
  *   --usage FILE                  counter of the server's CPU time: cgroup's cpuacct.usage or cpu.stat
@@ -43,7 +44,7 @@ enum { PIPELINE_MAX = 64, HEAD_BYTES_MAX = 8192, EVENTS_MAX = 512, INPUT_BYTES =
 static struct {
   int port, connections, pipeline, requests_per_connection, sources, verify_every;
   double seconds, warmup_seconds, rate;
-  int resumes;
+  int resumes, fast_open;
   const char *usage_path, *tls_groups;
 } options = {.connections = 64, .pipeline = 1, .sources = 1, .verify_every = 16, .seconds = 3, .warmup_seconds = 0.3};
 
@@ -95,6 +96,7 @@ static void connection_open(struct connection *connection) {
   int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
   if (fd < 0) perror("socket"), exit(2);
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (options.fast_open && setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &on, sizeof on)) perror("TCP_FASTOPEN_CONNECT"), exit(2);
   if (options.sources > 1) {
     /* The port is chosen at connect, so that one can serve several destinations and sources at a time. */
     setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
@@ -343,7 +345,8 @@ static void read_options(int argc, char **argv) {
       {"port", 1, 0, 'p'},    {"plan", 1, 0, 'l'},   {"pattern", 1, 0, 'b'}, {"connections", 1, 0, 'c'},
       {"seconds", 1, 0, 's'}, {"warmup", 1, 0, 'w'}, {"rate", 1, 0, 'r'},    {"pipeline", 1, 0, 'q'},
       {"sources", 1, 0, 'a'}, {"verify-every", 1, 0, 'v'}, {"usage", 1, 0, 'u'}, {"seed", 1, 0, 'e'},
-      {"requests-per-connection", 1, 0, 'k'}, {"tls", 1, 0, 't'}, {"resume", 0, 0, 'm'}, {0, 0, 0, 0}};
+      {"requests-per-connection", 1, 0, 'k'}, {"tls", 1, 0, 't'}, {"resume", 0, 0, 'm'},
+      {"fast-open", 0, 0, 'f'}, {0, 0, 0, 0}};
   const char *plan_path = NULL, *pattern_path = NULL;
   uint64_t seed = 1;
   for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) switch (option) {
@@ -362,6 +365,7 @@ static void read_options(int argc, char **argv) {
       case 'k': options.requests_per_connection = atoi(optarg); break;
       case 't': options.tls_groups = optarg; break;
       case 'm': options.resumes = 1; break;
+      case 'f': options.fast_open = 1; break;
       default: exit(2);
     }
   if (!options.port || !plan_path || !pattern_path || options.connections < 1 || options.pipeline < 1 || options.pipeline > PIPELINE_MAX ||

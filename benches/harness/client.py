@@ -47,6 +47,7 @@ class Load:
     tls_groups: str | None = None
     """TLS with these groups; None: without TLS."""
     resumes: bool = False
+    has_fast_open: bool = False
 
 
 class ClientError(Exception):
@@ -94,6 +95,7 @@ def begin(server, plan, tree, load, seed=1):
     command += ["--rate", load.rate] if load.rate else []
     command += ["--tls", load.tls_groups] if load.tls_groups else []
     command += ["--resume"] if load.resumes else []
+    command += ["--fast-open"] if load.has_fast_open else []
     return subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
 
 
