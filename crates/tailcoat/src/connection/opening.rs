@@ -1,24 +1,24 @@
 //! A connection before its first request: the header of the PROXY protocol, if a proxy is to send one, and the handshake of
 //! TLS.
 
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
 use std::time::Duration;
 
-use rustls::server::{Accepted, Acceptor};
+use rustls::server::{Accepted, AcceptedAlert, Acceptor};
 use wire::http::Status;
 use wire::proxy_protocol::{MalformedProxyHeader, ProxyHeader, parse_proxy_header};
 
 use super::handshakes::{LinePlace, TooManyHandshakes};
 use super::record::{Peer, Told, record};
-use super::tls_socket::{Blocking, READ_BYTES_MAX};
+use super::tls_socket::READ_BYTES_MAX;
 use super::{Context, Socket, Stage, TlsSocket, Transport};
 use crate::log::{Client, Subject};
 use crate::routing::Account;
-use crate::tls::{ListenerTls, TlsInfo};
+use crate::tls::{ListenerTls, ServerConnection, TlsInfo};
 
 /// Bytes of a client's first message, which has to be kept until it is whole: what a record may have. Those of clients
 /// have some two thousand.
@@ -34,9 +34,9 @@ pub struct Opening {
     destination: Option<Box<SocketAddr>>,
     tls: Option<Arc<ListenerTls>>,
     awaited: Awaited,
-    /// What has come and is not done with.
+    /// What has come and is not done with; of the client's first message all, for the session reads it once more.
     kept: Vec<u8>,
-    /// Bytes of the client's first message that have come.
+    /// Bytes of it that were looked at for the client's first message.
     hello_bytes: usize,
     has_deadline: bool,
 }
@@ -48,8 +48,8 @@ enum Awaited {
     Hello(Socket, Box<Acceptor>),
     /// Its turn, when there are many handshakes. Nothing is awaited of the client, but that it stays.
     Turn(Socket, Box<Accepted>, Option<LinePlace>),
-    /// The end of the handshake, and the index of the site.
-    Handshake(Box<TlsSocket>, usize),
+    /// The end of the handshake. The index of the site, and the name that was asked for.
+    Handshake(Box<TlsSocket>, usize, Option<Box<str>>),
     /// The end of a handshake that shows an authority something.
     Validation(Box<TlsSocket>),
     /// Nothing more.
@@ -142,7 +142,7 @@ impl Opening {
     pub fn socket(&mut self) -> Option<&mut Socket> {
         match &mut self.awaited {
             Awaited::ProxyHeader(socket) | Awaited::Hello(socket, _) | Awaited::Turn(socket, ..) => Some(socket),
-            Awaited::Handshake(tls, _) | Awaited::Validation(tls) => Some(tls.socket_mut()),
+            Awaited::Handshake(tls, ..) | Awaited::Validation(tls) => Some(tls.socket_mut()),
             Awaited::Nothing => None,
         }
     }
@@ -175,19 +175,19 @@ impl Opening {
                     None => return Poll::Ready(self.opened(Transport::Plain(socket), None)),
                 },
                 Awaited::Turn(socket, accepted, place) => ready!(self.poll_turn(socket, accepted, place, task))?,
-                Awaited::Handshake(mut tls, site) => match tls.poll_handshake(buffer) {
+                Awaited::Handshake(mut tls, site, name) => match tls.poll_handshake() {
                     Poll::Ready(Ok(())) => {
-                        let info = Rc::new(TlsInfo::new(tls.session(), site));
+                        let info = Rc::new(TlsInfo::new(tls.session(), name, site));
                         return Poll::Ready(self.opened(Transport::Tls(tls), Some(info)));
                     }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                     Poll::Pending => {
-                        self.awaited = Awaited::Handshake(tls, site);
+                        self.awaited = Awaited::Handshake(tls, site, name);
                         return Poll::Pending;
                     }
                 },
                 Awaited::Validation(mut tls) => {
-                    if let Poll::Ready(result) = tls.poll_handshake(buffer) {
+                    if let Poll::Ready(result) = tls.poll_handshake() {
                         // It has seen what it wanted to see (RFC 8737, section 3).
                         return Poll::Ready(Err(result.err().unwrap_or(io::ErrorKind::ConnectionAborted.into())));
                     }
@@ -263,13 +263,8 @@ impl Opening {
             if self.hello_bytes == 0 && self.kept.first().is_some_and(u8::is_ascii_uppercase) {
                 return Poll::Ready(Err(self.refuse_plain_http(&mut socket, buffer)));
             }
-            while !self.kept.is_empty() {
-                let mut input = self.kept.as_slice();
-                acceptor.read_tls(&mut input)?;
-                let taken = self.kept.len() - input.len();
-                self.hello_bytes += taken;
-                // Memory of what has been taken is not kept as well.
-                self.kept = input.to_vec();
+            while self.hello_bytes < self.kept.len() {
+                self.hello_bytes += acceptor.read_tls(&mut &self.kept[self.hello_bytes..])?;
                 match acceptor.accept() {
                     Ok(Some(accepted)) => {
                         return match self.context.handshakes.join(self.client) {
@@ -281,9 +276,8 @@ impl Opening {
                         return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
                     }
                     Ok(None) => {}
-                    Err((error, mut alert)) => {
-                        // It may have gone.
-                        let _ = alert.write_all(&mut Blocking(&mut socket));
+                    Err((error, alert)) => {
+                        tell(&mut socket, alert);
                         return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
                     }
                 }
@@ -304,10 +298,9 @@ impl Opening {
     fn refuse_plain_http(&self, socket: &mut Socket, buffer: &mut [u8]) -> io::Error {
         // What has come and is not read would reset the connection before the client has read this.
         let _ = socket.poll_read(buffer);
-        let mut sent = Blocking(&mut *socket);
-        if sent.write_all(PLAIN_HTTP_HEAD).and_then(|()| sent.write_all(PLAIN_HTTP_REASON)).is_ok() {
-            let _ = socket.shutdown_write();
-        }
+        // A socket on which nothing was sent yet takes all of it; one that has gone, nothing.
+        let _ = socket.poll_write(&[PLAIN_HTTP_HEAD, PLAIN_HTTP_REASON].concat());
+        let _ = socket.shutdown_write();
         let context = &self.context;
         let account = Account { log: context.router.default_log(self.listener), visit: None };
         let peer = Peer { client: self.client, tls: None };
@@ -346,21 +339,23 @@ impl Opening {
         let name = accepted.client_hello().server_name().map(str::to_ascii_lowercase);
         let site = tls.find(name.as_deref());
         let validation = tls.validation(&accepted.client_hello());
+        drop(accepted);
         let is_validation = validation.is_some();
-        match accepted.into_connection(validation.unwrap_or_else(|| site.settings())) {
-            Ok(session) => {
-                let mut tls = Box::new(TlsSocket::new(socket, session));
-                tls.feed(&std::mem::take(&mut self.kept))?;
-                let awaited =
-                    if is_validation { Awaited::Validation(tls) } else { Awaited::Handshake(tls, site.index) };
-                Poll::Ready(Ok(awaited))
-            }
-            Err((error, mut alert)) => {
-                // It may have gone.
-                let _ = alert.write_all(&mut Blocking(&mut socket));
-                Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)))
-            }
-        }
+        let session = ServerConnection::new(validation.unwrap_or_else(|| site.settings())).map_err(io::Error::other)?;
+        let mut tls = Box::new(TlsSocket::new(socket, session));
+        tls.feed(&std::mem::take(&mut self.kept))?;
+        Poll::Ready(Ok(match is_validation {
+            true => Awaited::Validation(tls),
+            false => Awaited::Handshake(tls, site.index, name.map(Into::into)),
+        }))
+    }
+}
+
+/// Tells the client what is wrong with its first message. It may have gone.
+fn tell(socket: &mut Socket, mut alert: AcceptedAlert) {
+    let mut bytes = Vec::new();
+    if alert.write_all(&mut bytes).is_ok() {
+        let _ = socket.poll_write(&bytes);
     }
 }
 

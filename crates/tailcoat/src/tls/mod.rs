@@ -10,7 +10,7 @@ mod subject;
 mod validations;
 
 pub use keeper::keep;
-pub use rustls::ServerConnection;
+pub use rustls::server::UnbufferedServerConnection as ServerConnection;
 pub use site::SiteTls;
 pub use sites::{AllTls, ListenerTls};
 pub use state_files::{PUBLIC_FILE, create_private_directory, write_private, write_public};
@@ -36,8 +36,8 @@ pub struct TlsInfo {
 }
 
 impl TlsInfo {
-    /// What there is to know when the handshake is over.
-    pub fn new(connection: &ServerConnection, site: usize) -> Self {
+    /// What there is to know when the handshake is over. `server_name` is what the client asked for.
+    pub fn new(connection: &ServerConnection, server_name: Option<Box<str>>, site: usize) -> Self {
         let version = match connection.protocol_version() {
             Some(rustls::ProtocolVersion::TLSv1_3) => "TLSv1.3",
             _ => "TLSv1.2",
@@ -47,7 +47,7 @@ impl TlsInfo {
         Self {
             version,
             cipher_suite: suite.unwrap_or_default(),
-            server_name: connection.server_name().map(Into::into),
+            server_name,
             client_subject: client.and_then(|certificate| subject::subject_of(certificate)).map(Into::into),
             site,
             is_http2: connection.alpn_protocol() == Some(site::HTTP2),
