@@ -12,6 +12,8 @@ measured once more is the control: if it is more than 3 % off itself, the load i
 Three servers: `delays`, whose true latencies are known (peers/delays.c), nginx, and Tailcoat, which answers faster than the
 clients ask, so that they are all busy throughout and what a request costs them can be compared. Of wrk2, which starts a request up to 2 ms
 late, for its timers tick in milliseconds, and counts that as latency, nginx's latencies, which are shorter, are not compared.
+A client that sleeps has to be woken, which the server does: nginx answers fewer requests of one that costs little than of one that
+is busy throughout, as h2load is. So there is a load in which tailor stays awake, too.
 Clients that are not installed are left out, and named.
 """
 
@@ -56,6 +58,8 @@ class Work:
     requests_per_connection: int = 0
     streams: int = 0
     """Of HTTP/2, requests under way on a connection; none for HTTP/1."""
+    spin: str | None = None
+    """How long tailor stays awake before it sleeps."""
 
 
 LOADS = {
@@ -65,6 +69,7 @@ LOADS = {
     "delays-sessions": Work("delays", 64, ["httperf"], seconds=2, rate=400, requests_per_connection=1),
     "nginx-8": Work("nginx", 8, ["wrk", "ab", "h2load"]),
     "nginx-64": Work("nginx", 64, ["wrk", "ab", "h2load"]),
+    "nginx-64-awake": Work("nginx", 64, ["h2load"], spin="100us"),
     "nginx-open": Work("nginx", 64, ["wrk2"], seconds=4, rate=20_000),
     "tailcoat-64": Work("tailcoat", 64, ["wrk", "ab", "h2load"]),
     "h2o-8x64": Work("h2o", 8, ["h2load"], streams=64),
@@ -168,6 +173,7 @@ class Load:
     def tailor(self):
         options = ["-R", self.work.rate] if self.work.rate else []
         options += ["--requests-per-connection", self.work.requests_per_connection] if self.work.requests_per_connection else []
+        options += ["--spin", self.work.spin] if self.work.spin else []
         options += ["--http2", "--streams", self.work.streams] if self.work.streams else []
         output = self.run("tailor", "bench", "-q", "--json", "-", "-c", self.work.connections, "-d", self.work.seconds, *options, "--require", "failures=0", self.url)
         report = json.loads(output)

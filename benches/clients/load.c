@@ -129,7 +129,12 @@ static void connection_send(struct connection *connection, uint64_t due_ns) {
     const char *end = last ? "Connection: close\r\n\r\n" : "\r\n";
     memcpy(output + output_bytes, end, strlen(end)), output_bytes += strlen(end);
   }
-  if (tls_send(&connection->tls, connection->fd, output, output_bytes) != (ssize_t)output_bytes && !stopping) seen.early_closes++;
+  ssize_t sent = tls_send(&connection->tls, connection->fd, output, output_bytes);
+  if (sent < 0 && errno == EINPROGRESS) { /* Fast Open without a cookie yet: once it is connected. */
+    connection->awaits_connect = 1, connection->requests_sent -= count, connection->outstanding = 0;
+    return;
+  }
+  if (sent != (ssize_t)output_bytes && !stopping) seen.early_closes++;
 }
 
 static void idle_push(struct connection *connection) {
