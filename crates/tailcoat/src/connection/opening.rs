@@ -314,7 +314,7 @@ impl Opening {
     /// Begins the handshake when it is its turn: handshakes take long, and others are not to wait for many of them.
     fn poll_turn(
         &mut self,
-        mut socket: Socket,
+        socket: Socket,
         accepted: Box<Accepted>,
         mut place: Option<LinePlace>,
         task: &mut Task<'_>,

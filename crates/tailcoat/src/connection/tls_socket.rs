@@ -1,6 +1,7 @@
 //! TLS over a connection's socket, once the client's first message is there.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::task::{Poll, ready};
@@ -326,6 +327,12 @@ impl TlsSocket {
             }
             self.unread.drain(..discard);
         }
+    }
+}
+
+impl fmt::Debug for TlsSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsSocket").field("socket", &self.socket).finish_non_exhaustive()
     }
 }
 
