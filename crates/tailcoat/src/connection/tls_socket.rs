@@ -307,7 +307,7 @@ impl TlsSocket {
     fn write(&mut self, write: impl FnOnce(&mut Writer<'_>) -> io::Result<()>) -> io::Result<bool> {
         loop {
             // Nothing of this has not been seen, but the session knows where in it its messages begin.
-            let UnbufferedStatus { discard, state } = self.session.process_tls_records(&mut self.unread);
+            let UnbufferedStatus { mut discard, state } = self.session.process_tls_records(&mut self.unread);
             match state {
                 Ok(ConnectionState::WriteTraffic(mut writer)) => {
                     write(&mut writer)?;
@@ -316,7 +316,9 @@ impl TlsSocket {
                 }
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => {
                     while let Some(record) = traffic.next_record() {
-                        self.plaintext.extend_from_slice(record.map_err(invalid)?.payload);
+                        let record = record.map_err(invalid)?;
+                        discard += record.discard;
+                        self.plaintext.extend_from_slice(record.payload);
                     }
                 }
                 Ok(ConnectionState::EncodeTlsData(data)) => encode(data, &mut self.unsent)?,
