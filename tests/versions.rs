@@ -1,10 +1,10 @@
-//! Requests and their answers are the same in HTTP/1.1 and HTTP/2, with and without TLS.
+//! Requests and their answers are the same in HTTP/1.1 and HTTP/2, with and without TLS, on our side and behind.
 
 use std::fs;
 
 use crate::support::upstream::Step::{Pause, Read as Await, Write as Say};
 use crate::support::upstream::Upstream;
-use crate::support::versions::{ALL, AnyVersion};
+use crate::support::versions::{ALL, AnyVersion, Behind, Way};
 
 /// Bytes that differ from each other, so that none may be missing or in the wrong place.
 fn bytes(length: u32) -> Vec<u8> {
@@ -127,17 +127,20 @@ fn forwarding() {
         ),
     ] {
         let upstream = saying(read, say);
-        let forward = format!(" forward \"http://{}\"", upstream.address);
-        let Some(server) = AnyVersion::start(&forward, "") else { return };
-        let answer = server.ask_all("/a?b", arguments);
-        assert_eq!(answer.status, status, "{name}: {answer:?}");
-        let found = String::from_utf8_lossy(&answer.content);
-        assert!(if status == 502 { found.contains(content) } else { found == content }, "{name}: {answer:?}");
-        match name {
-            "in pieces, with trailers" => assert_eq!(answer.trailers, [("x-t".to_owned(), "1".to_owned())]),
-            "early hints" => assert_eq!(answer.interim, [103]),
-            "fields that HTTP/2 must not have" => assert!(answer.field("upgrade").is_none()),
-            _ => {}
+        for way in [Way::Http1, Way::H2c, Way::Tls, Way::TlsHttp1] {
+            let behind = Behind::start(way, upstream.address);
+            let Some(server) = AnyVersion::start(" forward \"behind\"", &behind.upstream) else { return };
+            let answer = server.ask_all("/a?b", arguments);
+            assert_eq!(answer.status, status, "{name}, {way:?}: {answer:?}");
+            let found = String::from_utf8_lossy(&answer.content);
+            let is_good = if status == 502 { found.contains(content) } else { found == content };
+            assert!(is_good, "{name}, {way:?}: {answer:?}");
+            match name {
+                "in pieces, with trailers" => assert_eq!(answer.trailers, [("x-t".to_owned(), "1".to_owned())]),
+                "early hints" => assert_eq!(answer.interim, [103]),
+                "fields that HTTP/2 must not have" => assert!(answer.field("upgrade").is_none()),
+                _ => {}
+            }
         }
     }
 }
@@ -179,15 +182,22 @@ fn content_of_requests() {
         environment: &[],
     });
     let Some(upstream) = upstream else { return };
-    let forward = format!(" forward \"http://{}\" {{\n  body-bytes-max \"1MiB\"\n }}", upstream.address);
-    let Some(server) = AnyVersion::start(&forward, "") else { return };
     let data = format!("@{}", content.display());
+    for way in [Way::Http1, Way::H2c, Way::Tls] {
+        let behind = Behind::start(way, upstream.address);
+        let forward = " forward \"behind\" {\n  body-bytes-max \"1MiB\"\n }";
+        let Some(server) = AnyVersion::start(forward, &behind.upstream) else { return };
+        check_content(&server, &content, &data);
+    }
+}
+
+fn check_content(server: &AnyVersion, content: &std::path::Path, data: &str) {
     for length in [0, 1, 65_535, 300_000, 1 << 20] {
-        fs::write(&content, bytes(length)).unwrap();
+        fs::write(content, bytes(length)).unwrap();
         for arguments in [
-            &["--data-binary", &data][..],
-            &["--data-binary", &data, "--header", "Transfer-Encoding: chunked"],
-            &["--data-binary", &data, "--header", "Expect: 100-continue"],
+            &["--data-binary", data][..],
+            &["--data-binary", data, "--header", "Transfer-Encoding: chunked"],
+            &["--data-binary", data, "--header", "Expect: 100-continue"],
         ] {
             let mut answers = ALL.map(|version| server.ask(version, "/", arguments));
             for (version, answer) in ALL.iter().zip(&mut answers) {
@@ -196,9 +206,9 @@ fn content_of_requests() {
             }
         }
     }
-    fs::write(&content, bytes((1 << 20) + 1)).unwrap();
+    fs::write(content, bytes((1 << 20) + 1)).unwrap();
     for version in ALL {
-        assert_eq!(server.ask(version, "/", &["--data-binary", &data]).status, 413, "{version:?}");
+        assert_eq!(server.ask(version, "/", &["--data-binary", data]).status, 413, "{version:?}");
     }
 }
 

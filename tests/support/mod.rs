@@ -3,6 +3,7 @@
 pub(crate) mod fastcgi;
 pub(crate) mod guests;
 pub(crate) mod h2;
+pub(crate) mod h2_upstream;
 pub(crate) mod real_server;
 pub(crate) mod tls;
 pub(crate) mod upstream;

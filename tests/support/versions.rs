@@ -32,6 +32,60 @@ pub(crate) struct AnyVersion {
     directory: TempDir,
 }
 
+/// How a server behind is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Http1,
+    H2c,
+    /// HTTP/2 over TLS.
+    Tls,
+    /// HTTP/1.1 over TLS.
+    TlsHttp1,
+}
+
+/// A server behind that is spoken to in some way: one of ours, which passes all on to a server of HTTP/1.1, unless that
+/// can be spoken to as it is.
+pub(crate) struct Behind {
+    _server: Option<(Server, TempDir)>,
+    /// The upstream `behind`, for a configuration.
+    pub(crate) upstream: String,
+}
+
+impl Behind {
+    /// A way to what is at this address.
+    pub(crate) fn start(way: Way, address: SocketAddr) -> Self {
+        if way == Way::Http1 {
+            let upstream = format!("upstream \"behind\" {{\n server \"http://{address}\"\n}}\n");
+            return Self { _server: None, upstream };
+        }
+        let directory = tempfile::tempdir().expect("a directory for the certificate");
+        let authority = Authority::new();
+        std::fs::write(directory.path().join("behind.pem"), authority.pem()).expect("it can be written");
+        authority.sign(&["localhost"]).write(directory.path(), "localhost");
+        let path = directory.path().display();
+        let tls = match way {
+            Way::Http1 | Way::H2c => String::new(),
+            Way::Tls | Way::TlsHttp1 => {
+                format!("tls=on\n certificate \"{path}/localhost.pem\" key=\"{path}/localhost.key\"")
+            }
+        };
+        let server = Server::run(&format!(
+            "site \"localhost\" {{\n listen \"127.0.0.1:0\" {tls}\n default\n forward \"http://{address}\" {{\n  \
+             client-fields keep\n body-bytes-max \"1GiB\"\n }}\n}}\nserver {{ workers 1 }}\n"
+        ));
+        let port = server.address.port();
+        let options = match way {
+            Way::Http1 | Way::H2c => format!("server \"h2c://localhost:{port}\""),
+            Way::Tls => format!("server \"https://localhost:{port}\"\n tls-authorities \"{path}/behind.pem\""),
+            Way::TlsHttp1 => {
+                format!("server \"https://localhost:{port}\"\n tls-authorities \"{path}/behind.pem\"\n tls-http2 off")
+            }
+        };
+        let upstream = format!("upstream \"behind\" {{\n {options}\n}}\n");
+        Self { _server: Some((server, directory)), upstream }
+    }
+}
+
 /// What came back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {

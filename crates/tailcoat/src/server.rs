@@ -120,8 +120,7 @@ impl Server {
         let (listeners, addresses, plans) = bind_all(&config, worker_count)?;
         let (access_log, site_logs) = start_logs(&config, &server_log)?;
         let store = ObjectStore::new(config.cache.clone()).map_err(StartError::at("cannot set up the object cache"))?;
-        let upstreams: Vec<_> =
-            config.upstreams.iter().map(|upstream| SharedUpstream::new(upstream, server_log.clone())).collect();
+        let upstreams = open_upstreams(&config, &server_log)?;
         let modules = Modules::load(&config, &server_log).map_err(StartError::at("cannot load a module"))?;
         let modules = Arc::new(modules);
         // From this thread, which no worker's core or priority binds.
@@ -312,6 +311,12 @@ fn bind_all(
         by_worker.iter_mut().zip(bound).for_each(|(worker, listener)| worker.push((number as u16, listener)));
     }
     Ok((by_worker, addresses, plans))
+}
+
+fn open_upstreams(config: &Config, log: &ServerLog) -> Result<Vec<Arc<SharedUpstream>>, StartError> {
+    let upstreams = config.upstreams.iter().map(|upstream| SharedUpstream::new(upstream, log.clone()));
+    let upstreams: Result<_, _> = upstreams.collect();
+    upstreams.map_err(io::Error::other).map_err(StartError::at("cannot speak TLS to a server"))
 }
 
 /// Opens the access logs; returns the log of each site.

@@ -12,7 +12,8 @@ use super::programs::Runners;
 use super::read::{Finding, Reader};
 use super::suggest::nearest;
 use super::taken_paths::TakenPaths;
-use super::upstream::{ServerAddress, Upstream};
+use super::tls::load_authority;
+use super::upstream::{ServerAddress, Upstream, UpstreamServer, UpstreamTls};
 use super::{check_modules, check_tls};
 
 /// Notes conflicts within and between sites.
@@ -173,6 +174,12 @@ fn check_upstreams(draft: &Draft, diagnostics: &mut Diagnostics) {
         for (message, help) in upstream_faults(upstream) {
             reader.error(Finding::new(draft.span.clone(), message, "in here").help(help.to_owned()));
         }
+        let tls = &upstream.tls;
+        let authorities = tls.authorities.as_deref().and_then(|file| load_authority(file).err());
+        let certificate = tls.certificate.as_ref().and_then(|files| files.load().err());
+        for error in [authorities, certificate].into_iter().flatten() {
+            reader.error(Finding::new(draft.span.clone(), error.to_string(), "in here"));
+        }
     }
 }
 
@@ -205,7 +212,7 @@ fn check_protocols(draft: &Draft, diagnostics: &mut Diagnostics) {
         if *protocol == "HTTP" && servers().any(|address| matches!(address, ServerAddress::OtherTcp(..))) {
             error("`forward` speaks HTTP to this upstream".into(), "write its servers as `\"http://HOST:PORT\"`");
         }
-        if *protocol != "HTTP" && servers().any(|address| matches!(address, ServerAddress::Tcp(..))) {
+        if *protocol != "HTTP" && servers().any(|address| is_http(address)) {
             let message = format!("`{protocol}` speaks another protocol than HTTP to this upstream");
             error(message, "write its servers as `\"tcp://HOST:PORT\"`");
         }
@@ -214,6 +221,11 @@ fn check_protocols(draft: &Draft, diagnostics: &mut Diagnostics) {
             error(message, "leave `health-check` out: servers that fail requests are passed over anyway");
         }
     }
+}
+
+/// Whether what is spoken there is HTTP, whatever the version.
+fn is_http(address: &ServerAddress) -> bool {
+    matches!(address, ServerAddress::Tcp(..) | ServerAddress::Http2(..) | ServerAddress::Tls(..))
 }
 
 /// What can't work in an upstream, each with what can be done about it.
@@ -229,6 +241,14 @@ fn upstream_faults(upstream: &Upstream) -> Vec<(&'static str, &'static str)> {
     }
     if upstream.servers.len() > Upstream::SERVERS_MAX {
         faults.push(("this upstream has too many servers", "an upstream has at most 1000"));
+    }
+    let speaks_http2 = |server: &UpstreamServer| matches!(server.address, ServerAddress::Http2(..));
+    if upstream.proxy_protocol.is_some() && upstream.servers.iter().any(speaks_http2) {
+        let help = "take one out, or write the server as `\"http://HOST:PORT\"`";
+        faults.push(("`proxy-protocol` is for one client a connection, and HTTP/2 has many on one", help));
+    }
+    if upstream.tls != UpstreamTls::default() && !upstream.has_tls() {
+        faults.push(("no server of this upstream is spoken to by TLS", "write one as `\"https://HOST\"`"));
     }
     if upstream.eject_time > upstream.eject_time_max {
         faults.push(("`eject-time` is above `eject-time-max`", "raise `eject-time-max`"));

@@ -181,7 +181,7 @@ impl CertificateFiles {
 ///
 /// # Errors
 /// The file can't be read, or has no usable certificate.
-pub(super) fn load_authority(path: &Path) -> Result<RootCertStore, CertificateError> {
+pub fn load_authority(path: &Path) -> Result<RootCertStore, CertificateError> {
     let mut roots = RootCertStore::empty();
     for certificate in read_certificates(path)? {
         roots.add(certificate).map_err(|error| CertificateError::at(path, error))?;

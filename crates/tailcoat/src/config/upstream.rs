@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::tls::CertificateFiles;
+
 /// A group of servers that can answer the same requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Upstream {
@@ -15,7 +17,8 @@ pub struct Upstream {
     pub balance: Balance,
     /// How long a connection may take to come about, looking up the name included.
     pub connect_timeout: Duration,
-    /// Connections in use at once to each server, by all workers together; 0 is no limit.
+    /// Connections in use at once to each server, by all workers together, or requests in progress if connections carry
+    /// several; 0 is no limit.
     pub connections_max: u32,
     /// Unused connections that a worker keeps open to each server.
     pub idle_max: usize,
@@ -23,6 +26,8 @@ pub struct Upstream {
     pub idle_timeout: Duration,
     /// Requests sent on a connection before it is closed; 0 is no limit.
     pub requests_per_connection_max: u32,
+    /// Requests in progress at once on a connection of HTTP/2.
+    pub streams_per_connection_max: usize,
     /// How old a connection may be when a request is sent on it.
     pub connection_age_max: Duration,
     /// Requests that may wait for a connection while all servers have as many as they may; 0 is none.
@@ -47,8 +52,31 @@ pub struct Upstream {
     pub resolve_interval: Duration,
     /// Whether and how the client's address is told to servers before anything else.
     pub proxy_protocol: Option<ProxyProtocol>,
+    /// How those are spoken to whose address is `https://…`.
+    pub tls: UpstreamTls,
     /// How servers are checked on, beside the requests they answer.
     pub health_check: Option<HealthCheck>,
+}
+
+/// How TLS is spoken with the servers of an [`Upstream`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamTls {
+    /// Certificates of the authorities whose word is taken, as PEM; `None` is those that the system trusts.
+    pub authorities: Option<PathBuf>,
+    /// The name that a server is asked for and has to prove; `None` is the host of its address.
+    pub server_name: Option<String>,
+    /// Whether a server has to prove who it is.
+    pub is_verified: bool,
+    /// What is shown to servers that want to know who asks.
+    pub certificate: Option<CertificateFiles>,
+    /// Whether HTTP/2 is offered.
+    pub offers_http2: bool,
+}
+
+impl Default for UpstreamTls {
+    fn default() -> Self {
+        Self { authorities: None, server_name: None, is_verified: true, certificate: None, offers_http2: true }
+    }
 }
 
 /// A server of an [`Upstream`].
@@ -62,12 +90,16 @@ pub struct UpstreamServer {
     pub backup: bool,
 }
 
-/// Where a server is. Written as in the configuration: `http://localhost:8080`, `tcp://localhost:9000`,
-/// `unix:/run/app.sock`.
+/// Where a server is. Written as in the configuration: `http://localhost:8080`, `https://app.example`,
+/// `h2c://localhost:50051`, `tcp://localhost:9000`, `unix:/run/app.sock`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ServerAddress {
     /// HTTP over TCP: a name or an address (IPv6 in brackets), and a port.
     Tcp(String, u16),
+    /// HTTP/2 over TCP without TLS, by prior knowledge: the same.
+    Http2(String, u16),
+    /// HTTP over TLS: the same.
+    Tls(String, u16),
     /// Another protocol over TCP: the same.
     OtherTcp(String, u16),
     /// Any protocol over a unix socket.
@@ -141,6 +173,7 @@ impl Upstream {
             idle_max: 128,
             idle_timeout: Duration::from_secs(4),
             requests_per_connection_max: 0,
+            streams_per_connection_max: 100,
             connection_age_max: Duration::from_secs(3600),
             queue_max: 1_000,
             queue_timeout: Duration::from_secs(10),
@@ -153,8 +186,14 @@ impl Upstream {
             slow_start: Duration::ZERO,
             resolve_interval: Duration::from_secs(30),
             proxy_protocol: None,
+            tls: UpstreamTls::default(),
             health_check: None,
         }
+    }
+
+    /// Whether any server is spoken to by TLS.
+    pub fn has_tls(&self) -> bool {
+        self.servers.iter().any(|server| matches!(server.address, ServerAddress::Tls(..)))
     }
 
     /// One server with the defaults: what a URL stands for where the name of an upstream could.
@@ -183,6 +222,8 @@ impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(host, port) => write!(f, "http://{host}:{port}"),
+            Self::Http2(host, port) => write!(f, "h2c://{host}:{port}"),
+            Self::Tls(host, port) => write!(f, "https://{host}:{port}"),
             Self::OtherTcp(host, port) => write!(f, "tcp://{host}:{port}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }

@@ -11,14 +11,16 @@ use tokio::time::{Instant, timeout};
 use wire::proxy_protocol::Endpoints;
 
 use super::balance::{Balancer, Candidate};
-use super::connect::{connect, proxy_preamble};
+use super::connect::{Opened, connect, proxy_preamble};
 use super::health::{FULL_SHARE, Standing};
+use super::http2::{self, Session, SessionLimits, Sessions, StreamLease};
 use super::lease::{Lease, Slot};
 use super::pool::{Connection, Pool, PoolLimits};
 use super::queue::QueuePlace;
-use super::shared::SharedUpstream;
+use super::shared::{Protocol, SharedUpstream};
 use super::tried::Tried;
 use super::{AcquireError, monotonic_ms};
+use crate::config;
 
 /// How often kept connections are looked through for those that are no longer of use.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -31,6 +33,11 @@ pub struct Upstream {
     pub(super) server_names: Box<[Rc<str>]>,
     name: Rc<str>,
     pools: RefCell<Vec<Pool>>,
+    /// Connections of HTTP/2 to each server, and what they have in common.
+    sessions: RefCell<Vec<Sessions>>,
+    session_limits: SessionLimits,
+    http2_limits: Rc<wire::h2::Limits>,
+    read_buffer: Rc<RefCell<Vec<u8>>>,
     balancer: RefCell<Balancer>,
     /// Scratch space of a choice.
     candidates: RefCell<Vec<Candidate>>,
@@ -46,6 +53,8 @@ pub struct Wanted {
     pub tried: Tried,
     /// A number that stands for the client, who has a share of the queue; `None` if it speaks for many.
     pub client: Option<u64>,
+    /// The exchange is to become a tunnel for another protocol.
+    pub is_upgrade: bool,
     /// The client's connection, of which the PROXY protocol tells; `None` if it came over a unix socket.
     pub endpoints: Option<Endpoints>,
 }
@@ -53,9 +62,25 @@ pub struct Wanted {
 /// A connection that is on its way: a future that the worker polls.
 pub enum Acquire {
     /// It was kept, and is there.
-    Ready(Option<Lease>),
+    Ready(Option<Leased>),
     /// It has to be opened, or waited for.
-    Waiting(Pin<Box<dyn Future<Output = Result<Lease, AcquireError>>>>),
+    Waiting(Pin<Box<dyn Future<Output = Result<Leased, AcquireError>>>>),
+}
+
+/// What an exchange gets.
+pub enum Leased {
+    /// A connection of its own.
+    Connection(Lease),
+    /// A place on a connection of HTTP/2.
+    Stream(StreamLease),
+}
+
+/// What a slot is filled with.
+enum Way {
+    /// A connection, and whether it was used before.
+    Connection(Connection, bool),
+    /// A session that has a place for the exchange, and whether it was used before.
+    Session(Rc<Session>, bool),
 }
 
 /// Why no server could be chosen.
@@ -73,6 +98,10 @@ impl Upstream {
         Rc::new(Self {
             pool_limits: PoolLimits::new(&shared.config),
             pools: RefCell::new((0..count).map(|_| Pool::default()).collect()),
+            sessions: RefCell::new((0..count).map(|_| Sessions::default()).collect()),
+            session_limits: session_limits(&shared.config),
+            http2_limits: Rc::new(http2::limits(&shared.config)),
+            read_buffer: Rc::default(),
             balancer: RefCell::new(Balancer::new(shared.config.balance.clone(), count, seed)),
             candidates: RefCell::new(Vec::with_capacity(count)),
             is_swept: Cell::new(false),
@@ -99,9 +128,8 @@ impl Upstream {
             Ok(slot) => slot,
             Err(refused) => return Acquire::Waiting(Box::pin(self.acquire_slowly(Err(refused), wanted, now_ms))),
         };
-        let kept = if wanted.tried.wants_new() { None } else { self.take_kept(slot.server, now_ms) };
-        match kept {
-            Some(connection) => Acquire::Ready(Some(Lease::new(connection, slot, true))),
+        match self.take_open(slot.server, &wanted, now_ms) {
+            Some(way) => Acquire::Ready(Some(Leased::new(way, slot))),
             None => Acquire::Waiting(Box::pin(self.acquire_slowly(Ok(slot), wanted, now_ms))),
         }
     }
@@ -112,7 +140,7 @@ impl Upstream {
         chosen: Result<Slot, Refused>,
         mut wanted: Wanted,
         now_ms: u64,
-    ) -> impl Future<Output = Result<Lease, AcquireError>> + use<> {
+    ) -> impl Future<Output = Result<Leased, AcquireError>> + use<> {
         let upstream = Rc::clone(self);
         async move {
             // The runtime's clock, which tests can move.
@@ -127,7 +155,7 @@ impl Upstream {
                     Err(Refused::NoServer) => return Err(error),
                 };
                 match upstream.open(&slot, &wanted, now_ms()).await {
-                    Ok((connection, is_reused)) => return Ok(Lease::new(connection, slot, is_reused)),
+                    Ok(way) => return Ok(Leased::new(way, slot)),
                     Err(failed) => {
                         let server = &upstream.server_names[usize::from(slot.server)];
                         upstream.shared.log.warn(format_args!("{server}: {failed}"), "");
@@ -166,28 +194,102 @@ impl Upstream {
         timeout(self.shared.config.queue_timeout, slot).await.unwrap_or(Err(AcquireError::QueueTimeout))
     }
 
-    /// A connection for a slot: a kept one, which there may be after waiting, or a new one.
-    async fn open(&self, slot: &Slot, wanted: &Wanted, now_ms: u64) -> Result<(Connection, bool), AcquireError> {
-        if !wanted.tried.wants_new()
-            && let Some(connection) = self.take_kept(slot.server, now_ms)
-        {
-            return Ok((connection, true));
+    /// A way for a slot: one that is open, which there may be after waiting, or a new one. Of those who want a session
+    /// only one opens it, and all have places on it.
+    async fn open(self: &Rc<Self>, slot: &Slot, wanted: &Wanted, now_ms: u64) -> Result<Way, AcquireError> {
+        let server = slot.server;
+        loop {
+            if let Some(way) = self.take_open(server, wanted, now_ms) {
+                return Ok(way);
+            }
+            if !self.expects_session(server, wanted) {
+                return self.connect(server, wanted, now_ms).await;
+            }
+            let opening = self.sessions.borrow()[usize::from(server)].opening();
+            if let Some(mut opening) = opening {
+                // An error here is that nobody opens one any more.
+                if let Ok(Some(error)) = opening.wait_for(Option::is_some).await.map(|error| *error) {
+                    return Err(error);
+                }
+                continue;
+            }
+            let opening = self.sessions.borrow_mut()[usize::from(server)].open();
+            // Also if the future is dropped.
+            let _end = OnDrop(|| self.sessions.borrow_mut()[usize::from(server)].opened());
+            let way = self.connect(server, wanted, now_ms).await;
+            if let Err(error) = way {
+                opening.fail(error);
+            }
+            return way;
         }
-        let config = &self.shared.config;
-        let preamble = proxy_preamble(config.proxy_protocol, wanted.endpoints);
-        let stream = connect(self.shared.server(slot.server), config.connect_timeout, &preamble).await?;
-        Ok((Connection { stream, opened_ms: now_ms, requests: 1 }, false))
     }
 
-    fn take_kept(&self, server: u16, now_ms: u64) -> Option<Connection> {
+    /// Opens a connection.
+    async fn connect(self: &Rc<Self>, server: u16, wanted: &Wanted, now_ms: u64) -> Result<Way, AcquireError> {
+        let config = &self.shared.config;
+        let opened = Opened {
+            limit: config.connect_timeout,
+            preamble: &proxy_preamble(config.proxy_protocol, wanted.endpoints),
+            tls: self.shared.tls.as_ref(),
+            wants_http1: wanted.is_upgrade,
+        };
+        let (stream, is_http2) = connect(self.shared.server(server), opened).await?;
+        if self.shared.server(server).protocol == Protocol::Negotiated && !wanted.is_upgrade {
+            self.sessions.borrow_mut()[usize::from(server)].has_chosen_http2 = Some(is_http2);
+        }
+        if !is_http2 {
+            return Ok(Way::Connection(Connection { stream, opened_ms: now_ms, requests: 1 }, false));
+        }
+        let session = Session::new(Rc::clone(&self.http2_limits), monotonic_ms());
+        let scratch = Rc::clone(&self.read_buffer);
+        tokio::task::spawn_local(http2::drive(Rc::clone(&session), stream, scratch));
+        // A new one has places.
+        let is_reused = session.join(&self.session_limits, monotonic_ms()).ok_or(AcquireError::NoServer)?;
+        self.sessions.borrow_mut()[usize::from(server)].add(Rc::clone(&session));
+        self.sweep_from_now_on();
+        Ok(Way::Session(session, is_reused))
+    }
+
+    /// Whether a connection to the server will carry several exchanges, as far as is known.
+    fn expects_session(&self, server: u16, wanted: &Wanted) -> bool {
+        match self.shared.server(server).protocol {
+            Protocol::OneAtATime => false,
+            Protocol::Http2 => true,
+            Protocol::Negotiated => {
+                let chosen = self.sessions.borrow()[usize::from(server)].has_chosen_http2;
+                let offered = self.shared.tls.as_ref().is_some_and(|tls| tls.offers_http2);
+                offered && !wanted.is_upgrade && chosen.unwrap_or(true)
+            }
+        }
+    }
+
+    /// A way that is open already.
+    fn take_open(&self, server: u16, wanted: &Wanted, now_ms: u64) -> Option<Way> {
+        let protocol = self.shared.server(server).protocol;
+        if protocol != Protocol::OneAtATime {
+            // Only where there is another way is it asked for what not all have.
+            let is_upgrade = wanted.is_upgrade && protocol == Protocol::Negotiated;
+            let sessions = &self.sessions.borrow()[usize::from(server)];
+            let joined = sessions.join(&self.session_limits, is_upgrade, monotonic_ms());
+            if let Some((session, is_reused)) = joined {
+                return Some(Way::Session(session, is_reused));
+            }
+        }
+        if wanted.tried.wants_new() {
+            return None;
+        }
         let mut connection = self.pools.borrow_mut()[usize::from(server)].take(&self.pool_limits, now_ms)?;
         connection.requests = connection.requests.saturating_add(1);
-        Some(connection)
+        Some(Way::Connection(connection, true))
     }
 
     /// Keeps a connection for another request.
     pub(super) fn keep(self: &Rc<Self>, server: u16, connection: Connection, now_ms: u64) {
         self.pools.borrow_mut()[usize::from(server)].put(connection, &self.pool_limits, now_ms);
+        self.sweep_from_now_on();
+    }
+
+    fn sweep_from_now_on(self: &Rc<Self>) {
         if !self.is_swept.replace(true) {
             tokio::task::spawn_local(sweep_regularly(Rc::downgrade(self)));
         }
@@ -287,7 +389,37 @@ impl Upstream {
     pub(super) fn sweep(&self, now_ms: u64) -> bool {
         let mut pools = self.pools.borrow_mut();
         pools.iter_mut().for_each(|pool| pool.sweep(&self.pool_limits, now_ms));
-        pools.iter().any(|pool| pool.len() > 0)
+        let mut sessions = self.sessions.borrow_mut();
+        let has_sessions = |sessions: &mut Sessions| sessions.sweep(&self.session_limits, monotonic_ms());
+        let sessions = sessions.iter_mut().filter_map(|sessions| has_sessions(sessions).then_some(())).count();
+        sessions > 0 || pools.iter().any(|pool| pool.len() > 0)
+    }
+}
+
+impl Leased {
+    fn new(way: Way, slot: Slot) -> Self {
+        match way {
+            Way::Connection(connection, is_reused) => Self::Connection(Lease::new(connection, slot, is_reused)),
+            Way::Session(session, is_reused) => Self::Stream(StreamLease::new(session, slot, is_reused)),
+        }
+    }
+}
+
+/// Does something when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+fn session_limits(config: &config::Upstream) -> SessionLimits {
+    SessionLimits {
+        streams_max: config.streams_per_connection_max,
+        requests_max: config.requests_per_connection_max,
+        age_max_ms: config.connection_age_max.as_millis() as u64,
+        idle_timeout_ms: config.idle_timeout.as_millis() as u64,
     }
 }
 
@@ -305,7 +437,7 @@ async fn sweep_regularly(upstream: Weak<Upstream>) {
 
 impl Acquire {
     /// The connection, when it is there.
-    pub fn poll_acquire(&mut self, task: &mut Context<'_>) -> Poll<Result<Lease, AcquireError>> {
+    pub fn poll_acquire(&mut self, task: &mut Context<'_>) -> Poll<Result<Leased, AcquireError>> {
         match self {
             Self::Ready(lease) => match lease.take() {
                 Some(lease) => Poll::Ready(Ok(lease)),
@@ -318,7 +450,7 @@ impl Acquire {
 }
 
 impl Future for Acquire {
-    type Output = Result<Lease, AcquireError>;
+    type Output = Result<Leased, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
         self.poll_acquire(task)

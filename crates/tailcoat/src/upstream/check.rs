@@ -1,35 +1,51 @@
 //! One health check: a GET request, and whether the answer is good.
 
+use std::time::Duration;
+
 use tokio::time::timeout;
 use wire::h1::{HeadLimits, ResponseHead, parse_response_head, write_request_head};
+use wire::h2::{ClientConnection, ClientEvent, Limits, OutgoingRequest, Output, Turn};
 use wire::http::{Fields, Version};
 
-use super::connect::{connect, proxy_preamble};
-use super::shared::Server;
-use crate::config::{HealthCheck, ProxyProtocol};
+use super::connect::{Opened, connect, proxy_preamble};
+use super::shared::{Protocol, Server, SharedUpstream};
+use super::stream::Stream;
+use super::{http2, monotonic_ms};
+use crate::config::HealthCheck;
 
 /// Limits of the head of an answer; a server that sends more is not well.
 const HEAD_LIMITS: HeadLimits = HeadLimits { head_bytes_max: 16 << 10, fields_max: 100, target_bytes_max: 0 };
 
 /// Checks a server; `false` if its answer is not good, or does not come in time.
-pub(super) async fn check(server: &Server, check: &HealthCheck, proxy_protocol: Option<ProxyProtocol>) -> bool {
-    let status = timeout(check.timeout, ask(server, check, proxy_protocol)).await;
+pub(super) async fn check(upstream: &SharedUpstream, server: u16, check: &HealthCheck) -> bool {
+    let status = timeout(check.timeout, ask(upstream, upstream.server(server), check)).await;
     status.ok().flatten().is_some_and(|status| (check.status_min..=check.status_max).contains(&status))
 }
 
 /// The status of the answer.
-async fn ask(server: &Server, check: &HealthCheck, proxy_protocol: Option<ProxyProtocol>) -> Option<u16> {
-    let mut out = proxy_preamble(proxy_protocol, None);
+async fn ask(upstream: &SharedUpstream, server: &Server, check: &HealthCheck) -> Option<u16> {
+    let preamble = proxy_preamble(upstream.config.proxy_protocol, None);
+    let opened = Opened { limit: check.timeout, preamble: &preamble, tls: upstream.tls.as_ref(), wants_http1: false };
+    let (stream, is_http2) = connect(server, opened).await.ok()?;
+    let host = check.host.clone().unwrap_or_else(|| server.authority());
+    match is_http2 {
+        true => {
+            let scheme = if server.protocol == Protocol::Negotiated { "https" } else { "http" };
+            ask_http2(stream, check, &host, scheme, &http2::limits(&upstream.config)).await
+        }
+        false => ask_http1(stream, check, &host).await,
+    }
+}
+
+async fn ask_http1(mut stream: Stream, check: &HealthCheck, host: &str) -> Option<u16> {
+    let mut out = Vec::new();
     let mut fields = Fields::new();
-    fields.push("Host", check.host.clone().unwrap_or_else(|| server.location.authority()));
-    fields.push("User-Agent", "tailcoat (health check)").push("Connection", "close");
+    fields.push("Host", host).push("User-Agent", USER_AGENT).push("Connection", "close");
     write_request_head(&mut out, b"GET", check.path.as_bytes(), Version::Http11, &fields);
-    let mut stream = connect(server, check.timeout, &out).await.ok()?;
+    stream.write_all(&out).await.ok()?;
     let (mut input, mut head) = (Vec::new(), ResponseHead::default());
     loop {
-        let mut piece = [0; 4096];
-        let count = stream.read(&mut piece).await.ok().filter(|count| *count > 0)?;
-        input.extend_from_slice(&piece[..count]);
+        read(&mut stream, &mut input).await?;
         let mut rest = input.as_slice();
         // RFC 9110, section 15.2: informational responses come before the final one.
         while let Some(length) = parse_response_head(rest, &mut head, &HEAD_LIMITS).ok()? {
@@ -42,4 +58,52 @@ async fn ask(server: &Server, check: &HealthCheck, proxy_protocol: Option<ProxyP
             return None;
         }
     }
+}
+
+async fn ask_http2(mut stream: Stream, check: &HealthCheck, host: &str, scheme: &str, limits: &Limits) -> Option<u16> {
+    let (mut output, mut input, mut fields) = (Output::default(), Vec::new(), Fields::new());
+    let now = || Duration::from_millis(monotonic_ms());
+    let mut engine = ClientConnection::new(now(), limits);
+    let mut turn = Turn { now: now(), limits, output: &mut output };
+    engine.start(&mut turn);
+    let request = OutgoingRequest {
+        method: b"GET",
+        scheme: Some(scheme.as_bytes()),
+        authority: Some(host.as_bytes()),
+        path: Some(check.path.as_bytes()),
+        protocol: None,
+    };
+    fields.push("User-Agent", USER_AGENT);
+    engine.send_request(&request, &fields, true, &mut turn)?;
+    loop {
+        if let Some(bytes) = output.bytes().filter(|bytes| !bytes.is_empty()) {
+            stream.write_all(bytes).await.ok()?;
+            output.clear();
+        }
+        read(&mut stream, &mut input).await?;
+        let mut at = 0;
+        loop {
+            let mut turn = Turn { now: now(), limits, output: &mut output };
+            let handled = engine.handle_input(&input[at..], &mut fields, &mut turn);
+            at += handled.consumed_bytes;
+            match handled.event {
+                ClientEvent::NeedInput | ClientEvent::AwaitOutput => break,
+                ClientEvent::Response { status, .. } if status.code() >= 200 => return Some(status.code()),
+                ClientEvent::Response { .. } => {}
+                // Content comes behind the head.
+                _ => return None,
+            }
+        }
+        input.drain(..at);
+    }
+}
+
+const USER_AGENT: &str = "tailcoat (health check)";
+
+/// Reads what has come, at least a byte.
+async fn read(stream: &mut Stream, input: &mut Vec<u8>) -> Option<()> {
+    let mut piece = [0; 4096];
+    let count = stream.read(&mut piece).await.ok().filter(|count| *count > 0)?;
+    input.extend_from_slice(&piece[..count]);
+    Some(())
 }

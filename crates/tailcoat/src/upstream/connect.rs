@@ -11,28 +11,49 @@ use wire::proxy_protocol::{Endpoints, write_v1, write_v2};
 
 use super::AcquireError;
 use super::addresses::Addresses;
-use super::shared::{Location, Server};
+use super::shared::{Location, Protocol, Server};
 use super::stream::Stream;
+use super::tls::{ClientTls, has_chosen_http2};
 use crate::config::ProxyProtocol;
 
 /// How long is waited before a unix socket whose queue is full is tried again. Nothing tells when it has room.
 const FULL_QUEUE_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Opens a connection, and sends `preamble` on it.
+/// What a connection is opened for.
+#[derive(Clone, Copy)]
+pub(super) struct Opened<'a> {
+    /// How long it may take to come about.
+    pub(super) limit: Duration,
+    /// What is sent before all else.
+    pub(super) preamble: &'a [u8],
+    /// How TLS is spoken, if the server's address says so.
+    pub(super) tls: Option<&'a ClientTls>,
+    /// HTTP/2 is of no use.
+    pub(super) wants_http1: bool,
+}
+
+/// Opens a connection. Says whether HTTP/2 is to be spoken on it.
 ///
 /// # Errors
-/// `Unreachable`, `ConnectTimeout` if it does not come about within `limit`, or `NotResolved`.
-pub(super) async fn connect(server: &Server, limit: Duration, preamble: &[u8]) -> Result<Stream, AcquireError> {
-    let deadline = Instant::now() + limit;
+/// `Unreachable`, `ConnectTimeout` if it does not come about in time, `NotResolved`, `Untrusted`, `NoTls`.
+pub(super) async fn connect(server: &Server, opened: Opened<'_>) -> Result<(Stream, bool), AcquireError> {
+    let deadline = Instant::now() + opened.limit;
     let connect = async {
         let mut stream = match &server.location {
             Location::Tcp { addresses, .. } => Stream::Tcp(connect_tcp(addresses, deadline).await?),
             Location::Unix(path) => Stream::Unix(connect_unix(path).await?),
         };
-        if !preamble.is_empty() {
-            stream.write_all(preamble).await?;
+        if !opened.preamble.is_empty() {
+            stream.write_all(opened.preamble).await?;
         }
-        Ok(stream)
+        match (stream, opened.tls, &server.location) {
+            (Stream::Tcp(socket), Some(tls), Location::Tcp { host, .. }) if server.protocol == Protocol::Negotiated => {
+                let stream = tls.connect(socket, host, opened.wants_http1).await?;
+                let is_http2 = has_chosen_http2(&stream);
+                Ok((Stream::Tls(Box::new(stream)), is_http2))
+            }
+            (stream, ..) => Ok((stream, server.protocol == Protocol::Http2)),
+        }
     };
     timeout_at(deadline, connect).await.unwrap_or(Err(AcquireError::ConnectTimeout))
 }

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use super::Upstream;
 use super::health::Health;
 use super::pool::Connection;
+use super::shared::Protocol;
 use super::stream::Stream;
 use super::tried::Tried;
 
@@ -39,6 +40,8 @@ pub enum Failure {
     /// What came is HTTP, but can't be passed on. That is the fault of one answer, for which a client may have asked: it
     /// says nothing of the server.
     Faulty,
+    /// The server has not looked at the request, and says so: it may be sent again.
+    Refused,
 }
 
 /// A slot among the connections in use to a server; it is given back when this is dropped.
@@ -96,7 +99,7 @@ impl Lease {
 
     /// The same, to be kept.
     pub fn shared_server_name(&self) -> &Rc<str> {
-        &self.slot.upstream.server_names[usize::from(self.slot.server)]
+        self.slot.server_name()
     }
 
     /// Tells that the server has begun to answer as it should: a server that is tried out is then back without the end of
@@ -122,7 +125,7 @@ impl Lease {
             return;
         }
         tried.add(self.slot.server);
-        if failure != Failure::Faulty {
+        if !matches!(failure, Failure::Faulty | Failure::Refused) {
             self.slot.report_failure(now_ms);
         }
     }
@@ -159,6 +162,16 @@ impl Tunnel {
 }
 
 impl Slot {
+    /// The server as it is configured, for logs.
+    pub(super) fn server_name(&self) -> &Rc<str> {
+        &self.upstream.server_names[usize::from(self.server)]
+    }
+
+    /// Whether the server is spoken to by TLS.
+    pub(super) fn is_secure(&self) -> bool {
+        self.upstream.shared.server(self.server).protocol == Protocol::Negotiated
+    }
+
     pub(super) fn report_success(&mut self, now_ms: u64) {
         self.is_trial = false;
         let shared = &self.upstream.shared;

@@ -11,6 +11,7 @@ mod balance;
 mod check;
 mod connect;
 mod health;
+mod http2;
 mod keeper;
 mod lease;
 mod pool;
@@ -19,13 +20,15 @@ mod shared;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod tried;
 
 use std::fmt;
 use std::io;
 
-pub use acquire::{Acquire, Upstream, Wanted};
+pub use acquire::{Acquire, Leased, Upstream, Wanted};
 pub use balance::hash_key;
+pub use http2::{ResponsePiece, StreamFailure, StreamLease, StreamTunnel};
 pub use keeper::{Lookup, keep, system_lookup};
 pub use lease::{Ending, Failure, Lease, Tunnel};
 use rustix::time::{ClockId, clock_gettime};
@@ -50,6 +53,10 @@ pub enum AcquireError {
     ConnectTimeout,
     /// The server's name has no address.
     NotResolved,
+    /// The server has not proved to be the one that was asked for.
+    Untrusted,
+    /// There is no common way to speak TLS.
+    NoTls,
 }
 
 impl AcquireError {
@@ -57,7 +64,7 @@ impl AcquireError {
     pub fn status(self) -> Status {
         match self {
             Self::NoServer | Self::QueueFull | Self::QueueTimeout => Status::SERVICE_UNAVAILABLE,
-            Self::Unreachable(_) | Self::NotResolved => Status::BAD_GATEWAY,
+            Self::Unreachable(_) | Self::NotResolved | Self::Untrusted | Self::NoTls => Status::BAD_GATEWAY,
             Self::ConnectTimeout => Status::GATEWAY_TIMEOUT,
         }
     }
@@ -69,7 +76,7 @@ impl AcquireError {
         match self {
             Self::NoServer => Some(config.eject_time.as_secs().max(1)),
             Self::QueueFull | Self::QueueTimeout => Some(1),
-            Self::Unreachable(_) | Self::NotResolved | Self::ConnectTimeout => None,
+            Self::Unreachable(_) | Self::NotResolved | Self::ConnectTimeout | Self::Untrusted | Self::NoTls => None,
         }
     }
 }
@@ -83,6 +90,8 @@ impl fmt::Display for AcquireError {
             Self::Unreachable(kind) => write!(f, "cannot connect: {kind}"),
             Self::ConnectTimeout => f.write_str("cannot connect in time"),
             Self::NotResolved => f.write_str("the server's name has no address"),
+            Self::Untrusted => f.write_str("the server's certificate is not one to be trusted for its name"),
+            Self::NoTls => f.write_str("the handshake of TLS fails"),
         }
     }
 }

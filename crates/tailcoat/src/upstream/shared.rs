@@ -9,7 +9,8 @@ use super::addresses::Addresses;
 use super::balance::hash_key;
 use super::health::{Change, FULL_SHARE, Health, HealthLimits, Standing};
 use super::queue::Queue;
-use crate::config::{self, ServerAddress};
+use super::tls::ClientTls;
+use crate::config::{self, CertificateError, ServerAddress};
 use crate::log::ServerLog;
 
 /// What all workers share of an upstream.
@@ -19,6 +20,8 @@ pub struct SharedUpstream {
     /// Requests that wait for a connection.
     pub(super) queue: Queue,
     pub(super) log: ServerLog,
+    /// How servers are spoken to by TLS, if any are.
+    pub(super) tls: Option<ClientTls>,
 }
 
 /// A server of an upstream. Aligned, so that what is counted of one is in no cache line with another's.
@@ -27,15 +30,27 @@ pub(super) struct Server {
     /// As it is configured, for logs.
     pub(super) name: String,
     pub(super) location: Location,
+    pub(super) protocol: Protocol,
     pub(super) weight: u32,
     pub(super) is_backup: bool,
     /// A number that stands for its address.
     pub(super) hash: u64,
-    /// Connections in use.
+    /// Connections in use, or exchanges where connections carry several.
     in_use: AtomicU32,
     /// Whether there is more to its health than that it is fit: all that most requests need to know.
     is_unsettled: AtomicBool,
     health: Mutex<Health>,
+}
+
+/// What is spoken with a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// Whatever carries one exchange at a time: HTTP/1.1, FastCGI and the like.
+    OneAtATime,
+    /// HTTP/2 without TLS.
+    Http2,
+    /// TLS, and of HTTP/2 and HTTP/1.1 what the server chooses.
+    Negotiated,
 }
 
 /// Where a server is.
@@ -46,10 +61,14 @@ pub(super) enum Location {
 
 impl SharedUpstream {
     /// An upstream whose servers are fit as far as anybody knows. What becomes of them is told to the log.
-    pub fn new(config: &config::Upstream, log: ServerLog) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// A file that TLS needs can't be read, or is not what it should be.
+    pub fn new(config: &config::Upstream, log: ServerLog) -> Result<Arc<Self>, CertificateError> {
         let limits = HealthLimits::new(config);
         let servers = config.servers.iter().map(|server| Server::new(server, limits)).collect();
-        Arc::new(Self { config: config.clone(), servers, queue: Queue::default(), log })
+        let tls = ClientTls::load(config)?;
+        Ok(Arc::new(Self { config: config.clone(), servers, queue: Queue::default(), log, tls }))
     }
 
     /// What it is called.
@@ -62,9 +81,19 @@ impl SharedUpstream {
         &self.config
     }
 
+    /// Whether any server may speak HTTP/2.
+    pub fn may_speak_http2(&self) -> bool {
+        let offers_http2 = self.tls.as_ref().is_some_and(|tls| tls.offers_http2);
+        self.servers.iter().any(|server| match server.protocol {
+            Protocol::OneAtATime => false,
+            Protocol::Http2 => true,
+            Protocol::Negotiated => offers_http2,
+        })
+    }
+
     /// What Host says to the first server.
     pub fn authority(&self) -> String {
-        self.servers.first().map(|server| server.location.authority()).unwrap_or_default()
+        self.servers.first().map(Server::authority).unwrap_or_default()
     }
 
     /// Where it is told what becomes of servers.
@@ -125,10 +154,18 @@ impl Server {
             hash: hash_key(name.as_bytes()),
             name,
             location: match &config.address {
-                ServerAddress::Tcp(host, port) | ServerAddress::OtherTcp(host, port) => {
+                ServerAddress::Tcp(host, port)
+                | ServerAddress::Http2(host, port)
+                | ServerAddress::Tls(host, port)
+                | ServerAddress::OtherTcp(host, port) => {
                     Location::Tcp { host: host.clone(), port: *port, addresses: Addresses::of_host(host, *port) }
                 }
                 ServerAddress::Unix(path) => Location::Unix(path.clone()),
+            },
+            protocol: match &config.address {
+                ServerAddress::Tcp(..) | ServerAddress::OtherTcp(..) | ServerAddress::Unix(_) => Protocol::OneAtATime,
+                ServerAddress::Http2(..) => Protocol::Http2,
+                ServerAddress::Tls(..) => Protocol::Negotiated,
             },
             weight: config.weight,
             is_backup: config.backup,
@@ -138,7 +175,17 @@ impl Server {
         }
     }
 
-    /// Connections in use.
+    /// What a request that is the server's own has as its Host.
+    pub(super) fn authority(&self) -> String {
+        let default_port = if self.protocol == Protocol::Negotiated { 443 } else { 80 };
+        match &self.location {
+            Location::Tcp { host, port, .. } if *port == default_port => host.clone(),
+            Location::Tcp { host, port, .. } => format!("{host}:{port}"),
+            Location::Unix(_) => "localhost".to_owned(),
+        }
+    }
+
+    /// Connections in use, or exchanges where connections carry several.
     pub(super) fn in_use(&self) -> u32 {
         self.in_use.load(Ordering::SeqCst)
     }
@@ -169,15 +216,6 @@ impl Location {
     /// Whether it is a name, which has to be looked up.
     pub(super) fn has_name(&self) -> bool {
         matches!(self, Self::Tcp { host, .. } if !Addresses::is_literal(host))
-    }
-
-    /// What a request that is the server's own has as its Host.
-    pub(super) fn authority(&self) -> String {
-        match self {
-            Self::Tcp { host, port: 80, .. } => host.clone(),
-            Self::Tcp { host, port, .. } => format!("{host}:{port}"),
-            Self::Unix(_) => "localhost".to_owned(),
-        }
     }
 }
 

@@ -6,12 +6,14 @@ use std::task::{Context, Poll, ready};
 use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
 
 /// A connection to a server.
 #[derive(Debug)]
 pub(super) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 /// Passes a call on to whichever stream it is.
@@ -20,12 +22,33 @@ macro_rules! either {
         match $socket {
             Stream::Tcp($stream) => $call,
             Stream::Unix($stream) => $call,
+            Stream::Tls($stream) => $call,
+        }
+    };
+}
+
+/// The same for the socket below.
+macro_rules! below {
+    ($socket:expr, $stream:ident => $call:expr) => {
+        match $socket {
+            Stream::Tcp($stream) => $call,
+            Stream::Unix($stream) => $call,
+            Stream::Tls(stream) => {
+                let $stream = stream.get_ref().0;
+                $call
+            }
         }
     };
 }
 
 impl Stream {
     pub(super) fn poll_read(&mut self, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        if let Self::Tls(stream) = self
+            && stream.get_ref().1.wants_write()
+        {
+            // Who has sent all goes on to read: what was enciphered and found no room in the socket is sent from here.
+            let _ = Pin::new(stream).poll_flush(task)?;
+        }
         let mut buffer = ReadBuf::new(buffer);
         ready!(either!(self, stream => Pin::new(stream).poll_read(task, &mut buffer)))?;
         Poll::Ready(Ok(buffer.filled().len()))
@@ -40,7 +63,8 @@ impl Stream {
     }
 
     pub(super) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        either!(self, stream => stream.write_all(bytes).await)
+        either!(self, stream => stream.write_all(bytes).await)?;
+        either!(self, stream => stream.flush().await)
     }
 
     pub(super) fn poll_write_vectored(
@@ -59,7 +83,7 @@ impl Stream {
     /// runtime believes that there is something to read.
     pub(super) fn is_quiet(&self) -> bool {
         let mut byte = [0];
-        let read = either!(self, stream => {
+        let read = below!(self, stream => {
             stream.try_io(Interest::READABLE, || {
                 let peek = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
                 Ok(rustix::net::recv(stream, &mut byte, peek)?.0)
@@ -72,7 +96,7 @@ impl Stream {
     pub(super) fn is_quiet_for_certain(&self) -> bool {
         let mut byte = [0];
         let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let read = either!(self, stream => recv(stream, &mut byte, peek));
+        let read = below!(self, stream => recv(stream, &mut byte, peek));
         read.is_err_and(|error| error == rustix::io::Errno::AGAIN)
     }
 }

@@ -303,6 +303,11 @@ impl ClientConnection {
         self.engine.has_content_to_send()
     }
 
+    /// As [`ServerConnection::wanted_bytes`](super::ServerConnection::wanted_bytes).
+    pub fn wanted_bytes(&mut self, stream: StreamId) -> u64 {
+        self.engine.wanted_bytes(stream)
+    }
+
     /// Bytes of a request's content that were offered and not written; `None` if the stream is closed.
     pub fn unsent_bytes(&mut self, stream: StreamId) -> Option<u64> {
         self.engine.unsent_bytes(stream)
@@ -331,6 +336,11 @@ impl ClientConnection {
     /// How many streams are open.
     pub fn open_streams(&self) -> usize {
         self.engine.open_streams()
+    }
+
+    /// Whether the server has told anything about itself yet.
+    pub fn has_peer_settings(&self) -> bool {
+        self.engine.has_peer_settings()
     }
 
     /// What the server has told about itself.

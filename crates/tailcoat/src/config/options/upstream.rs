@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::{FLAG, Kind, OPTION, OptionDefinition, Set, one, property};
+use crate::config::tls::CertificateFiles;
 use crate::config::upstream::*;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -25,8 +26,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             property("backup", Kind::Flag),
         ],
         repeatable: true,
-        doc: "A server: `\"http://HOST:PORT\"` or `\"unix:PATH\"`; for `fastcgi`, `scgi` and `uwsgi`, \
-              `\"tcp://HOST:PORT\"`. `weight`, by default 1, is its share of the requests \
+        doc: "A server: `\"http://HOST:PORT\"` for HTTP/1.1, `\"h2c://HOST:PORT\"` for HTTP/2 without TLS (gRPC), \
+              `\"https://HOST\"` for TLS and of both versions what the server chooses, or `\"unix:PATH\"`; for `fastcgi`, \
+              `scgi` and `uwsgi`, `\"tcp://HOST:PORT\"`. `weight`, by default 1, is its share of the requests \
               relative to the others'. With `backup=on` it is asked only when all that are no backups are down. If a \
               name has several addresses, connections are shared out among them.",
         example: r#"server "unix:/run/app.sock" weight=2 backup=on"#,
@@ -81,8 +83,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "connections-max",
         parameters: &[one("count", COUNT)],
         default: "connections-max 10000",
-        doc: "Connections in use at once to each server, by all workers together, tunnels (WebSocket) included; 0 is \
-              no limit. When all servers have as many, requests wait in a queue. Give a server no more than it can \
+        doc: "Connections in use at once to each server, by all workers together, tunnels (WebSocket) included; of \
+              HTTP/2, where a connection has many, requests in progress; 0 is no limit. When all servers have as many, requests wait in a queue. Give a server no more than it can \
               work on: waiting here costs it nothing.",
         example: "connections-max 200",
         known_as: &["max_conns", "maxconn", "max"],
@@ -124,6 +126,19 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         known_as: &["keepalive_requests"],
         set: Set::Upstream(|upstream, values| {
             upstream.requests_per_connection_max = values.number("count").unwrap_or_default() as u32;
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "streams-per-connection-max",
+        parameters: &[one("count", Kind::Count { min: 1, max: 1_000 })],
+        default: "streams-per-connection-max 100",
+        doc: "Requests in progress at once on a connection of HTTP/2, if the server allows as many; for more, a worker \
+              opens another. Each keeps at most 256 KiB of an answer whose client reads slowly.",
+        example: "streams-per-connection-max 32",
+        known_as: &["max_concurrent_streams", "http2_max_concurrent_streams"],
+        set: Set::Upstream(|upstream, values| {
+            upstream.streams_per_connection_max = values.number("count").unwrap_or_default() as usize;
         }),
         ..OPTION
     },
@@ -271,6 +286,63 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
                 _ => None,
             };
         }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "tls-authorities",
+        parameters: &[one("file", Kind::File)],
+        doc: "Certificates (PEM) of the authorities of which one has to have signed for a server at `https://…`; by \
+              default those that the system trusts. A certificate that its server signed itself may stand here too, if it \
+              is marked as an authority's.",
+        example: r#"tls-authorities "/etc/ssl/internal-ca.pem""#,
+        known_as: &["proxy_ssl_trusted_certificate", "tls_trust_pool", "ca-file", "SSLProxyCACertificateFile"],
+        set: Set::Upstream(|upstream, values| upstream.tls.authorities = values.file("file")),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "tls-server-name",
+        parameters: &[one("name", Kind::ForwardHost)],
+        doc: "The name that servers at `https://…` are asked for (SNI), and that their certificates have to be for; by \
+              default the host of each one's address.",
+        example: r#"tls-server-name "app.internal""#,
+        known_as: &["proxy_ssl_name", "tls_server_name", "sni", "verifyhost"],
+        set: Set::Upstream(|upstream, values| upstream.tls.server_name = values.text("name")),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "tls-verify",
+        parameters: FLAG,
+        default: "tls-verify on",
+        doc: "Whether a server at `https://…` has to prove who it is. When `off`, anybody on the way can be the server, \
+              read all and change all: rather name its certificate in `tls-authorities`.",
+        example: "tls-verify off",
+        known_as: &["proxy_ssl_verify", "tls_insecure_skip_verify", "verify", "SSLProxyVerify"],
+        set: Set::Upstream(|upstream, values| upstream.tls.is_verified = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "tls-certificate",
+        parameters: &[one("file", Kind::File), property("key", Kind::File)],
+        doc: "A certificate with those that lead from it to an authority's, and its private `key`, as PEM, for servers at \
+              `https://…` that want to know who asks; without `key`, both are in one file.",
+        example: r#"tls-certificate "/etc/ssl/proxy.pem" key="/etc/ssl/proxy.key""#,
+        known_as: &["proxy_ssl_certificate", "tls_client_auth", "SSLProxyMachineCertificateFile"],
+        set: Set::Upstream(|upstream, values| {
+            let Some(certificate) = values.file("file") else { return };
+            let key = values.file("key").unwrap_or_else(|| certificate.clone());
+            upstream.tls.certificate = Some(CertificateFiles { certificate, key, ocsp: None });
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "tls-http2",
+        parameters: FLAG,
+        default: "tls-http2 on",
+        doc: "Whether HTTP/2 is offered to servers at `https://…`. A request that is to become a WebSocket goes by \
+              HTTP/1.1 unless a connection is there on which the server takes such requests (RFC 8441).",
+        example: "tls-http2 off",
+        known_as: &["alpn", "versions", "proxy_http_version", "H2Proxy"],
+        set: Set::Upstream(|upstream, values| upstream.tls.offers_http2 = values.on()),
         ..OPTION
     },
     OptionDefinition {

@@ -13,19 +13,13 @@ pub(in crate::config) fn parse_server_address(text: &str, directory: &Path) -> R
     if let Some(path) = text.strip_prefix("unix:") {
         return parse_unix_path(path, directory).map(ServerAddress::Unix);
     }
-    if text.starts_with("https://") {
-        return Err(Wrong::help("servers are spoken to without TLS", "write `\"http://HOST:PORT\"`"));
-    }
-    let (rest, is_http) = match (text.strip_prefix("http://"), text.strip_prefix("tcp://")) {
-        (Some(rest), _) => (rest, true),
-        (_, Some(rest)) => (rest, false),
-        _ => {
-            let bare = text.split_once("://").map_or(text, |(_, bare)| bare);
-            let help = format!(
-                "write `\"http://{bare}\"`, `\"tcp://{bare}\"` if it speaks FastCGI or the like, or `\"unix:PATH\"`"
-            );
-            return Err(Wrong::help(format!("`{text}` is not a server's URL"), help));
-        }
+    let Some((scheme, rest)) = Scheme::of(text) else {
+        let bare = text.split_once("://").map_or(text, |(_, bare)| bare);
+        let help = format!(
+            "write `\"http://{bare}\"`, or with `https://` or `h2c://`; `\"tcp://{bare}\"` if it speaks FastCGI or \
+             the like; or `\"unix:PATH\"`"
+        );
+        return Err(Wrong::help(format!("`{text}` is not a server's URL"), help));
     };
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     if authority.contains(['/', '?', '#', '@']) {
@@ -40,16 +34,62 @@ pub(in crate::config) fn parse_server_address(text: &str, directory: &Path) -> R
             Ok(port @ 1..) => (host, port),
             _ => return Err(Wrong::new(format!("`{port}` is not a port, which is from 1 to 65535"))),
         },
-        _ if is_http => (authority, 80),
-        _ => return Err(Wrong::help(format!("`{text}` has no port"), "write `\"tcp://HOST:PORT\"`")),
+        _ => match scheme.default_port() {
+            Some(port) => (authority, port),
+            None => return Err(Wrong::help(format!("`{text}` has no port"), "write `\"tcp://HOST:PORT\"`")),
+        },
     };
     if host.contains(':') && !host.starts_with('[') {
-        return Err(Wrong::help(format!("`{host}` lacks brackets"), "write `\"http://[ADDRESS]:PORT\"`"));
+        let help = format!("write `\"{}[ADDRESS]:PORT\"`", scheme.prefix());
+        return Err(Wrong::help(format!("`{host}` lacks brackets"), help));
     }
     match parse_host(host)? {
-        HostPattern::Exact(host) if is_http => Ok(ServerAddress::Tcp(host, port)),
-        HostPattern::Exact(host) => Ok(ServerAddress::OtherTcp(host, port)),
+        HostPattern::Exact(host) => Ok(scheme.address(host, port)),
         HostPattern::Suffix(_) => Err(Wrong::new(format!("`{host}` stands for many servers"))),
+    }
+}
+
+/// What is spoken over TCP.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scheme {
+    Http,
+    Http2,
+    Https,
+    Other,
+}
+
+impl Scheme {
+    const ALL: [Self; 4] = [Self::Http, Self::Http2, Self::Https, Self::Other];
+
+    /// The scheme of a URL, and what is behind it.
+    fn of(text: &str) -> Option<(Self, &str)> {
+        Self::ALL.into_iter().find_map(|scheme| Some((scheme, text.strip_prefix(scheme.prefix())?)))
+    }
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Http => "http://",
+            Self::Http2 => "h2c://",
+            Self::Https => "https://",
+            Self::Other => "tcp://",
+        }
+    }
+
+    fn default_port(self) -> Option<u16> {
+        match self {
+            Self::Http | Self::Http2 => Some(80),
+            Self::Https => Some(443),
+            Self::Other => None,
+        }
+    }
+
+    fn address(self, host: String, port: u16) -> ServerAddress {
+        match self {
+            Self::Http => ServerAddress::Tcp(host, port),
+            Self::Http2 => ServerAddress::Http2(host, port),
+            Self::Https => ServerAddress::Tls(host, port),
+            Self::Other => ServerAddress::OtherTcp(host, port),
+        }
     }
 }
 
@@ -76,7 +116,9 @@ fn parse_target(text: &str, directory: &Path) -> Result<String, Wrong> {
 
 /// Reads who runs scripts: as [`parse_forward_target`], but a host and port are spoken to in another protocol than HTTP.
 pub(super) fn parse_gateway_target(text: &str, directory: &Path) -> Result<String, Wrong> {
-    if let Some(rest) = text.strip_prefix("http://") {
+    if let Some((scheme, rest)) = Scheme::of(text)
+        && scheme != Scheme::Other
+    {
         let help = format!("write `\"tcp://{rest}\"`; what speaks HTTP is for `forward`");
         return Err(Wrong::help(format!("`{text}` speaks HTTP"), help));
     }

@@ -1,5 +1,7 @@
 //! One exchange with a server: from a request to the head of its response.
 
+mod http2;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -10,16 +12,22 @@ use wire::h1::{BodyFraming, MalformedResponse, ResponseHead, parse_response_head
 use wire::http::{Fields, Method, Span, Status};
 use wire::proxy_protocol::Endpoints;
 
+pub(super) use self::http2::StreamUpload;
+use self::http2::Streaming;
 use super::content::Upstreaming;
-use super::peer::{ConnectError, Connecting, Peer};
+use super::grpc::{grpc_error, is_grpc};
+use super::peer::{ConnectError, Connected, Connecting, Peer};
 use super::records::Records;
-use super::request::forwarded_head;
+use super::request::{UnversionedHead, forwarded_head};
 use super::response::{Received, interim_fields};
 use super::upload::{Coding, Upload};
 use super::{ErrorLines, Inner, Launch, Scratch, number_of};
 use crate::handler::{BuiltResponse, ClientLink, Now, Outcome, Response, Routed};
 use crate::log::{Client, escaped};
 use crate::upstream::{AcquireError, Failure, Tried, Wanted};
+
+/// What is said of a connection that has ended.
+const CLOSED: &str = "closed the connection without an answer";
 
 /// How long a server has to say that it wants the content of a request, before it gets it anyway (RFC 9110,
 /// section 10.1.1: not for ever).
@@ -65,9 +73,12 @@ pub(super) struct Exchange {
     method: Method,
     expects_continue: bool,
     asks_upgrade: bool,
+    is_grpc: bool,
     client: Client,
     key: Option<u64>,
     tried: Tried,
+    /// Where only the connection tells which version is spoken.
+    unversioned: Option<Box<UnversionedHead>>,
     upload: Upload,
     /// How much of it had been sent when the server was last waited for.
     sent_bytes: u64,
@@ -89,6 +100,8 @@ enum State {
     Unconnected,
     Connecting(Connecting),
     Exchanging(Peer),
+    /// The same, by HTTP/2.
+    Streaming(Streaming),
     /// The answer has been given.
     Done,
 }
@@ -99,11 +112,19 @@ impl Exchange {
     pub(super) fn new(inner: Rc<Inner>, routed: &Routed<'_>, changes: &Fields) -> Self {
         let framing = routed.link.link().framing();
         let head = forwarded_head(routed, framing, &inner.plan.config, &inner.plan.authority, changes);
-        let asked = Asked { head: head.bytes, line: Vec::new(), dialect: Dialect::Http };
-        let mut exchange = Self::asking(inner, routed, asked);
-        exchange.expects_continue = head.expects_continue;
-        exchange.upload.awaits_continue = head.expects_continue;
-        exchange.asks_upgrade = head.asks_upgrade;
+        let (expects_continue, asks_upgrade) = (head.expects_continue, head.asks_upgrade);
+        let (unversioned, head, line) = if inner.destination.may_speak_http2() {
+            let head = Box::new(head.into_unversioned());
+            let line = head.line.clone();
+            (Some(head), Vec::new(), line)
+        } else {
+            (None, head.to_bytes(), Vec::new())
+        };
+        let mut exchange = Self::asking(inner, routed, Asked { head, line, dialect: Dialect::Http });
+        exchange.unversioned = unversioned;
+        exchange.expects_continue = expects_continue;
+        exchange.upload.awaits_continue = expects_continue;
+        exchange.asks_upgrade = asks_upgrade;
         exchange
     }
 
@@ -130,9 +151,11 @@ impl Exchange {
             method: routed.request.method(),
             expects_continue: false,
             asks_upgrade: false,
+            is_grpc: is_grpc(routed),
             client: routed.client,
             key: inner.destination.key(routed),
             tried: Tried::default(),
+            unversioned: None,
             upload: Upload::new(asked.head, asked.line, coding, link.framing()),
             is_http,
             records,
@@ -149,7 +172,8 @@ impl Exchange {
 
     fn connect(&mut self) {
         let (key, tried, endpoints) = (self.key, self.tried, self.endpoints());
-        let wanted = Wanted { key, tried, client: number_of(self.client), endpoints };
+        let is_upgrade = self.asks_upgrade;
+        let wanted = Wanted { key, tried, client: number_of(self.client), is_upgrade, endpoints };
         let now = self.now;
         self.link.set_deadline(None);
         self.link.forwarding().borrow_mut().on_wanted(self.inner.destination.name(), now.unix_us);
@@ -168,15 +192,23 @@ impl Exchange {
             peer.fail(Failure::Closed, &mut self.tried, self.now.monotonic_ms);
             return self.connect();
         }
-        let config = &self.inner.plan.config;
-        let timeout_ms = match self.expects_continue {
-            true => CONTINUE_TIMEOUT_MS,
-            false => config.first_byte_timeout.as_millis() as u64,
-        };
-        self.link.set_deadline(Some(self.now.monotonic_ms + timeout_ms));
-        self.link.forwarding().borrow_mut().on_connected(&peer.shared_name(), self.now.unix_us);
+        self.await_answer(&peer.shared_name());
+        if let Some(head) = &self.unversioned {
+            self.upload.set_head(head.to_bytes());
+        }
         self.received.clear();
         self.state = State::Exchanging(peer);
+    }
+
+    /// The time of this server begins.
+    fn await_answer(&self, server: &Rc<str>) {
+        let timeout_ms = match self.expects_continue {
+            true => CONTINUE_TIMEOUT_MS,
+            false => self.inner.plan.config.first_byte_timeout.as_millis() as u64,
+        };
+        let now = self.now;
+        self.link.set_deadline(Some(now.monotonic_ms + timeout_ms));
+        self.link.forwarding().borrow_mut().on_connected(server, now.unix_us);
     }
 
     /// Sends, and reads the response's head.
@@ -200,13 +232,13 @@ impl Exchange {
                 }
             };
             match count {
-                Ok(0) => return self.on_closed(),
+                Ok(0) => return self.on_closed(Failure::Closed, CLOSED),
                 Ok(count) => {
                     if let Some(outcome) = self.on_bytes(kept, count, scratch) {
                         return Poll::Ready(outcome);
                     }
                 }
-                Err(_) => return self.on_closed(),
+                Err(_) => return self.on_closed(Failure::Closed, CLOSED),
             }
         }
         task.waker().wake_by_ref();
@@ -228,10 +260,14 @@ impl Exchange {
             }
             Err(_) if records.is_overloaded() => {
                 self.fail(Failure::Closed, "is overloaded");
-                Some(answer(Status::SERVICE_UNAVAILABLE))
+                Some(self.answer(Status::SERVICE_UNAVAILABLE))
             }
             Err(reason) => Some(self.fail(Failure::Malformed, reason)),
         }
+    }
+
+    fn is_under_way(&self) -> bool {
+        matches!(self.state, State::Connecting(_) | State::Exchanging(_) | State::Streaming(_))
     }
 
     /// Whether nobody waits for the answer any more.
@@ -243,12 +279,16 @@ impl Exchange {
     fn abandon(&mut self) -> Outcome {
         self.link.forwarding().borrow_mut().on_end(self.now.unix_us);
         self.state = State::Done;
-        answer(Status::CLIENT_CLOSED_REQUEST)
+        self.answer(Status::CLIENT_CLOSED_REQUEST)
     }
 
     /// Takes note that the deadline has passed. Says whether that is no failure.
     fn on_late(&mut self) -> bool {
-        if !std::mem::take(&mut self.upload.awaits_continue) {
+        let awaits_continue = match &mut self.state {
+            State::Streaming(streaming) => &mut streaming.upload.awaits_continue,
+            _ => &mut self.upload.awaits_continue,
+        };
+        if !std::mem::take(awaits_continue) {
             return false;
         }
         self.await_first_byte();
@@ -258,10 +298,13 @@ impl Exchange {
     /// The time for an answer begins when the last piece of the request has been sent, and stands still while the client
     /// is waited for, which has limits of its own.
     fn note_progress(&mut self) {
-        if self.upload.awaits_continue {
+        let (awaits_continue, sent_bytes) = match &self.state {
+            State::Streaming(streaming) => streaming.progress(),
+            _ => (self.upload.awaits_continue, self.upload.sent_bytes()),
+        };
+        if awaits_continue {
             return;
         }
-        let sent_bytes = self.upload.sent_bytes();
         if self.link.wants_content() {
             self.link.set_deadline(None);
         } else if sent_bytes != self.sent_bytes {
@@ -364,17 +407,25 @@ impl Exchange {
         is_idempotent(self.method) && !self.link.has_been_read()
     }
 
-    /// The connection has ended before a whole head came.
-    fn on_closed(&mut self) -> Poll<Outcome> {
+    /// The exchange has ended before a whole head came: by the end of the connection, or as `what` says.
+    fn on_closed(&mut self, failure: Failure, what: &str) -> Poll<Outcome> {
+        let is_repeatable = match failure {
+            Failure::Refused => !self.link.has_been_read(),
+            _ => self.may_repeat(),
+        };
         // A part of a head has not been passed on, interim responses have.
-        let may_repeat = self.interim_responses == 0 && self.may_repeat();
+        let may_repeat = self.interim_responses == 0 && is_repeatable;
         let tries_before = self.tried;
-        let has_been_closed_meanwhile = matches!(&self.state, State::Exchanging(peer) if peer.is_reused());
-        if !may_repeat || !has_been_closed_meanwhile {
+        let is_expected = match &self.state {
+            State::Exchanging(peer) => peer.is_reused(),
+            State::Streaming(streaming) => streaming.lease.is_reused() || failure == Failure::Refused,
+            _ => false,
+        };
+        if !may_repeat || !is_expected {
             let is_program = matches!(&self.state, State::Exchanging(Peer::Program(_)));
-            self.warn(if is_program { "ended without an answer" } else { "closed the connection without an answer" });
+            self.warn(if is_program { "ended without an answer" } else { what });
         }
-        let outcome = self.give_up(Failure::Closed);
+        let outcome = self.give_up(failure);
         let tries_max = self.inner.destination.tries_max();
         if !may_repeat || self.tried == tries_before || self.tried.count() >= tries_max {
             return Poll::Ready(outcome);
@@ -394,20 +445,35 @@ impl Exchange {
     }
 
     fn give_up(&mut self, failure: Failure) -> Outcome {
-        if let State::Exchanging(peer) = std::mem::replace(&mut self.state, State::Done) {
-            self.link.forwarding().borrow_mut().on_end(self.now.unix_us);
-            peer.fail(failure, &mut self.tried, self.now.monotonic_ms);
+        let now = self.now;
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Exchanging(peer) => peer.fail(failure, &mut self.tried, now.monotonic_ms),
+            State::Streaming(streaming) => streaming.lease.fail(failure, &mut self.tried, now.monotonic_ms),
+            State::Unconnected | State::Connecting(_) | State::Done => {}
         }
-        answer(if failure == Failure::TimedOut { Status::GATEWAY_TIMEOUT } else { Status::BAD_GATEWAY })
+        self.link.forwarding().borrow_mut().on_end(now.unix_us);
+        self.answer(if failure == Failure::TimedOut { Status::GATEWAY_TIMEOUT } else { Status::BAD_GATEWAY })
     }
 
     /// Tells which server did what, and when asked for what.
     fn warn(&self, what: &str) {
-        if let State::Exchanging(peer) = &self.state {
-            let request = escaped(self.upload.request_line());
-            let (server, client) = (peer.name(), self.client);
-            self.inner.plan.log.warn(format_args!("{server} {what}: {request}, for {client}"), "");
-        }
+        let name = match &self.state {
+            State::Exchanging(peer) => peer.name(),
+            State::Streaming(streaming) => streaming.lease.server_name(),
+            State::Unconnected | State::Connecting(_) | State::Done => return,
+        };
+        let request = escaped(self.upload.request_line());
+        self.inner.plan.log.warn(format_args!("{name} {what}: {request}, for {}", self.client), "");
+    }
+
+    /// An answer of ours.
+    fn answer(&self, status: Status) -> Outcome {
+        Outcome::Ready(Response::Built(self.response(status)))
+    }
+
+    /// An error, in the form that its client reads.
+    fn response(&self, status: Status) -> Box<BuiltResponse> {
+        if self.is_grpc { grpc_error(status) } else { BuiltResponse::new(status) }
     }
 
     fn on_not_connected(&mut self, error: &ConnectError) -> Outcome {
@@ -415,12 +481,12 @@ impl Exchange {
         self.link.forwarding().borrow_mut().on_end(self.now.unix_us);
         if matches!(error, ConnectError::Server(AcquireError::NoServer)) && self.tried.count() > 0 {
             // There was one; how it failed has been told, and is the cause.
-            return answer(Status::BAD_GATEWAY);
+            return self.answer(Status::BAD_GATEWAY);
         }
         let destination = &self.inner.destination;
         let request = escaped(self.upload.request_line());
         self.inner.plan.log.warn(format_args!("upstream {}: {error}: {request}", destination.name()), "");
-        let mut response = BuiltResponse::new(error.status());
+        let mut response = self.response(error.status());
         if let Some(seconds) = destination.retry_after_seconds(error) {
             response.fields.push("Retry-After", seconds.to_string());
         }
@@ -432,10 +498,6 @@ impl Exchange {
 /// answer is wrong.
 fn failure_of(head: &[u8], is_http: bool) -> Failure {
     if is_http && !head.starts_with(b"HTTP/") { Failure::Malformed } else { Failure::Faulty }
-}
-
-fn answer(status: Status) -> Outcome {
-    Outcome::Ready(Response::Built(BuiltResponse::new(status)))
 }
 
 /// RFC 9110, section 9.2.2. Of methods that we don't know, nothing is known.
@@ -450,18 +512,25 @@ impl Future for Exchange {
         let this = self.get_mut();
         this.now = Now::read();
         loop {
-            if this.is_abandoned() && matches!(this.state, State::Connecting(_) | State::Exchanging(_)) {
+            if this.is_abandoned() && this.is_under_way() {
                 return Poll::Ready(this.abandon());
             }
             match &mut this.state {
                 State::Unconnected => this.connect(),
                 State::Connecting(connecting) => match ready!(connecting.poll_connect(task)) {
-                    Ok(peer) => this.on_connected(peer),
+                    Ok(Connected::Peer(peer)) => this.on_connected(peer),
+                    Ok(Connected::Stream(lease)) => this.on_stream(lease),
                     Err(error) => return Poll::Ready(this.on_not_connected(&error)),
                 },
                 State::Exchanging(_) => {
                     let polled = this.poll_exchange(task);
                     if polled.is_ready() || matches!(this.state, State::Exchanging(_)) {
+                        return polled;
+                    }
+                }
+                State::Streaming(_) => {
+                    let polled = this.poll_stream(task);
+                    if polled.is_ready() || matches!(this.state, State::Streaming(_)) {
                         return polled;
                     }
                 }

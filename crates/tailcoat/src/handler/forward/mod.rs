@@ -3,6 +3,8 @@
 mod client_fields;
 mod content;
 mod exchange;
+mod grpc;
+mod http2_content;
 mod peer;
 mod records;
 mod request;

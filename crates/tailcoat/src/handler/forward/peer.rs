@@ -7,7 +7,9 @@ use std::task::{Context as Task, Poll, ready};
 use super::hash_key_of;
 use crate::handler::Routed;
 use crate::handler::cgi::{Launch, Process, Programs, StartError, Starting};
-use crate::upstream::{Acquire, AcquireError, Ending, Failure, Lease, Tried, Tunnel, Upstream, Wanted};
+use crate::upstream::{
+    Acquire, AcquireError, Ending, Failure, Lease, Leased, StreamLease, Tried, Tunnel, Upstream, Wanted,
+};
 use wire::http::Status;
 
 /// Where requests go.
@@ -24,7 +26,15 @@ pub(super) enum Connecting {
     Program(Starting),
 }
 
-/// Somebody who answers one request.
+/// Somebody who answers, and how.
+pub(super) enum Connected {
+    /// In bytes.
+    Peer(Peer),
+    /// By HTTP/2.
+    Stream(StreamLease),
+}
+
+/// Somebody who answers one request in bytes.
 pub(super) enum Peer {
     Server(Lease),
     Program(Box<Process>),
@@ -51,6 +61,11 @@ impl Destination {
             Self::Servers(upstream) => upstream.name(),
             Self::Programs(programs) => programs.name(),
         }
+    }
+
+    /// Whether HTTP/2 may be spoken there.
+    pub(super) fn may_speak_http2(&self) -> bool {
+        matches!(self, Self::Servers(upstream) if upstream.shared().may_speak_http2())
     }
 
     /// Servers that are asked for a request.
@@ -82,11 +97,15 @@ impl Destination {
 }
 
 impl Connecting {
-    pub(super) fn poll_connect(&mut self, task: &mut Task<'_>) -> Poll<Result<Peer, ConnectError>> {
+    pub(super) fn poll_connect(&mut self, task: &mut Task<'_>) -> Poll<Result<Connected, ConnectError>> {
         Poll::Ready(match self {
-            Self::Server(acquire) => ready!(acquire.poll_acquire(task)).map(Peer::Server).map_err(ConnectError::Server),
+            Self::Server(acquire) => match ready!(acquire.poll_acquire(task)) {
+                Ok(Leased::Connection(lease)) => Ok(Connected::Peer(Peer::Server(lease))),
+                Ok(Leased::Stream(lease)) => Ok(Connected::Stream(lease)),
+                Err(error) => Err(ConnectError::Server(error)),
+            },
             Self::Program(starting) => ready!(starting.poll_start(task))
-                .map(|process| Peer::Program(Box::new(process)))
+                .map(|process| Connected::Peer(Peer::Program(Box::new(process))))
                 .map_err(ConnectError::Program),
         })
     }

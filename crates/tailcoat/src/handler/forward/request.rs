@@ -1,6 +1,7 @@
 //! The request as it is forwarded: made anew from what was parsed, so that nothing ambiguous is passed on.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use wire::h1::{BodyFraming, write_request_head};
 use wire::http::forwarding::{is_hop_by_hop, is_named_by_connection, is_same_field};
@@ -12,13 +13,59 @@ use crate::handler::Routed;
 
 /// A request's head, and what has to be known to read its response.
 #[derive(Debug)]
-pub(super) struct ForwardedHead {
-    /// The head in the form of HTTP/1.1.
-    pub(super) bytes: Vec<u8>,
+pub(super) struct ForwardedHead<'a> {
+    method: &'a [u8],
+    target: Vec<u8>,
+    fields: Fields,
     /// The server was asked to say whether it wants the content.
     pub(super) expects_continue: bool,
     /// The server was asked to change to another protocol.
     pub(super) asks_upgrade: bool,
+}
+
+impl ForwardedHead<'_> {
+    /// In the form of HTTP/1.1.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum());
+        write_request_head(&mut bytes, self.method, &self.target, Version::Http11, &self.fields);
+        bytes
+    }
+
+    /// In no version's form yet, for a server that chooses one when it is connected to.
+    pub(super) fn into_unversioned(self) -> UnversionedHead {
+        let Self { method, target, fields, .. } = self;
+        let target_at = method.len() + 1;
+        let line = [method, b" ", &target, b" HTTP/1.1"].concat();
+        UnversionedHead { target: target_at..target_at + target.len(), line, fields }
+    }
+}
+
+/// A request's head, in no version's form yet.
+#[derive(Debug)]
+pub(super) struct UnversionedHead {
+    /// As HTTP/1.1 and logs have it.
+    pub(super) line: Vec<u8>,
+    /// Where in the line the target is.
+    target: Range<usize>,
+    /// The fields, as HTTP/1.1 has them.
+    pub(super) fields: Fields,
+}
+
+impl UnversionedHead {
+    pub(super) fn method(&self) -> &[u8] {
+        &self.line[..self.target.start - 1]
+    }
+
+    pub(super) fn target(&self) -> &[u8] {
+        &self.line[self.target.clone()]
+    }
+
+    /// In the form of HTTP/1.1.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.line.len() + 256);
+        write_request_head(&mut bytes, self.method(), self.target(), Version::Http11, &self.fields);
+        bytes
+    }
 }
 
 /// Whether Max-Forwards says that the request goes no further (RFC 9110, section 7.6.2).
@@ -27,13 +74,13 @@ pub(super) fn is_last_hop(routed: &Routed<'_>) -> bool {
 }
 
 /// Makes the head for a server at `authority`. The fields of `changes` take the place of the request's.
-pub(super) fn forwarded_head(
-    routed: &Routed<'_>,
+pub(super) fn forwarded_head<'a>(
+    routed: &Routed<'a>,
     framing: BodyFraming,
     config: &Forward,
     authority: &str,
     changes: &Fields,
-) -> ForwardedHead {
+) -> ForwardedHead<'a> {
     let mut fields = Fields::with_capacity(routed.request.bytes.len().min(4 << 10) + 128, 24);
     push_host(routed, config, authority, &mut fields);
     let has_content = framing != BodyFraming::None;
@@ -71,10 +118,8 @@ pub(super) fn forwarded_head(
         BodyFraming::None => {}
     }
     let asks_upgrade = push_connection(routed, framing, config, &mut fields);
-    let mut bytes = Vec::with_capacity(routed.request.bytes.len() + 256);
-    let target = target(routed, &config.strip_prefix);
-    write_request_head(&mut bytes, routed.request.method_name(), &target, Version::Http11, &fields);
-    ForwardedHead { bytes, expects_continue, asks_upgrade }
+    let (method, target) = (routed.request.method_name(), target(routed, &config.strip_prefix));
+    ForwardedHead { method, target, fields, expects_continue, asks_upgrade }
 }
 
 fn field_lines<'a>(routed: &Routed<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8], KnownField)> {

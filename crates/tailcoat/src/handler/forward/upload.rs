@@ -80,6 +80,11 @@ impl Upload {
         *self = Self { awaits_continue, ..Self::new(head, line, self.coding, framing) };
     }
 
+    /// Sets what is sent before the content, where that depends on who answers.
+    pub(super) fn set_head(&mut self, head: Vec<u8>) {
+        self.head = head;
+    }
+
     /// The first line of the request.
     pub(super) fn request_line(&self) -> &[u8] {
         if !self.line.is_empty() {

@@ -13,7 +13,9 @@ fn a_connection_is_used_again() {
         receive(&mut first, &mut server, b"answer").await;
         first.finish(Ending::Reusable, 10);
         // It is there at once, without being waited for.
-        let Acquire::Ready(Some(mut second)) = upstream.acquire(Wanted::default(), 20) else { panic!("not kept") };
+        let Acquire::Ready(Some(Leased::Connection(mut second))) = upstream.acquire(Wanted::default(), 20) else {
+            panic!("not kept")
+        };
         assert!(second.is_reused());
         send(&mut second, &mut server, b"again").await;
         receive(&mut second, &mut server, b"answer").await;

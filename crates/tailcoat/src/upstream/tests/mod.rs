@@ -46,7 +46,7 @@ fn shared(addresses: &[ServerAddress], change: impl FnOnce(&mut config::Upstream
         backup: false,
     }));
     change(&mut config);
-    SharedUpstream::new(&config, quiet_log())
+    SharedUpstream::new(&config, quiet_log()).unwrap()
 }
 
 fn upstream(addresses: &[ServerAddress], change: impl FnOnce(&mut config::Upstream)) -> Rc<Upstream> {
@@ -76,7 +76,9 @@ fn refusing() -> (socket2::Socket, ServerAddress) {
 async fn acquire(upstream: &Rc<Upstream>, tried: Tried, now_ms: u64) -> Result<Lease, AcquireError> {
     let acquire = upstream.acquire(Wanted { tried, ..Wanted::default() }, now_ms);
     match tokio::time::timeout(PATIENCE * 1_000, acquire).await {
-        Ok(result) => result,
+        Ok(Ok(Leased::Connection(lease))) => Ok(lease),
+        Ok(Ok(Leased::Stream(_))) => panic!("HTTP/2, which nobody has asked for"),
+        Ok(Err(error)) => Err(error),
         Err(_) => panic!("neither a connection nor an error"),
     }
 }

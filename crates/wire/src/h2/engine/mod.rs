@@ -244,6 +244,11 @@ impl Engine {
         Pace { round_trip: self.round_trip, window_bytes_max: limits.window_bytes_max }
     }
 
+    /// Whether the peer's first SETTINGS have come.
+    pub fn has_peer_settings(&self) -> bool {
+        !matches!(self.state, State::AwaitPreface | State::AwaitSettings)
+    }
+
     /// How many streams are open.
     pub fn open_streams(&self) -> usize {
         self.streams.len()

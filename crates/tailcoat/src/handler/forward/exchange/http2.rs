@@ -1,0 +1,277 @@
+//! An exchange with a server that speaks HTTP/2.
+
+use std::rc::Rc;
+use std::task::{Context as Task, Poll, ready};
+
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use base64ct::{Base64, Encoding};
+use wire::h1::{BodyFraming, parse_content_length};
+use wire::h2::OutgoingRequest;
+use wire::http::forwarding::is_hop_by_hop;
+use wire::http::{Fields, Method, Status};
+
+use super::super::http2_content::Downloading;
+use super::super::upload::passed_on_trailers;
+use super::{CLOSED, Exchange, INTERIM_RESPONSES_MAX, READS_PER_TURN_MAX, State};
+use crate::handler::{
+    Body, BuiltResponse, ClientLink, ContentStream, Forwarded, Now, Outcome, Response, Tunnel, TunnelStream,
+};
+use crate::upstream::{Failure, ResponsePiece, StreamFailure, StreamLease};
+
+/// What a client of WebSocket finds its key joined with (RFC 6455, section 1.3).
+const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// A request on its way, of which no final head has come.
+pub(super) struct Streaming {
+    pub(super) lease: StreamLease,
+    pub(super) upload: StreamUpload,
+    has_begun: bool,
+}
+
+/// The content of a request on its way to a server.
+#[derive(Debug, Default)]
+pub(in super::super) struct StreamUpload {
+    /// Nothing more comes from the client, or the server takes no more.
+    is_over: bool,
+    offered_bytes: u64,
+    /// The content is not sent before the server has said that it wants it.
+    pub(super) awaits_continue: bool,
+}
+
+impl Streaming {
+    /// Whether the server is to say that it wants content; and bytes sent so far.
+    pub(super) fn progress(&self) -> (bool, u64) {
+        (self.upload.awaits_continue, self.upload.offered_bytes.saturating_sub(self.lease.unsent_bytes() as u64))
+    }
+}
+
+impl StreamUpload {
+    /// Sends what there is of the request's content, as the server takes it.
+    pub(in super::super) fn poll_send(
+        &mut self,
+        lease: &mut StreamLease,
+        link: &ClientLink,
+        task: &mut Task<'_>,
+    ) -> Poll<()> {
+        while !self.is_over && !self.awaits_continue {
+            // What a server that takes no more answers is still read.
+            self.is_over = ready!(self.poll_piece(lease, link, task)).unwrap_or(true);
+        }
+        Poll::Ready(())
+    }
+
+    /// Sends a piece; says whether it was the last.
+    fn poll_piece(
+        &mut self,
+        lease: &mut StreamLease,
+        link: &ClientLink,
+        task: &mut Task<'_>,
+    ) -> Poll<Result<bool, StreamFailure>> {
+        let room = ready!(lease.poll_room(task))?;
+        let mut offered = Ok(());
+        let taken = ready!(link.poll_take(task, |_, content| {
+            let length = content.len().min(room);
+            offered = lease.offer(&content[..length]);
+            Poll::Ready(Ok(length))
+        }));
+        offered?;
+        // What was handed out has been taken.
+        let taken = taken.unwrap_or_default();
+        self.offered_bytes += taken as u64;
+        if taken > 0 {
+            return Poll::Ready(Ok(false));
+        }
+        let trailers = link.take_trailers().map(|trailers| passed_on_trailers(&trailers));
+        lease.end_request(trailers.filter(|trailers| !trailers.is_empty()))?;
+        Poll::Ready(Ok(true))
+    }
+}
+
+impl Exchange {
+    /// There is a place on a connection of HTTP/2.
+    pub(super) fn on_stream(&mut self, lease: StreamLease) {
+        self.await_answer(lease.server_name());
+        let awaits_continue = self.expects_continue;
+        let is_over = self.link.framing() == BodyFraming::None && !self.asks_upgrade;
+        let upload = StreamUpload { is_over, awaits_continue, offered_bytes: 0 };
+        self.sent_bytes = 0;
+        self.state = State::Streaming(Streaming { lease, upload, has_begun: false });
+    }
+
+    /// Sends, and reads the response's head.
+    pub(super) fn poll_stream(&mut self, task: &mut Task<'_>) -> Poll<Outcome> {
+        if self.link.take_late() && !self.on_late() {
+            return Poll::Ready(self.fail(Failure::TimedOut, "gave no answer in time"));
+        }
+        for _ in 0..READS_PER_TURN_MAX {
+            let State::Streaming(streaming) = &mut self.state else { return Poll::Pending };
+            if !streaming.has_begun {
+                match ready!(self.poll_begin(task)) {
+                    Ok(()) => {}
+                    Err(Some(failure)) => return self.on_stream_failure(failure),
+                    Err(None) => {
+                        let what = "does not offer to change protocols (RFC 8441)";
+                        return Poll::Ready(self.fail(Failure::Faulty, what));
+                    }
+                }
+                continue;
+            }
+            // A tunnel's content is sent when there is one.
+            if !self.asks_upgrade {
+                let _ = streaming.upload.poll_send(&mut streaming.lease, &self.link, task);
+            }
+            let outcome = match streaming.lease.poll_response(task, &mut []) {
+                Poll::Pending => {
+                    self.note_progress();
+                    return Poll::Pending;
+                }
+                Poll::Ready(Ok(ResponsePiece::Head { status, fields, is_last })) if status.code() >= 200 => {
+                    Some(self.on_stream_head(status, &fields, is_last))
+                }
+                Poll::Ready(Ok(ResponsePiece::Head { status, fields, .. })) => self.on_interim(status, &fields),
+                Poll::Ready(Ok(ResponsePiece::Content(_) | ResponsePiece::End(_))) => {
+                    // The engine lets none through before a head.
+                    Some(self.fail(Failure::Faulty, "answered without a head"))
+                }
+                Poll::Ready(Err(failure)) => return self.on_stream_failure(failure),
+            };
+            if let Some(outcome) = outcome {
+                return Poll::Ready(outcome);
+            }
+        }
+        task.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Sends the request's head. An error without a failure: the server has no tunnels.
+    fn poll_begin(&mut self, task: &mut Task<'_>) -> Poll<Result<(), Option<StreamFailure>>> {
+        let (State::Streaming(streaming), Some(head)) = (&mut self.state, &self.unversioned) else {
+            return Poll::Ready(Err(Some(StreamFailure::Closed)));
+        };
+        let protocol = head.fields.get("upgrade").filter(|_| self.asks_upgrade);
+        if protocol.is_some() && !ready!(streaming.lease.poll_enables_connect(task)).map_err(Some)? {
+            return Poll::Ready(Err(None));
+        }
+        let request = OutgoingRequest {
+            method: if protocol.is_some() { b"CONNECT" } else { head.method() },
+            scheme: Some(if streaming.lease.is_secure() { b"https" } else { b"http" }),
+            authority: head.fields.get("host"),
+            path: Some(head.target()),
+            protocol,
+        };
+        let is_last = streaming.upload.is_over;
+        let begun = streaming.lease.begin(&request, &request_fields(&head.fields, protocol.is_some()), is_last);
+        streaming.has_begun = true;
+        Poll::Ready(begun.map_err(Some))
+    }
+
+    fn on_stream_failure(&mut self, failure: StreamFailure) -> Poll<Outcome> {
+        let what = failure.to_string();
+        match failure {
+            StreamFailure::Refused => self.on_closed(Failure::Refused, &what),
+            StreamFailure::Closed => self.on_closed(Failure::Closed, CLOSED),
+            StreamFailure::Reset(_) => self.on_closed(Failure::Faulty, &what),
+            StreamFailure::Malformed => Poll::Ready(self.fail(Failure::Faulty, &what)),
+            StreamFailure::NotHttp2(_) => Poll::Ready(self.fail(Failure::Malformed, &what)),
+        }
+    }
+
+    /// Passes an interim response on. An outcome if there are too many.
+    fn on_interim(&mut self, status: Status, fields: &Fields) -> Option<Outcome> {
+        self.interim_responses += 1;
+        if self.interim_responses > INTERIM_RESPONSES_MAX {
+            return Some(self.fail(Failure::Faulty, "too many interim responses"));
+        }
+        if status == Status::CONTINUE {
+            // The client gets its own when content is taken from it.
+            if let State::Streaming(streaming) = &mut self.state {
+                streaming.upload.awaits_continue = false;
+            }
+            self.await_first_byte();
+        } else {
+            self.link.send_interim(status, passed_on(fields));
+        }
+        None
+    }
+
+    fn on_stream_head(&mut self, status: Status, fields: &Fields, is_last: bool) -> Outcome {
+        let limits = &self.inner.plan.head_limits;
+        let (bytes, count) = fields
+            .iter()
+            .fold((0, 0), |(bytes, count), (name, value)| (bytes + name.len() + value.len() + 4, count + 1));
+        if bytes > limits.head_bytes_max || count > limits.fields_max {
+            return self.fail(Failure::Faulty, "gave a head that is too large");
+        }
+        let State::Streaming(Streaming { mut lease, upload, .. }) = std::mem::replace(&mut self.state, State::Done)
+        else {
+            unreachable!("a response comes in an exchange")
+        };
+        let now = self.now;
+        self.link.forwarding().borrow_mut().on_response(status, now.unix_us);
+        self.link.set_deadline(None);
+        if self.asks_upgrade && (200..300).contains(&status.code()) && !is_last {
+            return self.into_tunnel(fields, lease, now);
+        }
+        // Without content of its own, it may tell the length of another's.
+        let is_for_another = self.method == Method::Head || status == Status::NOT_MODIFIED;
+        let has_content = !is_last && !is_for_another && !status.has_no_content() && status != Status::RESET_CONTENT;
+        let declared = fields.get("content-length").and_then(parse_content_length);
+        let mut response = BuiltResponse::with_fields(status, passed_on(fields), Body::default());
+        response.forwarded = Some(Box::new(Forwarded {
+            reason: status.reason().into(),
+            content_length: declared.filter(|_| is_for_another),
+            ..Forwarded::default()
+        }));
+        if has_content {
+            lease.answered(now.monotonic_ms);
+        }
+        let request_line = self.upload.request_line().to_vec();
+        let (link, inner) = (Rc::clone(&self.link), Rc::clone(&self.inner));
+        let downloading = Downloading { lease, upload, link, inner, request_line };
+        if has_content {
+            let source = downloading.into_source();
+            response.body.stream = Some(ContentStream { source, length: declared });
+        } else {
+            downloading.finish();
+        }
+        Outcome::Ready(Response::Built(response))
+    }
+
+    /// The answer to extended CONNECT as clients of HTTP/1.1 know it (RFC 8441, section 5).
+    fn into_tunnel(&self, fields: &Fields, lease: StreamLease, now: Now) -> Outcome {
+        let mut fields = passed_on(fields);
+        if let Some(head) = &self.unversioned {
+            if let Some(protocol) = head.fields.get("upgrade") {
+                fields.push("Upgrade", protocol);
+            }
+            if let Some(key) = head.fields.get("sec-websocket-key") {
+                let digest = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key, WEBSOCKET_GUID].concat());
+                fields.set("Sec-WebSocket-Accept", Base64::encode_string(digest.as_ref()));
+            }
+        }
+        let stream: Box<dyn TunnelStream> = Box::new(lease.into_tunnel(now.monotonic_ms));
+        let idle_timeout_ms = self.inner.plan.config.tunnel_timeout.as_millis() as u64;
+        let tunnel = Some(Tunnel { stream, early: Vec::new(), idle_timeout_ms });
+        let mut response = BuiltResponse::with_fields(Status::SWITCHING_PROTOCOLS, fields, Body::default());
+        let reason = Status::SWITCHING_PROTOCOLS.reason().into();
+        response.forwarded = Some(Box::new(Forwarded { reason, tunnel, ..Forwarded::default() }));
+        Outcome::Ready(Response::Built(response))
+    }
+}
+
+/// The request's fields, but for those that HTTP/2 has other means for. The engine leaves out those about a connection.
+fn request_fields(fields: &Fields, is_tunnel: bool) -> Fields {
+    let mut own = fields.clone();
+    own.retain(|name| {
+        let is_of_handshake = is_tunnel && name.eq_ignore_ascii_case(b"sec-websocket-key");
+        !name.eq_ignore_ascii_case(b"host") && !is_of_handshake
+    });
+    own
+}
+
+/// The response's fields that are passed on, in their order.
+fn passed_on(fields: &Fields) -> Fields {
+    let mut passed_on = fields.clone();
+    passed_on.retain(|name| !is_hop_by_hop(name));
+    passed_on
+}

@@ -1,0 +1,142 @@
+//! The content of a response, as it comes from a server by HTTP/2.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context as Task, Poll};
+
+use wire::http::Fields;
+
+use super::Inner;
+use super::exchange::StreamUpload;
+use super::upload::passed_on_trailers;
+use crate::handler::{ClientLink, ContentSource, Filled, Now, TunnelStream};
+use crate::log::escaped;
+use crate::upstream::{Failure, ResponsePiece, StreamFailure, StreamLease, StreamTunnel, Tried};
+
+/// An exchange whose response has begun.
+pub(super) struct Downloading {
+    pub(super) lease: StreamLease,
+    /// The request's content, which may still be on its way.
+    pub(super) upload: StreamUpload,
+    pub(super) link: Rc<ClientLink>,
+    pub(super) inner: Rc<Inner>,
+    pub(super) request_line: Vec<u8>,
+}
+
+impl Downloading {
+    /// The whole response is there.
+    pub(super) fn finish(self) {
+        self.link.set_deadline(None);
+        let now = Now::read();
+        self.link.forwarding().borrow_mut().on_end(now.unix_us);
+        self.lease.finish(now.monotonic_ms);
+    }
+
+    /// Content is to come.
+    pub(super) fn into_source(self) -> Box<dyn ContentSource> {
+        Box::new(Http2Content { downloading: Some(self), trailers: None, is_waiting: false })
+    }
+
+    fn fail(self, failure: Failure, kind: io::ErrorKind) {
+        let now = Now::read();
+        let (name, request) = (self.lease.server_name(), escaped(&self.request_line));
+        self.inner.plan.log.warn(format_args!("{name} did not complete its answer ({kind}): {request}"), "");
+        self.link.forwarding().borrow_mut().on_end(now.unix_us);
+        // The response has begun, so that nothing can be tried again.
+        self.lease.fail(failure, &mut Tried::default(), now.monotonic_ms);
+    }
+}
+
+/// Content that comes from a server.
+struct Http2Content {
+    /// `None` when the exchange has ended.
+    downloading: Option<Downloading>,
+    trailers: Option<Box<Fields>>,
+    /// The server is waited for, and the deadline is set: not while the client takes its time.
+    is_waiting: bool,
+}
+
+impl Http2Content {
+    /// Notes until when the server has to send more.
+    fn await_more(&mut self) {
+        if let Some(downloading) = &self.downloading
+            && !std::mem::replace(&mut self.is_waiting, true)
+        {
+            let timeout = downloading.inner.plan.config.between_bytes_timeout;
+            downloading.link.set_deadline(Some(Now::read().monotonic_ms + timeout.as_millis() as u64));
+        }
+    }
+
+    fn on_end(&mut self, trailers: Option<Box<Fields>>) -> Poll<io::Result<Filled>> {
+        let trailers = trailers.map(|trailers| passed_on_trailers(&trailers));
+        self.trailers = trailers.filter(|trailers| !trailers.is_empty()).map(Box::new);
+        if let Some(downloading) = self.downloading.take() {
+            downloading.finish();
+        }
+        Poll::Ready(Ok(Filled::End(self.trailers.take())))
+    }
+
+    /// Nobody waits for the rest. That is not the server's fault, which is told so by a reset.
+    fn give_up(&mut self) -> Poll<io::Result<Filled>> {
+        if let Some(downloading) = self.downloading.take() {
+            downloading.link.forwarding().borrow_mut().on_end(Now::read().unix_us);
+        }
+        Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
+    }
+
+    fn fail(&mut self, failure: Failure, kind: io::ErrorKind) -> Poll<io::Result<Filled>> {
+        if let Some(downloading) = self.downloading.take() {
+            downloading.fail(failure, kind);
+        }
+        Poll::Ready(Err(kind.into()))
+    }
+}
+
+impl ContentSource for Http2Content {
+    fn poll_fill(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<Filled>> {
+        let Some(Downloading { lease, upload, link, inner, .. }) = &mut self.downloading else {
+            return Poll::Ready(Ok(Filled::End(self.trailers.take())));
+        };
+        if link.take_late() {
+            return self.fail(Failure::TimedOut, io::ErrorKind::TimedOut);
+        }
+        // A server may answer while it is still being asked.
+        let _ = upload.poll_send(lease, link, task);
+        let Poll::Ready(piece) = lease.poll_response(task, buffer) else {
+            if link.has_client_ended() && inner.plan.config.abort_with_client {
+                return self.give_up();
+            }
+            self.await_more();
+            return Poll::Pending;
+        };
+        if std::mem::take(&mut self.is_waiting) {
+            link.set_deadline(None);
+        }
+        match piece {
+            Ok(ResponsePiece::Content(length)) => Poll::Ready(Ok(Filled::Content(length))),
+            Ok(ResponsePiece::End(trailers)) => self.on_end(trailers),
+            // The engine lets no second head through.
+            Ok(ResponsePiece::Head { .. }) => self.fail(Failure::Faulty, io::ErrorKind::InvalidData),
+            Err(StreamFailure::Closed) => self.fail(Failure::Closed, io::ErrorKind::UnexpectedEof),
+            Err(StreamFailure::NotHttp2(_)) => self.fail(Failure::Malformed, io::ErrorKind::InvalidData),
+            Err(StreamFailure::Malformed) => self.fail(Failure::Faulty, io::ErrorKind::InvalidData),
+            Err(StreamFailure::Refused | StreamFailure::Reset(_)) => {
+                self.fail(Failure::Faulty, io::ErrorKind::ConnectionReset)
+            }
+        }
+    }
+}
+
+impl TunnelStream for StreamTunnel {
+    fn poll_read(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.poll_read(task, buffer)
+    }
+
+    fn poll_write(&mut self, task: &mut Task<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write(task, bytes)
+    }
+
+    fn poll_shutdown(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        self.poll_shutdown(task)
+    }
+}

@@ -1,0 +1,203 @@
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use wire::h2::{OutgoingRequest, StreamId};
+use wire::http::Fields;
+
+use super::{ResponsePiece, Session, StreamFailure};
+use crate::upstream::lease::{Failure, Slot};
+use crate::upstream::tried::Tried;
+
+/// A place on a connection of HTTP/2, for one exchange. Dropping it before the exchange is complete cancels that, and says
+/// nothing of the server.
+pub struct StreamLease {
+    stream: OwnStream,
+    slot: Slot,
+    is_reused: bool,
+    /// How often something had come on the connection before.
+    reads_before: u64,
+}
+
+/// A place on a connection, and the exchange that has it once it has begun.
+struct OwnStream {
+    session: Rc<Session>,
+    stream: Option<StreamId>,
+}
+
+impl StreamLease {
+    pub(in crate::upstream) fn new(session: Rc<Session>, slot: Slot, is_reused: bool) -> Self {
+        let reads_before = session.reads();
+        Self { stream: OwnStream { session, stream: None }, slot, is_reused, reads_before }
+    }
+
+    /// Whether the server takes extended CONNECT (RFC 8441), once it has said so.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub fn poll_enables_connect(&self, task: &mut Context<'_>) -> Poll<Result<bool, StreamFailure>> {
+        self.stream.session.poll_enables_connect(task)
+    }
+
+    /// Begins the exchange; `is_last` if the request has no content.
+    ///
+    /// # Errors
+    /// The connection takes no more.
+    pub fn begin(
+        &mut self,
+        request: &OutgoingRequest<'_>,
+        fields: &Fields,
+        is_last: bool,
+    ) -> Result<(), StreamFailure> {
+        self.stream.stream = Some(self.stream.session.begin(request, fields, is_last)?);
+        Ok(())
+    }
+
+    /// What comes next of the response; content goes to `buffer`.
+    ///
+    /// # Errors
+    /// The response does not come, or not to its end.
+    pub fn poll_response(
+        &mut self,
+        task: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<Result<ResponsePiece, StreamFailure>> {
+        self.stream.poll_response(task, buffer)
+    }
+
+    /// How many bytes of the request's content the server takes now, at least one.
+    ///
+    /// # Errors
+    /// The server takes no more; what it answers may still be read.
+    pub fn poll_room(&mut self, task: &mut Context<'_>) -> Poll<Result<usize, StreamFailure>> {
+        self.stream.session.poll_room(self.stream.id()?, task)
+    }
+
+    /// Adds content of the request, no more than there is [room](Self::poll_room) for.
+    ///
+    /// # Errors
+    /// The server takes no more.
+    pub fn offer(&mut self, content: &[u8]) -> Result<(), StreamFailure> {
+        self.stream.session.offer(self.stream.id()?, content)
+    }
+
+    /// Ends the request, by trailer fields if there are any.
+    ///
+    /// # Errors
+    /// The server takes no more.
+    pub fn end_request(&mut self, trailers: Option<Fields>) -> Result<(), StreamFailure> {
+        self.stream.session.end_request(self.stream.id()?, trailers)
+    }
+
+    /// Content of the request that was offered and has not been sent.
+    pub fn unsent_bytes(&self) -> usize {
+        self.stream.stream.map_or(0, |stream| self.stream.session.unsent_bytes(stream))
+    }
+
+    /// As [`Lease::server_name`](crate::upstream::Lease::server_name).
+    pub fn server_name(&self) -> &Rc<str> {
+        self.slot.server_name()
+    }
+
+    /// As [`Lease::is_reused`](crate::upstream::Lease::is_reused).
+    pub fn is_reused(&self) -> bool {
+        self.is_reused
+    }
+
+    /// Whether the connection is enciphered.
+    pub fn is_secure(&self) -> bool {
+        self.slot.is_secure()
+    }
+
+    /// As [`Lease::answered`](crate::upstream::Lease::answered).
+    pub fn answered(&mut self, now_ms: u64) {
+        self.slot.report_success(now_ms);
+    }
+
+    /// The exchange has ended well.
+    pub fn finish(mut self, now_ms: u64) {
+        self.slot.report_success(now_ms);
+    }
+
+    /// The exchange has failed; notes in `tried` what need not be tried again, should the request be repeated.
+    pub fn fail(mut self, failure: Failure, tried: &mut Tried, now_ms: u64) {
+        let is_unheard = self.stream.session.reads() == self.reads_before;
+        let is_stale = failure == Failure::Closed && self.is_reused && is_unheard;
+        if (is_stale || failure == Failure::Refused) && !tried.wants_new() {
+            return tried.add_stale();
+        }
+        if failure == Failure::TimedOut && is_unheard {
+            // The connection may be dead without anybody knowing.
+            self.stream.session.retire();
+        }
+        tried.add(self.slot.server);
+        if !matches!(failure, Failure::Faulty | Failure::Refused) {
+            self.slot.report_failure(now_ms);
+        }
+    }
+
+    /// The exchange is now a tunnel for bytes of another protocol.
+    pub fn into_tunnel(mut self, now_ms: u64) -> StreamTunnel {
+        self.slot.report_success(now_ms);
+        StreamTunnel { stream: self.stream, _slot: self.slot }
+    }
+}
+
+/// A stream of HTTP/2 that carries another protocol.
+pub struct StreamTunnel {
+    stream: OwnStream,
+    _slot: Slot,
+}
+
+impl StreamTunnel {
+    /// Reads what has come into `buffer`; 0 is the end.
+    pub fn poll_read(&mut self, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        match ready!(self.stream.poll_response(task, buffer)) {
+            Ok(ResponsePiece::Content(length)) => Poll::Ready(Ok(length)),
+            Ok(_) => Poll::Ready(Ok(0)),
+            Err(_) => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+        }
+    }
+
+    /// Sends what is taken of `bytes`.
+    pub fn poll_write(&mut self, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let stream = self.stream.id().map_err(gone)?;
+        let room = ready!(self.stream.session.poll_room(stream, task)).map_err(gone)?;
+        let length = room.min(bytes.len());
+        self.stream.session.offer(stream, &bytes[..length]).map_err(gone)?;
+        Poll::Ready(Ok(length))
+    }
+
+    /// Ends the sending side.
+    pub fn poll_shutdown(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let stream = self.stream.id().map_err(gone)?;
+        Poll::Ready(self.stream.session.end_request(stream, None).map_err(gone))
+    }
+}
+
+fn gone(_: StreamFailure) -> io::Error {
+    io::ErrorKind::BrokenPipe.into()
+}
+
+impl OwnStream {
+    fn id(&self) -> Result<StreamId, StreamFailure> {
+        self.stream.ok_or(StreamFailure::Closed)
+    }
+
+    fn poll_response(
+        &mut self,
+        task: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<Result<ResponsePiece, StreamFailure>> {
+        self.session.poll_response(self.id()?, task, buffer)
+    }
+}
+
+impl Drop for OwnStream {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream {
+            self.session.forget(stream);
+        }
+        self.session.leave();
+    }
+}

@@ -1,0 +1,144 @@
+//! TLS to servers: who is asked for, whose word is taken for who answers, and what is offered.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::SingleCertAndKey;
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::AcquireError;
+use crate::config::{self, CertificateError, UpstreamTls};
+
+/// How TLS is spoken with the servers of an upstream.
+pub(super) struct ClientTls {
+    /// Offers HTTP/2, if it may, and HTTP/1.1.
+    any: TlsConnector,
+    /// Offers HTTP/1.1 only.
+    http1: TlsConnector,
+    server_name: Option<String>,
+    pub(super) offers_http2: bool,
+}
+
+impl ClientTls {
+    /// Reads the files that are named; `None` if no server is spoken to by TLS.
+    ///
+    /// # Errors
+    /// A file can't be read, or is not what it should be.
+    pub(super) fn load(upstream: &config::Upstream) -> Result<Option<Self>, CertificateError> {
+        if !upstream.has_tls() {
+            return Ok(None);
+        }
+        let tls = &upstream.tls;
+        let mut config = client_config(tls)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let http1 = TlsConnector::from(Arc::new(config.clone()));
+        // A connection that begins with a client's address carries one request.
+        let offers_http2 = tls.offers_http2 && upstream.proxy_protocol.is_none();
+        if offers_http2 {
+            config.alpn_protocols.insert(0, b"h2".to_vec());
+        }
+        let any = TlsConnector::from(Arc::new(config));
+        Ok(Some(Self { any, http1, server_name: tls.server_name.clone(), offers_http2 }))
+    }
+
+    /// Makes the handshake with a server at `host`.
+    ///
+    /// # Errors
+    /// The handshake fails: `Untrusted` if that is for who the server is.
+    pub(super) async fn connect(
+        &self,
+        socket: TcpStream,
+        host: &str,
+        wants_http1: bool,
+    ) -> Result<TlsStream<TcpStream>, AcquireError> {
+        let name = self.server_name.as_deref().unwrap_or(host);
+        // RFC 3986, section 3.2.2: brackets are the URL's.
+        let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| AcquireError::Untrusted)?;
+        let connector = if wants_http1 { &self.http1 } else { &self.any };
+        connector.connect(name, socket).await.map_err(|error| {
+            match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+                Some(rustls::Error::InvalidCertificate(_)) => AcquireError::Untrusted,
+                Some(_) => AcquireError::NoTls,
+                None => error.into(),
+            }
+        })
+    }
+}
+
+/// Whether the server has chosen HTTP/2.
+pub(super) fn has_chosen_http2(stream: &TlsStream<TcpStream>) -> bool {
+    stream.get_ref().1.alpn_protocol() == Some(b"h2")
+}
+
+fn client_config(tls: &UpstreamTls) -> Result<ClientConfig, CertificateError> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
+    // Local invariant: the provider has suites of both versions.
+    let builder = builder.unwrap_or_else(|error| panic!("{error}"));
+    let builder = match tls.is_verified {
+        true => builder.with_root_certificates(roots(tls)?),
+        false => builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))),
+    };
+    Ok(match &tls.certificate {
+        Some(files) => {
+            let key = files.load()?.key;
+            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(key)))
+        }
+        None => builder.with_no_client_auth(),
+    })
+}
+
+fn roots(tls: &UpstreamTls) -> Result<RootCertStore, CertificateError> {
+    if let Some(path) = &tls.authorities {
+        return config::load_authority(path);
+    }
+    let mut roots = RootCertStore::empty();
+    // What the system has and can't be read, it does not trust.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    Ok(roots)
+}
+
+/// Takes anybody's word, as `tls-verify off` says. That the server has the key of the certificate it shows is still asked.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,73 @@
+//! gRPC through us: calls of all kinds, by a client and to a server that others have made.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::Server;
+use crate::support::h2::H2Client;
+use crate::support::real_server::{RealServer, Recipe};
+use crate::support::tls::Authority;
+
+const SERVER: Recipe<'_> = Recipe {
+    needs: &["/usr/bin/python3", "/usr/lib/python3/dist-packages/grpc"],
+    files: &[
+        ("server.py", include_str!("applications/grpc_server.py")),
+        ("client.py", include_str!("applications/grpc_client.py")),
+    ],
+    command: &["/usr/bin/python3", "@DIR@/server.py", "@PORT@"],
+    environment: &[],
+};
+
+/// Runs the client, which calls what is at this address, with TLS if there is an authority.
+fn call(directory: &Path, address: &str, authority: Option<&Path>) {
+    let client =
+        Command::new("/usr/bin/python3").arg(directory.join("client.py")).arg(address).args(authority).output();
+    let client = client.expect("it can be started");
+    let (said, errors) = (String::from_utf8_lossy(&client.stdout), String::from_utf8_lossy(&client.stderr));
+    assert!(client.status.success(), "{address}: {said}{errors}");
+}
+
+#[test]
+fn calls_of_all_kinds() {
+    let Some(upstream) = RealServer::start(&SERVER) else { return };
+    let (authority, directory) = (Authority::new(), upstream.directory());
+    let (path, authority_path) = (directory.display(), directory.join("ca.pem"));
+    std::fs::write(&authority_path, authority.pem()).unwrap();
+    authority.sign(&["localhost"]).write(directory, "localhost");
+    let certificate = format!("certificate \"{path}/localhost.pem\" key=\"{path}/localhost.key\"");
+    let site = |listen: &str, forward: &str| {
+        format!(
+            "site \"localhost\" {{\n listen \"127.0.0.1:0\" {listen}\n default\n forward \"{forward}\"\n}}\n\
+             server {{ workers 1 }}\n"
+        )
+    };
+    let plain = Server::run(&site("", &format!("h2c://{}", upstream.address)));
+    call(directory, &format!("localhost:{}", plain.address.port()), None);
+    let enciphered = site(&format!("tls=on\n {certificate}"), &format!("h2c://{}", upstream.address));
+    let enciphered = Server::run(&enciphered);
+    let address = format!("localhost:{}", enciphered.address.port());
+    call(directory, &address, Some(&authority_path));
+    // The way to the server enciphered, too.
+    let twice = Server::run(&format!(
+        "{}upstream \"calls\" {{\n server \"https://{address}\"\n tls-authorities \"{}\"\n}}\n",
+        site("", "calls"),
+        authority_path.display()
+    ));
+    call(directory, &format!("localhost:{}", twice.address.port()), None);
+}
+
+#[test]
+fn errors_of_ours_are_told_in_trailers() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = Server::run(&format!(
+        "site \"localhost\" {{\n listen \"127.0.0.1:0\"\n default\n forward \"h2c://{nobody}\"\n}}\n"
+    ));
+    let mut client = H2Client::connect(&server);
+    for (content_type, status, grpc_status) in
+        [("application/grpc+proto", 200, Some(&b"14"[..])), ("application/grpc-web", 502, None)]
+    {
+        let stream = client.ask("POST", "/a.B/C", &[("content-type", content_type), ("te", "trailers")], true);
+        let answer = client.finish(stream);
+        assert_eq!((answer.status(), answer.fields.get("grpc-status")), (status, grpc_status), "{content_type}");
+    }
+}
