@@ -166,8 +166,12 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
     let server_log = ServerLog::stderr(config.server.log_level);
     let store = ObjectStore::new(config.cache.clone()).unwrap();
     let cache = Rc::new(WorkerCache::new(Arc::clone(&store)));
-    let shared: Vec<_> =
-        config.upstreams.iter().map(|upstream| SharedUpstream::new(upstream, server_log.clone())).collect();
+    let shared: Vec<_> = config
+        .upstreams
+        .iter()
+        .map(|upstream| SharedUpstream::new(upstream, server_log.clone()))
+        .collect::<Result<_, _>>()
+        .unwrap();
     let upstreams: Vec<_> = shared.iter().map(|shared| Upstream::new(Arc::clone(shared), 0)).collect();
     let parts =
         Parts { store: &store, upstreams: &shared, modules: &Modules::default(), log: &server_log, spawner: None };

@@ -145,7 +145,8 @@ fn block(text: &str) -> String {
 #[test]
 fn what_the_pages_show_is_valid() {
     let scripts = include_str!("../docs/scripts.md");
-    for page in [include_str!("../docs/getting-started.md"), FROM_NGINX, scripts] {
+    let forwarding = include_str!("../docs/forwarding.md");
+    for page in [include_str!("../docs/getting-started.md"), FROM_NGINX, scripts, forwarding] {
         let (is_valid, said) = Example::of(block(page)).check();
         assert!(is_valid, "{said}");
     }
@@ -166,7 +167,8 @@ fn around(option: &str, place: &str) -> String {
         "tls" => format!("site \"example.com\" {{\n{root}\n{certificate}\n{option}\n}}"),
         "forward" => format!("site {{\nforward \"http://127.0.0.1:1\" {{\n{option}\n}}\n}}"),
         "upstream" => {
-            let server = "server \"http://127.0.0.1:1\"";
+            let scheme = if option.starts_with("tls-") { "https" } else { "http" };
+            let server = format!("server \"{scheme}://127.0.0.1:1\"");
             format!("upstream \"a\" {{\n{server}\n{option}\n}}\nsite {{\nforward \"a\"\n}}")
         }
         block => format!("{block} {{\n{option}\n}}\nsite {{\n{root}\n}}"),

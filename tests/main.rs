@@ -20,6 +20,7 @@ mod forward_log;
 mod forward_programs;
 mod forward_rules;
 mod forward_streams;
+mod forward_tls;
 mod grpc;
 mod http2;
 mod http2_attacks;

@@ -7,6 +7,7 @@ use std::process::Command;
 use crate::support::real_server::{RealServer, Recipe};
 use crate::support::tls::Authority;
 use crate::support::upstream::{Step, Upstream};
+use crate::support::versions::{Behind, Way};
 use crate::support::{Server, read_until};
 
 const SERVER: Recipe<'_> = Recipe {
@@ -26,10 +27,20 @@ fn all_that_the_protocol_has() {
     authority.sign(&["localhost"]).write(directory, "localhost");
     let (upstream_address, path) = (upstream.address, directory.display());
     let certificate = format!("certificate \"{path}/localhost.pem\" key=\"{path}/localhost.key\"");
-    for (scheme, listen) in [("ws", String::new()), ("wss", format!(" tls=on\n {certificate}"))] {
+    let enciphered = format!(" tls=on\n {certificate}");
+    for (scheme, listen, way) in [
+        ("ws", "", Way::Http1),
+        ("wss", &enciphered, Way::Http1),
+        // RFC 8441.
+        ("ws", "", Way::H2c),
+        ("wss", &enciphered, Way::Tls),
+        ("ws", "", Way::TlsHttp1),
+    ] {
+        let behind = Behind::start(way, upstream_address);
         let server = Server::run(&format!(
-            "site \"localhost\" {{\n listen \"127.0.0.1:0\"{listen}\n default\n forward \"http://{upstream_address}\"\n}}\n\
-             server {{ workers 1 }}\n"
+            "site \"localhost\" {{\n listen \"127.0.0.1:0\"{listen}\n default\n forward \"behind\"\n}}\n\
+             server {{ workers 1 }}\n{}",
+            behind.upstream
         ));
         let client = Command::new("/usr/bin/python3")
             .arg(directory.join("client.py"))
@@ -37,7 +48,7 @@ fn all_that_the_protocol_has() {
             .output()
             .expect("it can be started");
         let (said, errors) = (String::from_utf8_lossy(&client.stdout), String::from_utf8_lossy(&client.stderr));
-        assert!(client.status.success(), "{scheme}: {said}{errors}");
+        assert!(client.status.success(), "{scheme}, {way:?}: {said}{errors}");
     }
 }
 

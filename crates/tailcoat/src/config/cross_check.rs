@@ -212,7 +212,7 @@ fn check_protocols(draft: &Draft, diagnostics: &mut Diagnostics) {
         if *protocol == "HTTP" && servers().any(|address| matches!(address, ServerAddress::OtherTcp(..))) {
             error("`forward` speaks HTTP to this upstream".into(), "write its servers as `\"http://HOST:PORT\"`");
         }
-        if *protocol != "HTTP" && servers().any(|address| is_http(address)) {
+        if *protocol != "HTTP" && servers().any(is_http) {
             let message = format!("`{protocol}` speaks another protocol than HTTP to this upstream");
             error(message, "write its servers as `\"tcp://HOST:PORT\"`");
         }

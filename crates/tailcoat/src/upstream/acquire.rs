@@ -68,6 +68,7 @@ pub enum Acquire {
 }
 
 /// What an exchange gets.
+#[derive(Debug)]
 pub enum Leased {
     /// A connection of its own.
     Connection(Lease),

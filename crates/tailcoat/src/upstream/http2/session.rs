@@ -1,5 +1,6 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
@@ -53,8 +54,8 @@ struct State {
     requests: u32,
     opened_ms: u64,
     idle_since_ms: u64,
-    /// How often something has come.
-    reads: u64,
+    /// How often something has come that is about an exchange.
+    events: u64,
     /// No more exchanges begin here.
     is_retired: bool,
     /// Why nothing comes any more.
@@ -86,7 +87,7 @@ impl Session {
             requests: 0,
             opened_ms: now_ms,
             idle_since_ms: now_ms,
-            reads: 0,
+            events: 0,
             is_retired: false,
             end: None,
         };
@@ -134,7 +135,9 @@ impl Session {
         if state.engine.has_peer_settings() {
             return Poll::Ready(Ok(state.engine.peer_settings().enables_connect_protocol));
         }
-        state.awaiting_settings.push(task.waker().clone());
+        if !state.awaiting_settings.iter().any(|waker| waker.will_wake(task.waker())) {
+            state.awaiting_settings.push(task.waker().clone());
+        }
         Poll::Pending
     }
 
@@ -246,9 +249,9 @@ impl Session {
         state.act(|engine, turn| engine.reset(stream, code, turn));
     }
 
-    /// How often something has come from the server.
-    pub(super) fn reads(&self) -> u64 {
-        self.0.borrow().reads
+    /// How often the server has said something about an exchange, any of them.
+    pub(super) fn events(&self) -> u64 {
+        self.0.borrow().events
     }
 
     fn poll_drive(
@@ -281,11 +284,17 @@ impl Session {
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
-            state.reads += 1;
             state.handle_input(&scratch[..kept + count]);
         }
         task.waker().wake_by_ref();
         Poll::Pending
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.0.borrow();
+        f.debug_struct("Session").field("leases", &state.leases).field("end", &state.end).finish_non_exhaustive()
     }
 }
 
@@ -387,6 +396,7 @@ impl State {
                 },
                 event => self.on_event(event, &mut fields),
             }
+            self.events += 1;
         };
         self.input = input[at..].to_vec();
         self.tell_of_room();

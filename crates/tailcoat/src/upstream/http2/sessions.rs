@@ -57,6 +57,13 @@ impl Sessions {
     }
 }
 
+impl Drop for Sessions {
+    /// Nobody joins them any more: they end with their last exchange.
+    fn drop(&mut self) {
+        self.list.iter().for_each(|session| session.retire());
+    }
+}
+
 /// A session that is being opened, for those who wait for it.
 pub(in crate::upstream) struct Opening(watch::Sender<Option<AcquireError>>);
 

@@ -11,15 +11,17 @@ use crate::upstream::tried::Tried;
 
 /// A place on a connection of HTTP/2, for one exchange. Dropping it before the exchange is complete cancels that, and says
 /// nothing of the server.
+#[derive(Debug)]
 pub struct StreamLease {
     stream: OwnStream,
     slot: Slot,
     is_reused: bool,
-    /// How often something had come on the connection before.
-    reads_before: u64,
+    /// How often the server had said something on the connection before.
+    events_before: u64,
 }
 
 /// A place on a connection, and the exchange that has it once it has begun.
+#[derive(Debug)]
 struct OwnStream {
     session: Rc<Session>,
     stream: Option<StreamId>,
@@ -27,8 +29,8 @@ struct OwnStream {
 
 impl StreamLease {
     pub(in crate::upstream) fn new(session: Rc<Session>, slot: Slot, is_reused: bool) -> Self {
-        let reads_before = session.reads();
-        Self { stream: OwnStream { session, stream: None }, slot, is_reused, reads_before }
+        let events_before = session.events();
+        Self { stream: OwnStream { session, stream: None }, slot, is_reused, events_before }
     }
 
     /// Whether the server takes extended CONNECT (RFC 8441), once it has said so.
@@ -121,7 +123,7 @@ impl StreamLease {
 
     /// The exchange has failed; notes in `tried` what need not be tried again, should the request be repeated.
     pub fn fail(mut self, failure: Failure, tried: &mut Tried, now_ms: u64) {
-        let is_unheard = self.stream.session.reads() == self.reads_before;
+        let is_unheard = self.stream.session.events() == self.events_before;
         let is_stale = failure == Failure::Closed && self.is_reused && is_unheard;
         if (is_stale || failure == Failure::Refused) && !tried.wants_new() {
             return tried.add_stale();
@@ -144,6 +146,7 @@ impl StreamLease {
 }
 
 /// A stream of HTTP/2 that carries another protocol.
+#[derive(Debug)]
 pub struct StreamTunnel {
     stream: OwnStream,
     _slot: Slot,

@@ -137,8 +137,7 @@ fn a_connection_begins_with_the_clients_address() {
                 source: source.parse().unwrap(),
                 destination: destination.parse().unwrap(),
             });
-            let leased = upstream.acquire(Wanted { endpoints, ..Wanted::default() }, 0).await.unwrap();
-            let Leased::Connection(lease) = leased else { panic!("HTTP/2, which nobody has asked for") };
+            let lease = connection(upstream.acquire(Wanted { endpoints, ..Wanted::default() }, 0).await.unwrap());
             assert!(!lease.may_be_kept());
             let (mut server, _) = listener.accept().unwrap();
             lease.finish(Ending::Reusable, 0);

@@ -194,7 +194,7 @@ fn acquiring_a_kept_connection_allocates_nothing() {
         let allocated = allocation_counter::measure(|| {
             for _ in 0..100 {
                 let Acquire::Ready(Some(lease)) = upstream.acquire(Wanted::default(), 1) else { panic!("not kept") };
-                lease.finish(Ending::Reusable, 1);
+                connection(lease).finish(Ending::Reusable, 1);
             }
         });
         assert_eq!(allocated.count_total, 0);

@@ -76,10 +76,16 @@ fn refusing() -> (socket2::Socket, ServerAddress) {
 async fn acquire(upstream: &Rc<Upstream>, tried: Tried, now_ms: u64) -> Result<Lease, AcquireError> {
     let acquire = upstream.acquire(Wanted { tried, ..Wanted::default() }, now_ms);
     match tokio::time::timeout(PATIENCE * 1_000, acquire).await {
-        Ok(Ok(Leased::Connection(lease))) => Ok(lease),
-        Ok(Ok(Leased::Stream(_))) => panic!("HTTP/2, which nobody has asked for"),
-        Ok(Err(error)) => Err(error),
+        Ok(result) => result.map(connection),
         Err(_) => panic!("neither a connection nor an error"),
+    }
+}
+
+/// What an upstream of HTTP/1 gives.
+fn connection(leased: Leased) -> Lease {
+    match leased {
+        Leased::Connection(lease) => lease,
+        Leased::Stream(_) => panic!("HTTP/2, which nobody has asked for"),
     }
 }
 

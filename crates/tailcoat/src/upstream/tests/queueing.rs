@@ -52,7 +52,7 @@ fn one_client_does_not_hold_up_others() {
                 let (upstream, order) = (Rc::clone(&upstream), Rc::clone(&order));
                 tokio::task::spawn_local(async move {
                     let wanted = Wanted { client: Some(client), ..Wanted::default() };
-                    let lease = upstream.acquire(wanted, 0).await.unwrap();
+                    let lease = connection(upstream.acquire(wanted, 0).await.unwrap());
                     order.borrow_mut().push(client);
                     lease.finish(Ending::Reusable, 0);
                 })
@@ -173,6 +173,6 @@ fn a_request_waits_only_for_servers_that_have_not_failed_it() {
         turn().await;
         assert!(!waiting.is_finished());
         second.finish(Ending::Reusable, 0);
-        assert_eq!(waiting.await.unwrap().unwrap().server_name(), wanted);
+        assert_eq!(connection(waiting.await.unwrap().unwrap()).server_name(), wanted);
     });
 }

@@ -210,7 +210,7 @@ impl Exchange {
         self.link.forwarding().borrow_mut().on_response(status, now.unix_us);
         self.link.set_deadline(None);
         if self.asks_upgrade && (200..300).contains(&status.code()) && !is_last {
-            return self.into_tunnel(fields, lease, now);
+            return self.tunnel(fields, lease, now);
         }
         // Without content of its own, it may tell the length of another's.
         let is_for_another = self.method == Method::Head || status == Status::NOT_MODIFIED;
@@ -238,7 +238,7 @@ impl Exchange {
     }
 
     /// The answer to extended CONNECT as clients of HTTP/1.1 know it (RFC 8441, section 5).
-    fn into_tunnel(&self, fields: &Fields, lease: StreamLease, now: Now) -> Outcome {
+    fn tunnel(&self, fields: &Fields, lease: StreamLease, now: Now) -> Outcome {
         let mut fields = passed_on(fields);
         if let Some(head) = &self.unversioned {
             if let Some(protocol) = head.fields.get("upgrade") {

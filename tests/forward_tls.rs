@@ -1,0 +1,119 @@
+//! Servers behind that are spoken to by TLS: who is trusted, what is shown to them.
+
+use std::path::Path;
+
+use crate::support::tls::Authority;
+use crate::support::{PATIENCE, Server, ask, tailcoat};
+
+/// A server with a certificate for `app.example`, which logs by which version it was asked, and by whom.
+fn behind(directory: &Path, more: &str) -> Server {
+    let path = directory.display();
+    Server::run(&format!(
+        "access-log \"{path}/log\" format=\"{{request}} {{tls_client}}\"\nsite \"app.example\" {{\n listen \"127.0.0.1:0\" tls=on\n default\n respond \"*\" 200 \"here\"\n \
+         certificate \"{path}/app.example.pem\" key=\"{path}/app.example.key\"\n{more}\n}}\nserver {{ workers 1 }}\n"
+    ))
+}
+
+/// Waits until the last line of a file has this in it.
+fn await_line(file: &Path, expect: &str) {
+    let began = std::time::Instant::now();
+    loop {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        if text.lines().last().is_some_and(|line| line.contains(expect)) {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "{expect}: {text}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn who_is_trusted() {
+    let (authority, other, directory) = (Authority::new(), Authority::new(), tempfile::tempdir().unwrap());
+    let path = directory.path();
+    authority.sign(&["app.example"]).write(path, "app.example");
+    std::fs::write(path.join("ca.pem"), authority.pem()).unwrap();
+    std::fs::write(path.join("other.pem"), other.pem()).unwrap();
+    let behind = behind(path, "");
+    let port = behind.address.port();
+    let (ours, others) = (path.join("ca.pem"), path.join("other.pem"));
+    let (ours, others) = (ours.display(), others.display());
+    let name = "tls-server-name \"app.example\"";
+    for (options, expect) in [
+        (format!("tls-authorities \"{ours}\"\n {name}"), Ok("HTTP/2")),
+        (format!("tls-authorities \"{ours}\"\n {name}\n tls-http2 off"), Ok("HTTP/1.1")),
+        // The certificate is not for the address; its authority is not known, or another.
+        (format!("tls-authorities \"{ours}\""), Err("certificate")),
+        (name.to_owned(), Err("certificate")),
+        (format!("tls-authorities \"{others}\"\n {name}"), Err("certificate")),
+        (format!("tls-verify off\n {name}"), Ok("HTTP/2")),
+        ("tls-verify off".to_owned(), Ok("HTTP/2")),
+    ] {
+        let errors = path.join("errors");
+        let config = format!(
+            "upstream \"u\" {{\n server \"https://127.0.0.1:{port}\"\n {options}\n}}\n\
+             site {{\n listen \"127.0.0.1:0\"\n forward \"u\"\n}}\nserver {{ workers 1 }}\n"
+        );
+        let server = Server::run_logging(&config, &errors);
+        let answer = ask(&server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        match expect {
+            Ok(version) => {
+                assert!(answer.contains(" 200 ") && answer.ends_with("here"), "{options}: {answer}");
+                await_line(&path.join("log"), version);
+            }
+            Err(reason) => {
+                assert!(answer.contains(" 502 "), "{options}: {answer}");
+                await_line(&errors, reason);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_certificate_is_shown() {
+    let (authority, directory) = (Authority::new(), tempfile::tempdir().unwrap());
+    let path = directory.path();
+    authority.sign(&["app.example"]).write(path, "app.example");
+    authority.sign(&["proxy.example"]).write(path, "proxy");
+    std::fs::write(path.join("ca.pem"), authority.pem()).unwrap();
+    let ca = path.join("ca.pem").display().to_string();
+    let behind = behind(path, &format!(" client-certificate \"required\" authorities=\"{ca}\""));
+    for (options, status) in [
+        (format!("tls-certificate \"{0}/proxy.pem\" key=\"{0}/proxy.key\"", path.display()), " 200 "),
+        (String::new(), " 502 "),
+    ] {
+        let server = Server::run(&format!(
+            "upstream \"u\" {{\n server \"https://127.0.0.1:{}\"\n tls-authorities \"{ca}\"\n \
+             tls-server-name \"app.example\"\n health-check \"/\" interval=\"100ms\"\n last-resort off\n {options}\n}}\n\
+             site {{\n listen \"127.0.0.1:0\"\n forward \"u\" {{\n host \"app.example\"\n }}\n}}\nserver {{ workers 1 }}\n",
+            behind.address.port()
+        ));
+        let answer = ask(&server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        assert!(answer.contains(status), "{options}: {answer}");
+        if status == " 200 " {
+            await_line(&path.join("log"), "CN=proxy.example");
+            // Its health checks come through, too.
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            assert!(ask(&server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").contains(status));
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_before_anything_starts() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config.kdl");
+    for (upstream, expect) in [
+        ("server \"https://a\"\n tls-authorities \"missing.pem\"", "there is no such file"),
+        ("server \"https://a\"\n tls-certificate \"missing.pem\"", "there is no such file"),
+        ("server \"http://a\"\n tls-verify off", "no server of this upstream is spoken to by TLS"),
+        ("server \"h2c://a\"\n proxy-protocol v2", "`proxy-protocol` is for one client a connection"),
+        ("server \"https://a/b\"", "is more than a server"),
+        ("server \"grpc://a\"", "h2c://"),
+    ] {
+        std::fs::write(&file, format!("upstream \"u\" {{\n {upstream}\n}}\nsite {{\n forward \"u\"\n}}\n")).unwrap();
+        let output = tailcoat().args(["check", "-c"]).arg(&file).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        assert!(!output.status.success() && said.contains(expect), "{upstream}: {said}");
+    }
+}

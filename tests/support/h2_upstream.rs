@@ -1,0 +1,166 @@
+//! A server of HTTP/2 to forward to, which sends any frames that a test says.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::PATIENCE;
+
+/// Kinds of frames (RFC 9113, section 6).
+pub(crate) mod kind {
+    pub(crate) const DATA: u8 = 0;
+    pub(crate) const HEADERS: u8 = 1;
+    pub(crate) const RST_STREAM: u8 = 3;
+    pub(crate) const SETTINGS: u8 = 4;
+    pub(crate) const PUSH_PROMISE: u8 = 5;
+    pub(crate) const PING: u8 = 6;
+    pub(crate) const GOAWAY: u8 = 7;
+    pub(crate) const WINDOW_UPDATE: u8 = 8;
+    pub(crate) const CONTINUATION: u8 = 9;
+}
+
+/// The end of a message, and an acknowledgement.
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const ACK: u8 = 1;
+/// The end of a header block.
+pub(crate) const END_HEADERS: u8 = 4;
+
+/// A server that does on each connection what the test says.
+pub(crate) struct H2Upstream {
+    pub(crate) address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+}
+
+impl H2Upstream {
+    /// `script` gets the number of the connection, from 0.
+    pub(crate) fn start(script: impl Fn(usize, &mut Peer) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let (script, connections) = (Arc::new(script), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&connections);
+        std::thread::spawn(move || {
+            for socket in listener.incoming() {
+                let number = counted.fetch_add(1, Ordering::SeqCst);
+                let (script, socket) = (Arc::clone(&script), socket.expect("somebody connects"));
+                std::thread::spawn(move || script(number, &mut Peer::new(socket)));
+            }
+        });
+        Self { address, connections }
+    }
+
+    /// How many connections there have been.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+/// A frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) stream: u32,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// The other end of a connection.
+pub(crate) struct Peer {
+    socket: TcpStream,
+    input: Vec<u8>,
+}
+
+impl Peer {
+    fn new(socket: TcpStream) -> Self {
+        socket.set_read_timeout(Some(PATIENCE)).expect("it has a time-out");
+        socket.set_nodelay(true).expect("a socket has that");
+        Self { socket, input: Vec::new() }
+    }
+
+    /// Reads the preface, and answers with these settings.
+    pub(crate) fn greet(&mut self, settings: &[(u16, u32)]) {
+        assert_eq!(self.take(24).as_deref(), Some(&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..]));
+        let pairs = settings.iter().flat_map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()].concat());
+        self.write(kind::SETTINGS, 0, 0, &pairs.collect::<Vec<_>>());
+    }
+
+    /// The next frame; settings and pings are acknowledged. `None` at the end.
+    pub(crate) fn read(&mut self) -> Option<Frame> {
+        let header = self.take(9)?;
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize;
+        let stream = u32::from_be_bytes([header[5], header[6], header[7], header[8]]);
+        let frame = Frame { kind: header[3], flags: header[4], stream, payload: self.take(length)? };
+        if matches!(frame.kind, kind::SETTINGS | kind::PING) && frame.flags & ACK == 0 {
+            let payload = if frame.kind == kind::PING { frame.payload.clone() } else { Vec::new() };
+            self.write(frame.kind, ACK, 0, &payload);
+        }
+        Some(frame)
+    }
+
+    /// Reads until there is a frame of this kind. `None` at the end.
+    pub(crate) fn await_frame(&mut self, kind: u8) -> Option<Frame> {
+        std::iter::from_fn(|| self.read()).find(|frame| frame.kind == kind)
+    }
+
+    /// Reads until a request's head has come, and gives its stream.
+    pub(crate) fn await_request(&mut self) -> Option<u32> {
+        self.await_frame(kind::HEADERS).map(|frame| frame.stream)
+    }
+
+    /// Sends a frame. The other side may have had enough.
+    pub(crate) fn write(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> bool {
+        let length = payload.len() as u32;
+        let mut frame = length.to_be_bytes()[1..].to_vec();
+        frame.extend([kind, flags]);
+        frame.extend(stream.to_be_bytes());
+        frame.extend(payload);
+        self.write_raw(&frame)
+    }
+
+    /// Sends anything.
+    pub(crate) fn write_raw(&mut self, bytes: &[u8]) -> bool {
+        self.socket.write_all(bytes).is_ok()
+    }
+
+    /// Sends a head with this status.
+    pub(crate) fn head(&mut self, stream: u32, status: u16, is_last: bool) -> bool {
+        let flags = END_HEADERS | if is_last { END_STREAM } else { 0 };
+        self.write(kind::HEADERS, flags, stream, &block(&[(":status", &status.to_string())]))
+    }
+
+    /// Sends content.
+    pub(crate) fn data(&mut self, stream: u32, content: &[u8], is_last: bool) -> bool {
+        self.write(kind::DATA, if is_last { END_STREAM } else { 0 }, stream, content)
+    }
+
+    /// Answers a request.
+    pub(crate) fn answer(&mut self, stream: u32, content: &[u8]) {
+        let fields = block(&[(":status", "200"), ("content-length", &content.len().to_string())]);
+        self.write(kind::HEADERS, END_HEADERS, stream, &fields);
+        self.data(stream, content, true);
+    }
+
+    /// Answers all requests alike, until the end.
+    pub(crate) fn answer_all(&mut self, content: &[u8]) {
+        while let Some(stream) = self.await_request() {
+            self.answer(stream, content);
+        }
+    }
+
+    fn take(&mut self, length: usize) -> Option<Vec<u8>> {
+        let mut buffer = [0; 64 << 10];
+        while self.input.len() < length {
+            match self.socket.read(&mut buffer) {
+                Ok(count @ 1..) => self.input.extend_from_slice(&buffer[..count]),
+                _ => return None,
+            }
+        }
+        Some(self.input.drain(..length).collect())
+    }
+}
+
+/// A header block of literals (RFC 7541, section 6.2.2), with names and values below 127 bytes.
+pub(crate) fn block(fields: &[(&str, &str)]) -> Vec<u8> {
+    let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
+    fields.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect()
+}
