@@ -16,9 +16,11 @@ use tailcoat::config::{self, AccessLog, AccessLogFormat, AccessLogTarget};
 use tailcoat::connection::{Clock, Connections, Context, Socket};
 use tailcoat::handler::{Parts, SharedSite};
 use tailcoat::log::{Client, LogHandle, ServerLog};
+use tailcoat::metrics::Metrics;
 use tailcoat::modules::Modules;
 use tailcoat::object_cache::{ObjectStore, WorkerCache};
 use tailcoat::routing::{Router, SiteSetup};
+use tailcoat::status::Observer;
 use tailcoat::upstream::{SharedUpstream, Upstream};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use wire::h2::PREFACE;
@@ -165,7 +167,11 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
     let config = config::check_bytes("test", config.into(), Path::new("/")).config.expect("it is without errors");
     let server_log = ServerLog::stderr(config.server.log_level);
     let store = ObjectStore::new(config.cache.clone()).unwrap();
-    let cache = Rc::new(WorkerCache::new(Arc::clone(&store)));
+    // Counting is a part of it.
+    let metrics = Metrics::new(1);
+    let (site_slot, worker_metrics) = (metrics.site("site"), metrics.worker(0));
+    worker_metrics.prepare([site_slot], []);
+    let cache = Rc::new(WorkerCache::new(Arc::clone(&store)).counting(Arc::clone(&worker_metrics)));
     let shared: Vec<_> = config
         .upstreams
         .iter()
@@ -173,8 +179,14 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
         .collect::<Result<_, _>>()
         .unwrap();
     let upstreams: Vec<_> = shared.iter().map(|shared| Upstream::new(Arc::clone(shared), 0)).collect();
-    let parts =
-        Parts { store: &store, upstreams: &shared, modules: &Modules::default(), log: &server_log, spawner: None };
+    let parts = Parts {
+        store: &store,
+        upstreams: &shared,
+        modules: &Modules::default(),
+        log: &server_log,
+        observer: &Observer::new(None),
+        spawner: None,
+    };
     let site = SharedSite::new(&config.sites[0], &config, parts);
     let target = AccessLogTarget::File(log_directory.join("access.log"));
     let logs = [AccessLog { target, format: AccessLogFormat::Combined }];
@@ -186,10 +198,12 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
         rules: None,
         log: Some(ids[0]),
         server_log,
+        counted: site_slot,
     };
     let router = Rc::new(Router::new(vec![setup], &[vec![0]]));
     let clock = Clock::new(Arc::new(AtomicBool::new(true)));
-    let context = Rc::new(Context::new(router, config.limits.clone(), true, log.recorder(), clock));
+    let context =
+        Rc::new(Context::new(router, config.limits.clone(), true, log.recorder(), clock).counting(worker_metrics));
     let (client, server) = UnixStream::pair().unwrap();
     client.set_nonblocking(true).unwrap();
     server.set_nonblocking(true).unwrap();

@@ -41,6 +41,7 @@ mod response_cache;
 mod rules;
 mod scgi;
 mod static_files;
+mod status;
 mod support;
 mod tls;
 mod transparency;

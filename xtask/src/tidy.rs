@@ -23,7 +23,7 @@ const INPUT_OUTPUT: [&str; 7] =
     ["std::net", "std::fs", "std::thread", "std::process", "tokio", "Instant::now", "SystemTime::now"];
 
 /// Which rooms of a crate a room may know. A room that is not in the list may know all.
-const EDGES: [(&str, &str, &[&str]); 22] = [
+const EDGES: [(&str, &str, &[&str]); 24] = [
     ("wire", "http", &[]),
     ("wire", "h1", &["http"]),
     ("wire", "h2", &["h1", "http"]),
@@ -32,15 +32,21 @@ const EDGES: [(&str, &str, &[&str]); 22] = [
     ("wire", "fastcgi", &[]),
     ("tailcoat", "config", &[]),
     ("tailcoat", "log", &["config"]),
-    ("tailcoat", "object_cache", &["config"]),
-    ("tailcoat", "upstream", &["config", "log"]),
+    ("tailcoat", "metrics", &[]),
+    ("tailcoat", "object_cache", &["config", "metrics"]),
+    ("tailcoat", "upstream", &["config", "log", "metrics"]),
+    ("tailcoat", "status", &["log", "metrics", "object_cache", "upstream"]),
     ("tailcoat", "tls", &["config", "log"]),
     ("tailcoat", "modules", &["config", "log"]),
-    ("tailcoat", "handler", &["config", "log", "object_cache", "upstream", "tls", "modules"]),
-    ("tailcoat", "routing", &["config", "log", "tls", "handler"]),
-    ("tailcoat", "connection", &["config", "log", "object_cache", "tls", "handler", "routing"]),
-    ("tailcoat", "worker", &["config", "log", "object_cache", "upstream", "tls", "handler", "routing", "connection"]),
-    ("tailcoat", "control", &[]),
+    ("tailcoat", "handler", &["config", "log", "metrics", "object_cache", "upstream", "tls", "modules", "status"]),
+    ("tailcoat", "routing", &["config", "log", "metrics", "tls", "handler"]),
+    ("tailcoat", "connection", &["config", "log", "metrics", "object_cache", "tls", "handler", "routing"]),
+    (
+        "tailcoat",
+        "worker",
+        &["config", "log", "metrics", "object_cache", "upstream", "tls", "handler", "routing", "connection"],
+    ),
+    ("tailcoat", "control", &["log", "status"]),
     ("tailcoat", "acme", &["config", "log", "tls"]),
     ("tailor", "units", &[]),
     ("tailor", "engine", &["units"]),

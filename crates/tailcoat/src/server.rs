@@ -25,9 +25,11 @@ use crate::control::{Command, ControlSocket, Request, Signals};
 use crate::handler::cgi::Spawner;
 use crate::handler::{Parts, SharedSite};
 use crate::log::{LogHandle, LogId, ServerLog};
+use crate::metrics::Metrics;
 use crate::modules::{self, Modules};
 use crate::object_cache::ObjectStore;
 use crate::routing::rules::AllRules;
+use crate::status::{Observer, Sources};
 use crate::tls::{self, AllTls};
 use crate::upstream::{self, SharedUpstream};
 use crate::worker::{self, Inherited, Listener, ListenerPlan, Phase, WorkerPlan};
@@ -60,6 +62,8 @@ pub struct Server {
     orders: Cell<Option<UnboundedReceiver<Request>>>,
     /// What the workers share of the sites.
     sites: Arc<Vec<SharedSite>>,
+    /// Who gathers what there is to see.
+    observer: Arc<Observer>,
 }
 
 /// An address of TCP that a server listens on.
@@ -121,6 +125,8 @@ impl Server {
         let (access_log, site_logs) = start_logs(&config, &server_log)?;
         let store = ObjectStore::new(config.cache.clone()).map_err(StartError::at("cannot set up the object cache"))?;
         let upstreams = open_upstreams(&config, &server_log)?;
+        let metrics = config.server.counters.then(|| Metrics::new(config.server.counted_names_max));
+        let observer = Observer::new(metrics.clone());
         let modules = Modules::load(&config, &server_log).map_err(StartError::at("cannot load a module"))?;
         let modules = Arc::new(modules);
         // From this thread, which no worker's core or priority binds.
@@ -131,6 +137,7 @@ impl Server {
             upstreams: &upstreams,
             modules: &modules,
             log: &server_log,
+            observer: &observer,
             spawner: spawner.as_ref(),
         };
         let sites = config.sites.iter().map(|site| SharedSite::new(site, &config, parts)).collect();
@@ -157,9 +164,13 @@ impl Server {
             signals,
             orders: Cell::new(Some(orders)),
             sites: Arc::clone(&sites),
+            observer: Arc::clone(&observer),
         };
         let connections_max = server.connections_max(descriptors_max).div_ceil(worker_count);
+        let mut inquiry_senders = Vec::new();
         for (index, listeners) in listeners.into_iter().enumerate() {
+            let (inquiry_sender, inquiries) = unbounded_channel();
+            inquiry_senders.push(inquiry_sender);
             let plan = WorkerPlan {
                 server_log: server.server_log.clone(),
                 index,
@@ -178,11 +189,19 @@ impl Server {
                 upstreams: upstreams.clone(),
                 recorder: server.access_log.recorder(),
                 site_logs: site_logs.clone(),
+                metrics: metrics.clone(),
+                inquiries,
                 phase: phase_receiver.clone(),
                 ended: ended_sender.clone(),
             };
             server.workers.push(worker::spawn(plan).map_err(StartError::at("cannot start a worker"))?);
         }
+        server.observer.look_at(Sources {
+            store: Some(store),
+            upstreams: upstreams.clone(),
+            log_counts: Some(server.access_log.log_counts()),
+            inquiries: inquiry_senders,
+        });
         if is_automatic {
             acme::start(&server.config, &tls, server.server_log.clone())
                 .map_err(StartError::at("cannot keep certificates"))?;

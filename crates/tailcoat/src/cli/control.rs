@@ -24,7 +24,7 @@ pub(super) struct ServerSocket {
 impl ServerSocket {
     /// Gives an order; `each` gets each report but refusals, which are said here, and says with what the command ends.
     pub(super) fn give(
-        self,
+        &self,
         of_top: Option<PathBuf>,
         order: &Order,
         mut each: impl FnMut(Report) -> ExitCode,
@@ -44,11 +44,11 @@ impl ServerSocket {
         given.map_or_else(|error| fail(format_args!("{}: {error}", socket.display())), |()| code)
     }
 
-    fn find(self, of_top: Option<PathBuf>) -> Result<PathBuf, ExitCode> {
-        if let Some(socket) = self.socket {
-            return Ok(socket);
+    fn find(&self, of_top: Option<PathBuf>) -> Result<PathBuf, ExitCode> {
+        if let Some(socket) = &self.socket {
+            return Ok(socket.clone());
         }
-        let file = self.file.config.or(of_top).unwrap_or_else(|| config::DEFAULT_PATH.into());
+        let file = self.file.config.clone().or(of_top).unwrap_or_else(|| config::DEFAULT_PATH.into());
         // The file may have errors: the server that runs is to tell about them.
         match config::control_socket(&file) {
             Ok(Some(socket)) => Ok(socket),

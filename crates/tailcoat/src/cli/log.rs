@@ -7,22 +7,99 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use super::{EXIT_FAILURE, fail};
+use super::control::{ServerSocket, unexpected};
+use super::{EXIT_FAILURE, fail, print};
 use crate::config::{AccessLogFormat, log_format_from_text};
-use crate::log::{ConvertError, ConvertReport, convert};
+use crate::control::{Order, Report};
+use crate::log::{ConvertError, ConvertReport, RecordFilter, convert};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LogCommand {
     /// Turn a binary access log into text
     Convert(Convert),
+    /// Show requests of a running server as they are logged, until interrupted
+    Tail(Tail),
 }
 
 impl LogCommand {
-    pub(super) fn run(self) -> ExitCode {
+    pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
         match self {
+            Self::Tail(tail) => tail.run(of_top),
             Self::Convert(convert) => convert.run(),
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Tail {
+    #[command(flatten)]
+    server: ServerSocket,
+
+    /// Only this status, or a class of them: `404`, `5xx`, `400-499`
+    #[arg(long, value_name = "STATUS", value_parser = statuses)]
+    status: Option<(u16, u16)>,
+
+    /// Only this method
+    #[arg(long, value_name = "METHOD")]
+    method: Option<String>,
+
+    /// Only requests for this host
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+
+    /// Only targets that begin so
+    #[arg(long, value_name = "PREFIX")]
+    path: Option<String>,
+
+    /// Only this client; what ends with a dot or colon is the beginning of an address
+    #[arg(long, value_name = "ADDRESS")]
+    client: Option<String>,
+
+    /// Only requests that took at least so many milliseconds
+    #[arg(long, value_name = "MILLISECONDS", default_value = "0")]
+    slower_than: u64,
+
+    /// `combined`, `common`, `json`, or a template such as `{client} {status}`
+    #[arg(short, long, value_name = "FORMAT", default_value = "combined", value_parser = checked_format)]
+    format: String,
+}
+
+impl Tail {
+    fn run(self, of_top: Option<PathBuf>) -> ExitCode {
+        let filter = RecordFilter {
+            status: self.status,
+            method: self.method,
+            host: self.host.map(|host| host.to_ascii_lowercase()),
+            target_prefix: self.path,
+            client: self.client,
+            duration_us_min: self.slower_than.saturating_mul(1_000),
+        };
+        let order = Order::TailLog { filter, format: self.format };
+        self.server.give(of_top, &order, |report| match report {
+            Report::Logged(line) => print(&(line + "\n")),
+            Report::Missed(count) => {
+                eprintln!("tailcoat: {count} requests were left out, for they came faster than they were read");
+                ExitCode::SUCCESS
+            }
+            report => unexpected(&report),
+        })
+    }
+}
+
+/// A status, or a range of them.
+fn statuses(text: &str) -> Result<(u16, u16), String> {
+    let number = |text: &str| text.parse().ok().filter(|status| (100..=599).contains(status));
+    let range = match (text.strip_suffix("xx"), text.split_once('-')) {
+        (Some(class), _) => number(&format!("{class}00")).map(|from| (from, from + 99)),
+        (None, Some((from, to))) => number(from).zip(number(to)),
+        (None, None) => number(text).map(|status| (status, status)),
+    };
+    range.filter(|(from, to)| from <= to).ok_or_else(|| "a status is such as 404, 5xx or 400-499".to_owned())
+}
+
+/// The format as it was written, for the server reads it again.
+fn checked_format(text: &str) -> Result<String, String> {
+    text_format(text).map(|_| text.to_owned())
 }
 
 #[derive(Debug, Args)]
@@ -89,4 +166,24 @@ fn tell(report: &ConvertReport, input: &Path) -> ExitCode {
         report.skipped_bytes
     ));
     ExitCode::from(EXIT_FAILURE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_statuses() {
+        for (text, expect) in [
+            ("404", Some((404, 404))),
+            ("5xx", Some((500, 599))),
+            ("400-499", Some((400, 499))),
+            ("499-400", None),
+            ("6xx", None),
+            ("xx", None),
+            ("all", None),
+        ] {
+            assert_eq!(statuses(text).ok(), expect, "{text}");
+        }
+    }
 }

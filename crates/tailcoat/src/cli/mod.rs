@@ -10,6 +10,8 @@ mod log;
 mod module;
 mod pages;
 mod serve;
+mod status;
+mod status_text;
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -94,6 +96,10 @@ enum Command {
     DefaultConfig,
     /// Hash a password, read from standard input, for a file of `basic-auth`
     HashPassword(hash_password::HashPassword),
+    /// Show what there is to see of a running server
+    Status(status::StatusArguments),
+    /// Show the servers that requests are forwarded to, and how they are
+    Upstreams(status::UpstreamsArguments),
     /// Work with the cache of a running server
     #[command(subcommand)]
     Cache(cache::CacheCommand),
@@ -152,9 +158,11 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Fmt(format)) => format.run(),
         Some(Command::DefaultConfig) => print(&config::default_config()),
         Some(Command::HashPassword(command)) => command.run(),
+        Some(Command::Status(arguments)) => arguments.run(of_top),
+        Some(Command::Upstreams(arguments)) => arguments.run(of_top),
         Some(Command::Cache(command)) => command.run(of_top),
         Some(Command::Module(command)) => command.run(),
-        Some(Command::Log(command)) => command.run(),
+        Some(Command::Log(command)) => command.run(of_top),
         Some(Command::Completions { shell }) => pages::completions(shell),
         Some(Command::Man { dir }) => pages::man(dir),
         Some(Command::Reference) => print(&config::reference()),

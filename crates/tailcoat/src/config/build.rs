@@ -204,6 +204,14 @@ impl Draft {
                 Reader { source: source.clone(), diagnostics }.error(finding);
             }
         }
+        if let Some(listen) = self.server.status_listen.iter().find(|listen| !listen.is_of_this_machine())
+            && place == Place::Server
+        {
+            let message = format!("{listen} can be reached from elsewhere");
+            let finding = Finding::new(setting.span.clone(), message, "`status-listen` in here")
+                .help("take an address of this machine, such as \"127.0.0.1:9180\"; or have `metrics` and `status-page` in a site, with a password".to_owned());
+            Reader { source: source.clone(), diagnostics }.error(finding);
+        }
         if place == Place::Limits && self.limits.target_bytes_max > self.limits.head_bytes_max {
             let finding = Finding::new(setting.span.clone(), "`target-bytes-max` is above `head-bytes-max`", "in here")
                 .help("the target is a part of the head: raise `head-bytes-max`".to_owned());
@@ -269,6 +277,7 @@ impl Draft {
     /// The configuration.
     pub(super) fn into_config(self) -> Config {
         let upstreams = self.all_upstreams();
+        let status_site = status_site(&self.server.status_listen);
         Config {
             server: self.server,
             limits: self.limits,
@@ -276,11 +285,26 @@ impl Draft {
             modules: self.modules,
             upstreams,
             automatic_certificates: self.automatic_certificates,
-            sites: self.sites.into_iter().map(|draft| draft.site).collect(),
+            sites: self.sites.into_iter().map(|draft| draft.site).chain(status_site).collect(),
             rules: self.rules.rules,
             access_log: self.shared.access_log.flatten(),
         }
     }
+}
+
+/// The site of `status-listen`, if there is one. Its requests are not logged: they are the operator's own.
+fn status_site(listen: &[Listen]) -> Option<Site> {
+    let route = |path: &str, kind| {
+        let path = PathPattern::Exact(path.to_owned());
+        Route { path, handler: Handler::Status(StatusView { kind }) }
+    };
+    (!listen.is_empty()).then(|| Site {
+        listen: listen.to_vec(),
+        default: true,
+        routes: vec![route("/metrics", StatusViewKind::Metrics), route("/", StatusViewKind::Page)],
+        access_log_off: true,
+        ..Site::default()
+    })
 }
 
 impl UpstreamDraft {
@@ -523,7 +547,7 @@ impl SiteDraft {
             let of_handler = match &mut route.handler {
                 Handler::Forward(forward) => &mut forward.body_bytes_max,
                 Handler::Module(module) => &mut module.body_bytes_max,
-                Handler::Files(_) | Handler::Respond(_) | Handler::Gateway(..) => continue,
+                Handler::Files(_) | Handler::Respond(_) | Handler::Gateway(..) | Handler::Status(_) => continue,
             };
             *of_handler = of_handler.or(self.site.body_bytes_max);
         }

@@ -36,6 +36,27 @@ pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
         check_modules::check_site(site, diagnostics);
         check_tls::check_site(site, &draft.automatic_certificates, diagnostics);
         check_error_pages(site, diagnostics);
+        check_status_views(site, draft, diagnostics);
+    }
+}
+
+/// Nobody is told of the server who has not been chosen.
+fn check_status_views(site: &SiteDraft, draft: &Draft, diagnostics: &mut Diagnostics) {
+    if site.site.listen.iter().all(Listen::is_of_this_machine) {
+        return;
+    }
+    for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
+        let is_guarded = || site.site.rules.guards(&route.path) || draft.rules.rules.guards(&route.path);
+        if let (Handler::Status(_), PathPattern::Exact(path)) = (&route.handler, &route.path)
+            && !is_guarded()
+        {
+            let message = format!("nothing says who may see `{path}`");
+            let finding = Finding::new(span.clone(), message, "its site can be reached from elsewhere").help(format!(
+                "add `allow \"192.0.2.0/24\" path=\"{path}\"` and `deny all path=\"{path}\"`, or `basic-auth`; or \
+                 have it at `status-listen \"127.0.0.1:9180\"` of `server`"
+            ));
+            note(site, Severity::Error, finding, diagnostics);
+        }
     }
 }
 

@@ -48,6 +48,11 @@ impl Config {
         self.gateways().any(|gateway| gateway.protocol == GatewayProtocol::Cgi)
     }
 
+    /// Whether rules of a site, or of all sites, say who may see this path.
+    pub fn guards(&self, site: &Site, path: &PathPattern) -> bool {
+        self.rules.guards(path) || site.rules.guards(path)
+    }
+
     /// All scripts and applications; some of them twice.
     pub fn gateways(&self) -> impl Iterator<Item = &Gateway> {
         self.sites.iter().flat_map(|site| &site.routes).filter_map(|route| match &route.handler {
@@ -94,6 +99,12 @@ pub struct Server {
     pub access_log_report_interval: Duration,
     /// Where operators give orders to the running server.
     pub control_socket: Option<PathBuf>,
+    /// Where metrics and the status page are served besides sites: addresses of this machine.
+    pub status_listen: Vec<Listen>,
+    /// Whether workers count what they do.
+    pub counters: bool,
+    /// Sites, and upstreams, that are counted by themselves; further ones are counted together.
+    pub counted_names_max: usize,
 }
 
 /// A field in which proxies say for whom they forward a request.
@@ -256,6 +267,29 @@ pub struct Site {
     pub access_log_off: bool,
 }
 
+impl Site {
+    /// What it is called in metrics: its first name, or `_` for a site that has none.
+    pub fn label(&self) -> String {
+        self.names.first().map_or_else(|| "_".to_owned(), HostPattern::to_string)
+    }
+}
+
+/// What tells of the server itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusView {
+    /// In which form.
+    pub kind: StatusViewKind,
+}
+
+/// In which form the server tells of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusViewKind {
+    /// As metrics, for Prometheus.
+    Metrics,
+    /// As a page that plots them.
+    Page,
+}
+
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Listen {
@@ -313,6 +347,8 @@ pub enum Handler {
     Gateway(Arc<Gateway>, GatewayPart),
     /// A WebAssembly module's answer.
     Module(Box<Module>),
+    /// What tells of the server itself.
+    Status(StatusView),
 }
 
 /// Which of a gateway's requests a route has.
@@ -589,6 +625,9 @@ impl Default for Server {
             access_log_flush_interval: Duration::from_millis(200),
             access_log_report_interval: Duration::from_secs(5),
             control_socket: None,
+            status_listen: Vec::new(),
+            counters: true,
+            counted_names_max: 100,
         }
     }
 }
@@ -691,6 +730,17 @@ impl PathPattern {
     pub fn guards(&self, path: &[u8]) -> bool {
         let is_directory = |prefix: &String| prefix.strip_suffix('/').is_some_and(|name| name.as_bytes() == path);
         self.matches(path) || matches!(self, Self::Prefix(prefix) if is_directory(prefix))
+    }
+}
+
+impl Listen {
+    /// Whether only processes of this machine can connect to it, as far as that can be told.
+    pub fn is_of_this_machine(&self) -> bool {
+        match self {
+            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Self::Unix(..) => true,
+            Self::Inherited(_) => false,
+        }
     }
 }
 

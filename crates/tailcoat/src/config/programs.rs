@@ -78,7 +78,7 @@ impl Handler {
     pub fn runs_programs(&self) -> bool {
         match self {
             Self::Forward(_) | Self::Gateway(..) => true,
-            Self::Files(_) | Self::Respond(_) | Self::Module(_) => false,
+            Self::Files(_) | Self::Respond(_) | Self::Module(_) | Self::Status(_) => false,
         }
     }
 }

@@ -34,6 +34,17 @@ pub struct Rules {
     pub response_fields: Vec<FieldEdit>,
 }
 
+impl Rules {
+    /// Whether they say who may see this path: by address, or by password.
+    pub fn guards(&self, path: &PathPattern) -> bool {
+        let PathPattern::Exact(path) = path else { return false };
+        let is_for = |pattern: &PathPattern| pattern.guards(path.as_bytes());
+        let keeps_out = |rule: &&ClientRule| !rule.is_allowed && rule.clients.contains(&ClientPattern::All);
+        self.clients.iter().filter(keeps_out).any(|rule| is_for(&rule.path))
+            || self.passwords.iter().any(|rule| rule.file.is_some() && is_for(&rule.path))
+    }
+}
+
 /// Whether some clients may come.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientRule {

@@ -156,6 +156,10 @@ fn each_example_changes_something() {
         // The defaults for all sites show in a site.
         let text = match (place, option.set) {
             (Place::Top, Set::Files(_)) => format!("{}\nsite \"x.example\" {{ root \"/\" }}", option.example),
+            // Nobody elsewhere is told what nobody guards.
+            (Place::Site, _) if ["metrics", "status-page"].contains(&option.name) => {
+                format!("site {{ listen \"127.0.0.1:80\"; root \"/\"\n {}\n}}", option.example)
+            }
             _ => in_place(place, option.example),
         };
         let without = text.replacen(option.example, "", 1);

@@ -15,10 +15,12 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::group::Group;
+use super::live::longest_open;
 use super::{
     ClientLimit, ClientPlace, Context, H1Connection, H2Connection, Opened, Opening, Socket, TooManyConnections,
 };
 use crate::log::Client;
+use crate::metrics::{Limit, LiveRequest};
 use crate::tls::ListenerTls;
 
 /// Connections that are polled before the runtime has its turn.
@@ -109,8 +111,11 @@ impl Connections {
     ) {
         let client_place = match self.client_limit.as_ref().map(|limit| limit.take(client)).transpose() {
             Ok(place) => place.flatten(),
-            Err(TooManyConnections) => return,
+            Err(TooManyConnections) => return self.context.count_limit(Limit::ConnectionsPerClientMax),
         };
+        if let Some(metrics) = self.context.metrics() {
+            metrics.connections_opened.add(1);
+        }
         let context = Rc::clone(&self.context);
         let (connection, slot) = if is_proxied || tls.is_some() {
             let (opening, slot) = Opening::new(socket, client, listener, is_proxied, tls.map(Arc::clone), context);
@@ -203,6 +208,20 @@ impl Connections {
         Poll::Ready(has_events)
     }
 
+    /// Tells how many requests are open, and of those that have been open longest, at most so many.
+    pub fn longest_open_requests(&self, requests_max: usize) -> (usize, Vec<LiveRequest>) {
+        let places = &*self.places.borrow();
+        longest_open(requests_max, &self.context, |tell| {
+            for place in places {
+                match &place.connection {
+                    Some(Connection::Http1(connection)) => connection.each_request(tell),
+                    Some(Connection::Http2(connection)) => connection.each_request(tell),
+                    Some(Connection::Opening(_)) | None => {}
+                }
+            }
+        })
+    }
+
     /// What its connections share.
     pub(super) fn context(&self) -> &Context {
         &self.context
@@ -225,9 +244,15 @@ impl Place {
 
     /// Lets the connection go on as far as it can, and ends it if it is done, fails or panics.
     pub(super) fn poll(&mut self, connections: &Connections) {
+        let was_open = self.connection.is_some();
         while let Some(connection) = &mut self.connection {
             let task = &mut Task::from_waker(&self.waker);
             let polled = catch_unwind(AssertUnwindSafe(|| connection.poll(task)));
+            if polled.is_err()
+                && let Some(metrics) = connections.context.metrics()
+            {
+                metrics.panics.add(1);
+            }
             match polled {
                 Ok(Poll::Pending) => {
                     if connection.socket().is_none_or(|socket| connections.watch(self.slot, socket).is_err()) {
@@ -239,9 +264,13 @@ impl Place {
                 Ok(Poll::Ready(next)) => self.connection = self.connection.take().and_then(|before| before.into(next)),
             }
         }
-        if self.connection.is_none()
-            && let (Some(limit), Some(place)) = (&connections.client_limit, self.client_place.take())
-        {
+        if self.connection.is_some() || !was_open {
+            return;
+        }
+        if let Some(metrics) = connections.context.metrics() {
+            metrics.connections_closed.add(1);
+        }
+        if let (Some(limit), Some(place)) = (&connections.client_limit, self.client_place.take()) {
             limit.give_back(place);
         }
     }

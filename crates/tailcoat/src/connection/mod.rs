@@ -11,6 +11,7 @@ mod group;
 mod h1;
 mod h2;
 mod handshakes;
+mod live;
 mod opening;
 mod output;
 mod record;
@@ -25,6 +26,7 @@ mod tunnel;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 pub use client_limit::{ClientLimit, ClientPlace, TooManyConnections};
 pub use clock::Clock;
@@ -43,6 +45,7 @@ use wire::http::RequestHead;
 use self::output::Output;
 use crate::config::{HttpVersions, Limits};
 use crate::log::Recorder;
+use crate::metrics::{Limit, WorkerMetrics};
 use crate::routing::Router;
 
 /// Input that is read at once, beyond a head's limit.
@@ -75,6 +78,8 @@ pub struct Context {
     pub tells_destinations: Cell<bool>,
     /// The handshakes of TLS that begin.
     handshakes: Handshakes,
+    /// Where it is counted what the worker does, if it is.
+    metrics: Option<Arc<WorkerMetrics>>,
     /// Set when the worker ends: answers in progress are the last ones.
     pub is_draining: Cell<bool>,
     scratch: RefCell<Scratch>,
@@ -117,6 +122,40 @@ fn input_bytes(limits: &Limits) -> usize {
 }
 
 impl Context {
+    /// The context, counting here.
+    #[must_use]
+    pub fn counting(self, metrics: Arc<WorkerMetrics>) -> Self {
+        Self { metrics: Some(metrics), ..self }
+    }
+
+    /// Where it is counted what the worker does, if it is.
+    pub fn metrics(&self) -> Option<&WorkerMetrics> {
+        self.metrics.as_deref()
+    }
+
+    /// Counts that a client has come to a limit.
+    pub fn count_limit(&self, limit: Limit) {
+        if let Some(metrics) = &self.metrics {
+            metrics.on_limit(limit);
+        }
+    }
+
+    /// Counts bytes that came from a client.
+    #[inline]
+    fn count_received(&self, bytes: usize) {
+        if let Some(metrics) = &self.metrics {
+            metrics.received_bytes.add(bytes as u64);
+        }
+    }
+
+    /// Counts bytes that went to a client.
+    #[inline]
+    fn count_sent(&self, bytes: u64) {
+        if let Some(metrics) = &self.metrics {
+            metrics.sent_bytes.add(bytes);
+        }
+    }
+
     /// A context with these limits.
     pub fn new(router: Rc<Router>, limits: Limits, server_field: bool, recorder: Recorder, clock: Clock) -> Self {
         let input = vec![0; input_bytes(&limits)];
@@ -143,6 +182,7 @@ impl Context {
             table: RefCell::default(),
             recorder: RefCell::new(recorder),
             tells_destinations: Cell::new(false),
+            metrics: None,
             is_draining: Cell::new(false),
             scratch: RefCell::new(Scratch {
                 input,

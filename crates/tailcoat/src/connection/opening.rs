@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
 use std::time::Duration;
 
+use rustls::HandshakeKind;
 use rustls::server::{Accepted, AcceptedAlert, Acceptor};
 use wire::http::Status;
 use wire::proxy_protocol::{MalformedProxyHeader, ProxyHeader, parse_proxy_header};
@@ -15,9 +16,9 @@ use wire::proxy_protocol::{MalformedProxyHeader, ProxyHeader, parse_proxy_header
 use super::handshakes::{LinePlace, TooManyHandshakes};
 use super::record::{Peer, Told, record};
 use super::tls_socket::READ_BYTES_MAX;
-use super::{Context, Socket, Stage, TlsSocket, Transport};
+use super::{Context, Socket, Stage, TlsSocket, Transport, Verdict};
 use crate::log::{Client, Subject};
-use crate::routing::Account;
+use crate::metrics::{HandlerKind, Limit};
 use crate::tls::{ListenerTls, ServerConnection, TlsInfo};
 
 /// Bytes of a client's first message, which has to be kept until it is whole: what a record may have. Those of clients
@@ -156,7 +157,10 @@ impl Opening {
         if let Some(slot) = self.slot {
             let table = &mut *context.table.borrow_mut();
             // Out of time, or its place is needed: as for one that has sent nothing yet.
-            if table.take_verdict(slot).is_some() {
+            if let Some(verdict) = table.take_verdict(slot) {
+                if verdict == Verdict::TimedOut && self.tls.is_some() {
+                    context.count_limit(Limit::TlsHandshakeTimeout);
+                }
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             if !std::mem::replace(&mut self.has_deadline, true) {
@@ -177,10 +181,14 @@ impl Opening {
                 Awaited::Turn(socket, accepted, place) => ready!(self.poll_turn(socket, accepted, place, task))?,
                 Awaited::Handshake(mut tls, site, name) => match tls.poll_handshake() {
                     Poll::Ready(Ok(())) => {
+                        self.count_handshake(Some(tls.session()));
                         let info = Rc::new(TlsInfo::new(tls.session(), name, site));
                         return Poll::Ready(self.opened(Transport::Tls(tls), Some(info)));
                     }
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Ready(Err(error)) => {
+                        self.count_handshake(None);
+                        return Poll::Ready(Err(error));
+                    }
                     Poll::Pending => {
                         self.awaited = Awaited::Handshake(tls, site, name);
                         return Poll::Pending;
@@ -196,6 +204,16 @@ impl Opening {
                 }
                 Awaited::Nothing => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
             };
+        }
+    }
+
+    /// Counts a handshake that is over; without a session, it has failed.
+    fn count_handshake(&self, session: Option<&ServerConnection>) {
+        let Some(metrics) = self.context.metrics() else { return };
+        match session.map(|session| session.handshake_kind()) {
+            None => metrics.handshakes_failed.add(1),
+            Some(Some(HandshakeKind::Resumed)) => metrics.handshakes_resumed.add(1),
+            Some(_) => metrics.handshakes_full.add(1),
         }
     }
 
@@ -269,7 +287,10 @@ impl Opening {
                     Ok(Some(accepted)) => {
                         return match self.context.handshakes.join(self.client) {
                             Ok(place) => Poll::Ready(Ok(Awaited::Turn(socket, Box::new(accepted), place))),
-                            Err(TooManyHandshakes) => Poll::Ready(Err(io::ErrorKind::ConnectionRefused.into())),
+                            Err(TooManyHandshakes) => {
+                                self.context.count_limit(Limit::TlsHandshakesPerSecondMax);
+                                Poll::Ready(Err(io::ErrorKind::ConnectionRefused.into()))
+                            }
                         };
                     }
                     Ok(None) if self.hello_bytes >= HELLO_BYTES_MAX => {
@@ -277,6 +298,7 @@ impl Opening {
                     }
                     Ok(None) => {}
                     Err((error, alert)) => {
+                        self.count_handshake(None);
                         tell(&mut socket, alert);
                         return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
                     }
@@ -302,10 +324,10 @@ impl Opening {
         let _ = socket.poll_write(&[PLAIN_HTTP_HEAD, PLAIN_HTTP_REASON].concat());
         let _ = socket.shutdown_write();
         let context = &self.context;
-        let account = Account { log: context.router.default_log(self.listener), visit: None };
+        let account = context.router.default_account(self.listener);
         let peer = Peer { client: self.client, tls: None };
         let sent = (Status::BAD_REQUEST, PLAIN_HTTP_REASON.len() as u64);
-        let told = Told { link: None, is_hit: false, sent, is_complete: true };
+        let told = Told { link: None, handler: HandlerKind::None, is_hit: false, sent, is_complete: true };
         let now = context.clock.now();
         record(context, peer, &account, Subject::Malformed(&self.kept), &[], told, now..now);
         io::Error::new(io::ErrorKind::InvalidData, "HTTP without TLS")

@@ -1,4 +1,4 @@
-//! Access log: what connections of all versions tell of a request.
+//! Access log and counters: what connections of all versions tell of a request.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -6,8 +6,9 @@ use std::rc::Rc;
 use wire::http::Status;
 
 use super::Context;
-use crate::handler::{ClientLink, Now, Response};
+use crate::handler::{ClientLink, Forwarding, Now, Response};
 use crate::log::{Client, Record, Subject};
+use crate::metrics::{CacheResult, HandlerKind, Limit, RequestFacts, WorkerMetrics};
 use crate::routing::Account;
 use crate::routing::rules::Visit;
 use crate::tls::TlsInfo;
@@ -25,6 +26,8 @@ pub(super) struct Peer<'a> {
 /// What is logged of an answer, besides request and time.
 pub(super) struct Told<'a> {
     pub(super) link: Option<&'a Rc<ClientLink>>,
+    /// Who has answered.
+    pub(super) handler: HandlerKind,
     /// A stored response of another server was served.
     pub(super) is_hit: bool,
     /// Its status, and bytes of content.
@@ -33,7 +36,7 @@ pub(super) struct Told<'a> {
     pub(super) is_complete: bool,
 }
 
-/// Logs a request, from when it came to when it was answered.
+/// Logs and counts a request, from when it came to when it was answered.
 pub(super) fn record(
     context: &Context,
     peer: Peer<'_>,
@@ -43,10 +46,30 @@ pub(super) fn record(
     told: Told<'_>,
     time: Range<Now>,
 ) {
-    let Some(log) = account.log else { return };
     let visit = account.visit.as_deref();
     let forwarding = told.link.map(|link| link.forwarding().borrow());
+    let cache_status = match forwarding.as_ref().map_or("", |forwarding| forwarding.cache_status()) {
+        "" if told.is_hit => "hit",
+        word => word,
+    };
     let (status, content_bytes) = told.sent;
+    let duration_us = time.end.unix_us.saturating_sub(time.start.unix_us);
+    if let Some(metrics) = context.metrics() {
+        let version = match &subject {
+            Subject::Request(request) => Some(request.head.version),
+            Subject::Malformed(_) => None,
+        };
+        let facts = RequestFacts {
+            site: account.counted,
+            handler: told.handler,
+            version: version.into(),
+            status: status.code(),
+            content_bytes,
+            duration_us,
+        };
+        count(metrics, &facts, forwarding.as_deref(), cache_status, visit);
+    }
+    let Some(log) = account.log else { return };
     context.recorder.borrow_mut().record(&Record {
         log,
         subject,
@@ -55,17 +78,36 @@ pub(super) fn record(
         user: visit.map_or(b"", Visit::user),
         tls: peer.tls.map(TlsInfo::record),
         upstream: forwarding.as_ref().and_then(|forwarding| forwarding.record()),
-        cache_status: match forwarding.as_ref().map_or("", |forwarding| forwarding.cache_status()) {
-            "" if told.is_hit => "hit",
-            word => word,
-        },
+        cache_status,
         request_id: visit.map_or("", Visit::given_request_id),
         is_complete: told.is_complete,
         status,
         content_bytes,
         unix_us: time.start.unix_us,
-        duration_us: time.end.unix_us.saturating_sub(time.start.unix_us),
+        duration_us,
     });
+}
+
+/// Counts a request, and what has become of it on its way.
+fn count(
+    metrics: &WorkerMetrics,
+    facts: &RequestFacts,
+    forwarding: Option<&Forwarding>,
+    cache_status: &str,
+    visit: Option<&Visit>,
+) {
+    metrics.on_request(facts);
+    if let Some(result) = CacheResult::of(cache_status) {
+        metrics.on_cache(result);
+    }
+    let forwarded = forwarding.and_then(Forwarding::facts);
+    if let Some(forwarded) = &forwarded {
+        metrics.on_forwarded(forwarded);
+    }
+    let of_refusal = || Limit::of_refusal(facts.status).filter(|_| forwarded.is_none());
+    if let Some(limit) = visit.and_then(Visit::limit).or_else(of_refusal) {
+        metrics.on_limit(limit);
+    }
 }
 
 /// Whether it is another server's response, from the cache.

@@ -1,5 +1,7 @@
 use std::task::Waker;
 
+use crate::metrics::StageCounts;
+
 /// The open connections of a worker: what each awaits, until when, and how to wake it.
 ///
 /// Deadlines are looked at in turns instead of each having a timer: setting one is a store, and a connection that has
@@ -65,6 +67,23 @@ impl ConnectionTable {
     /// Whether no connection is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// How many connections await what.
+    pub fn stages(&self) -> StageCounts {
+        let mut counts = StageCounts::default();
+        for entry in self.entries.iter().filter(|entry| !entry.is_free) {
+            *match entry.stage {
+                Stage::Idle | Stage::Resting => &mut counts.idle,
+                Stage::Head => &mut counts.reading_head,
+                Stage::Content => &mut counts.reading_content,
+                Stage::Answer => &mut counts.answering,
+                Stage::Write => &mut counts.writing,
+                Stage::Linger => &mut counts.lingering,
+                Stage::Tunnel => &mut counts.tunneling,
+            } += 1;
+        }
+        counts
     }
 
     /// Adds a connection; returns its place.

@@ -5,6 +5,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::log::RecordFilter;
+use crate::status::Status;
+
 /// How long whoever gives an order waits for a report on it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -22,6 +25,19 @@ pub enum Order {
         #[serde(default)]
         all: bool,
     },
+    /// Tell of requests as they are logged, until the connection ends.
+    TailLog {
+        /// Which requests.
+        filter: RecordFilter,
+        /// In which format: as in the configuration.
+        format: String,
+    },
+    /// Tell all that there is to see.
+    Status {
+        /// Open requests of each worker that are wanted.
+        #[serde(default)]
+        requests_max: usize,
+    },
 }
 
 /// What became of an [`Order`]. Most have one; others, such as one to follow something, have any number, until the
@@ -33,6 +49,12 @@ pub enum Report {
     Done(String),
     /// So many responses were taken out.
     Purged(usize),
+    /// All that there is to see.
+    Status(Box<Status>),
+    /// A request that was logged.
+    Logged(String),
+    /// So many were left out, for they were not taken soon enough.
+    Missed(u64),
     /// Nothing was changed, for this reason.
     Refused(String),
 }
@@ -54,7 +76,8 @@ impl Order {
     /// How long is waited for a report; `None` for those that take as long as it takes.
     pub(super) fn time_limit(&self) -> Option<Duration> {
         match self {
-            Self::PurgeCache { .. } => Some(PATIENCE),
+            Self::PurgeCache { .. } | Self::Status { .. } => Some(PATIENCE),
+            Self::TailLog { .. } => None,
         }
     }
 }
@@ -62,6 +85,11 @@ impl Order {
 impl Reply {
     pub(super) fn new(reports: UnboundedSender<Report>) -> Self {
         Self(reports)
+    }
+
+    /// Waits until nobody wants to know any more.
+    pub async fn closed(&self) {
+        self.0.closed().await;
     }
 
     /// Reports; `false` if nobody wants to know any more.

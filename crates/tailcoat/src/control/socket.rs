@@ -79,15 +79,22 @@ async fn attend(stream: tokio::net::UnixStream, orders: &UnboundedSender<Request
     let mut line = Vec::new();
     let mut reader = BufReader::new(reader.take(LINE_BYTES_MAX));
     timeout(PATIENCE, reader.read_until(b'\n', &mut line)).await??;
-    let order = match serde_json::from_slice(&line) {
+    let order: Order = match serde_json::from_slice(&line) {
         Ok(order) => order,
         Err(error) => return write(&mut writer, &Report::Refused(format!("not an order: {error}"))).await,
     };
+    let lasts = Order::time_limit(&order).is_none();
     let (sender, mut reports) = unbounded_channel();
     if orders.send(Request { order, reply: Reply::new(sender) }).is_err() {
         return write(&mut writer, &Report::Refused("the server is ending".into())).await;
     }
-    while let Some(report) = reports.recv().await {
+    loop {
+        let report = tokio::select! {
+            report = reports.recv() => report,
+            // Whoever has gone wants no more, and there may be nothing to write for a long time.
+            _ = reader.read_u8(), if lasts => None,
+        };
+        let Some(report) = report else { break };
         // If it fails, whoever carries the order out learns that nobody wants to know any more.
         write(&mut writer, &report).await?;
     }
@@ -141,7 +148,7 @@ mod tests {
         runtime.spawn(socket.serve(sender));
         runtime.spawn(async move {
             while let Some(Request { order, reply }) = orders.recv().await {
-                let Order::PurgeCache { urls, prefixes, all } = order;
+                let Order::PurgeCache { urls, prefixes, all } = order else { panic!("{order:?}") };
                 reply.report(Report::Purged(urls.len() + 10 * prefixes.len() + 100 * usize::from(all)));
                 reply.report(Report::Done("nothing left".into()));
             }

@@ -12,6 +12,7 @@ use wire::http::forwarding::is_same_field;
 use wire::http::{Fields, Status};
 
 use super::Forwarding;
+use crate::metrics::HandlerKind;
 
 /// The link between a client and the handler that answers its request: the request's content, as it comes; interim
 /// responses; and until when an answer is waited for.
@@ -51,23 +52,44 @@ struct State {
 }
 
 /// Where a link is made when a handler wants one: most requests have no content and are answered at once.
-#[derive(Clone, Debug, Default)]
-pub struct ClientLinkCell(OnceCell<Rc<ClientLink>>);
+#[derive(Clone, Debug)]
+pub struct ClientLinkCell {
+    link: OnceCell<Rc<ClientLink>>,
+    /// Who answers, as far as is known.
+    handler: Cell<HandlerKind>,
+}
+
+impl Default for ClientLinkCell {
+    fn default() -> Self {
+        Self { link: OnceCell::new(), handler: Cell::new(HandlerKind::None) }
+    }
+}
 
 impl ClientLinkCell {
     /// With a link, for a request with content of at most so many bytes.
     pub fn with_content(framing: BodyFraming, body_bytes_max: u64) -> Self {
-        Self(OnceCell::from(Rc::new(ClientLink::new(framing, body_bytes_max))))
+        let link = OnceCell::from(Rc::new(ClientLink::new(framing, body_bytes_max)));
+        Self { link, ..Self::default() }
     }
 
     /// The link, made now if there is none.
     pub fn link(&self) -> &Rc<ClientLink> {
-        self.0.get_or_init(|| Rc::new(ClientLink::new(BodyFraming::None, u64::MAX)))
+        self.link.get_or_init(|| Rc::new(ClientLink::new(BodyFraming::None, u64::MAX)))
     }
 
     /// The link, if there is one.
     pub fn get(&self) -> Option<&Rc<ClientLink>> {
-        self.0.get()
+        self.link.get()
+    }
+
+    /// Who answers the request, as far as is known.
+    pub fn handler(&self) -> HandlerKind {
+        self.handler.get()
+    }
+
+    /// Tells who answers the request.
+    pub fn set_handler(&self, kind: HandlerKind) {
+        self.handler.set(kind);
     }
 }
 

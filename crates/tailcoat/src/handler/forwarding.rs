@@ -3,11 +3,14 @@ use std::rc::Rc;
 use wire::http::Status;
 
 use crate::log::UpstreamRecord;
+use crate::metrics::{NameSlot, UpstreamFacts};
 
 /// What became of a request on its way to another server, for logs.
 #[derive(Debug, Default)]
 pub struct Forwarding {
     server: Option<Rc<str>>,
+    /// Where the upstream's requests are counted.
+    counted: NameSlot,
     tries: u32,
     status: Option<Status>,
     /// When a connection was first wanted, in microseconds since 1970; the other times are relative to it.
@@ -19,8 +22,9 @@ pub struct Forwarding {
 }
 
 impl Forwarding {
-    /// A connection is wanted, to any server of this upstream.
-    pub fn on_wanted(&mut self, upstream: &Rc<str>, now_us: u64) {
+    /// A connection is wanted, to any server of this upstream, whose requests are counted there.
+    pub fn on_wanted(&mut self, upstream: &Rc<str>, counted: NameSlot, now_us: u64) {
+        self.counted = counted;
         if self.tries == 0 {
             self.began_us = now_us;
         }
@@ -64,6 +68,17 @@ impl Forwarding {
             connect_us: self.connect_us,
             first_byte_us: self.first_byte_us,
             duration_us: self.duration_us,
+        })
+    }
+
+    /// For counting; `None` if no connection was wanted.
+    pub fn facts(&self) -> Option<UpstreamFacts> {
+        self.server.as_ref()?;
+        Some(UpstreamFacts {
+            upstream: self.counted,
+            status: self.status.map(Status::code),
+            tries: self.tries,
+            first_byte_us: self.first_byte_us,
         })
     }
 

@@ -16,6 +16,7 @@ mod response;
 pub mod response_cache;
 mod setup;
 pub mod static_file;
+pub mod status;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -4,6 +4,7 @@ use wire::http::{Request, RequestHead, Target};
 
 use super::{ClientLink, ClientLinkCell, Now, Proxied, Routed};
 use crate::log::Client;
+use crate::metrics::HandlerKind;
 use crate::tls::TlsInfo;
 
 /// A request that outlives the buffer it came in: for whatever has to be waited for.
@@ -70,6 +71,11 @@ impl OwnedRequest {
     /// The link to the client, if a handler wanted one.
     pub fn link(&self) -> Option<&Rc<ClientLink>> {
         self.link.get()
+    }
+
+    /// Who answers it, as far as is known.
+    pub fn handler(&self) -> HandlerKind {
+        self.link.handler()
     }
 
     /// When it was received.

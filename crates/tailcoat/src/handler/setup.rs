@@ -13,11 +13,14 @@ use super::module::ModuleHandler;
 use super::respond::Respond;
 use super::response_cache::{ResponseCache, SharedResponseCache};
 use super::static_file::{FileTree, StaticFile};
+use super::status::StatusHandler;
 use super::{Outcome, Routed};
 use crate::config::{self, Config, ErrorPageFile, Files, GatewayPart, Runners};
 use crate::log::ServerLog;
+use crate::metrics::HandlerKind;
 use crate::modules::{Module, Modules};
 use crate::object_cache::{ObjectStore, WorkerCache};
+use crate::status::Observer;
 use crate::upstream::{SharedUpstream, Upstream};
 
 /// The handlers, each with what it needs while it runs; every worker has its own.
@@ -32,6 +35,8 @@ pub enum Handler {
     Gateway(Gateway),
     /// A WebAssembly module's answer.
     Module(ModuleHandler),
+    /// What tells of this server itself.
+    Status(Arc<StatusHandler>),
 }
 
 impl Handler {
@@ -43,6 +48,24 @@ impl Handler {
             Self::Forward(forward) => forward.handle(routed),
             Self::Gateway(gateway) => gateway.handle(routed),
             Self::Module(module) => module.handle(routed),
+            Self::Status(status) => status.handle(routed),
+        }
+    }
+
+    /// What it is counted as.
+    pub fn kind(&self) -> HandlerKind {
+        match self {
+            Self::StaticFile(_) => HandlerKind::Files,
+            Self::Respond(_) => HandlerKind::Respond,
+            Self::Forward(_) => HandlerKind::Forward,
+            Self::Gateway(gateway) => match gateway.protocol() {
+                config::GatewayProtocol::FastCgi => HandlerKind::FastCgi,
+                config::GatewayProtocol::Cgi => HandlerKind::Cgi,
+                config::GatewayProtocol::Scgi => HandlerKind::Scgi,
+                config::GatewayProtocol::Uwsgi => HandlerKind::Uwsgi,
+            },
+            Self::Module(_) => HandlerKind::Module,
+            Self::Status(_) => HandlerKind::Status,
         }
     }
 }
@@ -63,6 +86,7 @@ enum SharedHandler {
     Forward(Arc<Plan>, usize, Option<Arc<SharedResponseCache>>),
     Gateway(Arc<SharedGateway>, GatewayPart),
     Module(Arc<Module>),
+    Status(Arc<StatusHandler>),
 }
 
 /// What all parts of a gateway share.
@@ -95,6 +119,8 @@ pub struct Parts<'a> {
     pub modules: &'a Modules,
     /// Where handlers tell what an operator should know.
     pub log: &'a ServerLog,
+    /// Who gathers what there is to see.
+    pub observer: &'a Arc<Observer>,
     /// Who starts programs; there is one if the configuration [has programs](config::Config::has_programs).
     pub spawner: Option<&'a Arc<Spawner>>,
 }
@@ -130,6 +156,10 @@ impl SharedSite {
                         SharedResponseCache::new(caching.clone(), forward, config.limits.ranges_max, Arc::clone(store))
                     });
                     SharedHandler::Forward(Plan::new(forward, &upstreams[index]), index, cache)
+                }
+                config::Handler::Status(view) => {
+                    let is_guarded = config.guards(site, &route.path);
+                    SharedHandler::Status(Arc::new(StatusHandler::new(view, is_guarded, parts.observer)))
                 }
                 // They were loaded for this configuration.
                 config::Handler::Module(module) => SharedHandler::Module(Arc::clone(
@@ -180,6 +210,7 @@ impl SharedSite {
                 Handler::Gateway(Gateway::new(&shared.plan, *part, shared.forward(cache, upstreams)))
             }
             SharedHandler::Module(module) => Handler::Module(ModuleHandler::new(Arc::clone(module))),
+            SharedHandler::Status(status) => Handler::Status(Arc::clone(status)),
         });
         handlers.collect()
     }

@@ -17,6 +17,7 @@ mod recorder;
 mod server;
 mod stream;
 mod syslog;
+mod tap;
 mod writer;
 
 #[cfg(test)]
@@ -24,7 +25,7 @@ mod tests;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, sync_channel};
 use std::time::Duration;
 
@@ -34,9 +35,10 @@ pub use record::{Client, LogId, Record, Subject, TlsRecord, UpstreamRecord};
 pub use recorder::Recorder;
 pub use server::{ServerLog, Style, escaped};
 pub use syslog::FACILITIES;
+pub use tap::{RecordFilter, Tail, Tailed};
 use writer::{Command, Shared};
 
-use crate::config::{AccessLog, Limits, Server};
+use crate::config::{AccessLog, AccessLogFormat, Limits, Server};
 
 /// Limits of the access logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +92,20 @@ pub fn start(logs: &[AccessLog], options: Options, server_log: ServerLog) -> io:
     writer::start(logs, options, server_log)
 }
 
+/// What became of the records of all logs of a writer, for whoever looks from elsewhere.
+#[derive(Clone, Debug)]
+pub struct LogCounts(Arc<Shared>);
+
+impl LogCounts {
+    /// All logs together.
+    pub fn total(&self) -> Counts {
+        let sum = |which: fn(&output::Counters) -> &AtomicU64| {
+            self.0.counters.iter().map(|counters| which(counters).load(Ordering::Relaxed)).sum()
+        };
+        Counts { written: sum(|counters| &counters.written), dropped: sum(|counters| &counters.dropped) }
+    }
+}
+
 /// The running writer. Dropping it ends the writer without waiting for it.
 #[derive(Debug)]
 pub struct LogHandle {
@@ -116,6 +132,21 @@ impl LogHandle {
     pub fn counts(&self, log: LogId) -> Counts {
         let counters = &self.shared.counters[log.index()];
         Counts { written: counters.written.load(Ordering::Relaxed), dropped: counters.dropped.load(Ordering::Relaxed) }
+    }
+
+    /// Records as they come, from now on, in this format; fields of requests that no log has are not there.
+    ///
+    /// # Errors
+    /// A template with a fault.
+    pub fn tail(&self, filter: RecordFilter, format: &AccessLogFormat) -> Result<Tail, TemplateError> {
+        let (tap, tail) = tap::Tap::new(filter, format)?;
+        self.command(Command::Tap(Box::new(tap)));
+        Ok(tail)
+    }
+
+    /// What became of all records, for whoever looks from elsewhere.
+    pub fn log_counts(&self) -> LogCounts {
+        LogCounts(Arc::clone(&self.shared))
     }
 
     /// Writes what was recorded and ends the writer. Returns whether it ended within `limit`; a target that takes nothing

@@ -17,6 +17,7 @@ use rtrb::Consumer;
 use super::output::{Counters, Output, name_of};
 use super::record::{Capture, LogId, StoredRecord};
 use super::server::ServerLog;
+use super::tap::Tap;
 use super::{LogHandle, Options};
 use crate::config::{AccessLog, AccessLogFormat, AccessLogTarget};
 
@@ -71,6 +72,8 @@ impl Shared {
 pub(super) enum Command {
     /// Take records from this ring, too.
     Adopt(Consumer<u8>),
+    /// Pass records on here, too, as long as somebody looks.
+    Tap(Box<Tap>),
     /// Open the files again.
     Reopen,
     /// Write what is there within this time, say so, and end.
@@ -98,6 +101,7 @@ pub(super) fn start(
         commands: command_queue,
         outputs,
         rings: Vec::new(),
+        taps: Vec::new(),
         scratch: Vec::new(),
         options,
         server_log,
@@ -139,6 +143,8 @@ struct Writer {
     /// By log.
     outputs: Vec<Output>,
     rings: Vec<Consumer<u8>>,
+    /// Operators who look on.
+    taps: Vec<Tap>,
     /// A record that lies around the end of its ring.
     scratch: Vec<u8>,
     options: Options,
@@ -171,6 +177,10 @@ impl Writer {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::Adopt(ring) => self.rings.push(ring),
+                Command::Tap(tap) => {
+                    self.taps.retain(Tap::is_watched);
+                    self.taps.push(*tap);
+                }
                 Command::Reopen => {
                     self.drain();
                     for (output, counters) in self.outputs.iter_mut().zip(&self.shared.counters) {
@@ -186,13 +196,14 @@ impl Writer {
 
     /// Takes what the rings hold by now. Returns whether there was anything.
     fn drain(&mut self) -> bool {
-        let Self { outputs, rings, scratch, shared, options, .. } = self;
+        let Self { outputs, rings, taps, scratch, shared, options, .. } = self;
         let mut moved = false;
         let mut take = |bytes: &[u8]| {
             let Some(record) = StoredRecord::decode(bytes) else {
                 debug_assert!(false, "a recorder pushes only whole records");
                 return;
             };
+            taps.retain_mut(|tap| tap.on_record(&record));
             let log = record.log.index();
             outputs[log].append(&record, options.pending_bytes_max, &shared.counters[log]);
         };

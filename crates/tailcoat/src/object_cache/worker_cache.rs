@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use hashbrown::HashTable;
 
 use super::{CachedObject, Object, ObjectStore, RootId};
+use crate::metrics::WorkerMetrics;
 
 /// A worker's own table of objects, in front of the store of all workers: a hit takes no lock, and writes to no memory
 /// that others use.
@@ -16,6 +17,8 @@ pub struct WorkerCache {
     table: RefCell<HashTable<Rc<CachedObject>>>,
     /// Deaths that this table has been cleared of.
     deaths_seen: Cell<u64>,
+    /// Where lookups of files are counted, if they are.
+    metrics: Option<Arc<WorkerMetrics>>,
 }
 
 /// What the cache has.
@@ -36,8 +39,23 @@ impl WorkerCache {
             revalidate_after_ms: store.revalidate_after_ms(),
             deaths_seen: Cell::new(store.deaths()),
             table: RefCell::default(),
+            metrics: None,
             store,
         }
+    }
+
+    /// The table, counting here.
+    #[must_use]
+    pub fn counting(self, metrics: Arc<WorkerMetrics>) -> Self {
+        Self { metrics: Some(metrics), ..self }
+    }
+
+    /// Counts a lookup of a file, which has found an object to be served or has not.
+    #[inline]
+    pub fn count_lookup(&self, is_hit: bool) {
+        let Some(metrics) = &self.metrics else { return };
+        let counter = if is_hit { &metrics.object_hits } else { &metrics.object_misses };
+        counter.add(1);
     }
 
     /// The store of all workers.

@@ -18,6 +18,7 @@ use self::site::Site;
 use crate::config::HostPattern;
 use crate::handler::{ErrorPages, Handler, OwnedRequest, Response, Routed};
 use crate::log::{LogId, ServerLog};
+use crate::metrics::NameSlot;
 use crate::tls::Validations;
 
 /// An answer that has to be waited for.
@@ -36,6 +37,8 @@ pub enum Answer {
 pub struct Account {
     /// Where it is logged.
     pub log: Option<LogId>,
+    /// Where it is counted.
+    pub counted: NameSlot,
     /// What rules found out about it. What it counts for in their limits ends with this.
     pub visit: Option<Rc<Visit>>,
 }
@@ -54,6 +57,8 @@ pub struct SiteSetup<'a> {
     pub log: Option<LogId>,
     /// Where is said why requests were refused.
     pub server_log: ServerLog,
+    /// Where its requests are counted.
+    pub counted: NameSlot,
 }
 
 /// All sites, by listener. Each worker has its own.
@@ -128,7 +133,7 @@ impl Router {
     fn answer_client(&self, listener: u16, routed: &Routed<'_>) -> Answer {
         // Before all rules: an authority knows no password, and comes to whatever host it looks at.
         if let Some(content) = self.validations.as_ref().and_then(|all| all.response(routed.path)) {
-            return Answer::Ready(site::validation(content), Account { log: self.default_log(listener), visit: None });
+            return Answer::Ready(site::validation(content), self.default_account(listener));
         }
         match self.listeners[usize::from(listener)].find(routed.host) {
             Some(site) if site.is_misdirected(routed) => Answer::Ready(site::misdirected(routed), site.account()),
@@ -137,9 +142,9 @@ impl Router {
         }
     }
 
-    /// Where is logged what can't be read as a request.
-    pub fn default_log(&self, listener: u16) -> Option<LogId> {
-        self.listeners[usize::from(listener)].default.as_ref().and_then(|site| site.log)
+    /// Where is logged and counted what can't be read as a request.
+    pub fn default_account(&self, listener: u16) -> Account {
+        self.listeners[usize::from(listener)].default.as_ref().map_or_else(Account::default, |site| site.account())
     }
 }
 
@@ -213,6 +218,7 @@ mod tests {
                         rules: None,
                         log: None,
                         server_log: ServerLog::stderr(config::LogLevel::Error),
+                        counted: NameSlot::NONE,
                     },
                 ))
             })

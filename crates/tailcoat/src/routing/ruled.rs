@@ -7,6 +7,7 @@ use super::rules::{Entry, Passage, Question, Rules, Target};
 use super::site::{Asked, Finished, Site, declined_by_all};
 use super::{Account, Answer, ResponseFuture};
 use crate::handler::{Outcome, OutcomeFuture, OwnedRequest, Response, Routed};
+use crate::metrics::HandlerKind;
 
 /// What a request waits for.
 enum Waiting {
@@ -28,7 +29,7 @@ impl Site {
     /// Asks the rules and, if they let it pass, the handlers.
     pub(super) fn answer_by_rules(self: &Rc<Self>, rules: &Rules, routed: &Routed<'_>) -> Answer {
         let (mut passage, entry) = rules.enter(routed);
-        let account = Account { log: self.log, visit: Some(Rc::clone(&passage.visit)) };
+        let account = Account { visit: Some(Rc::clone(&passage.visit)), ..self.account() };
         match self.on_entry(entry, &mut passage, routed) {
             Step::Done(response) => Answer::Ready(response, account),
             Step::Wait(waiting) => {
@@ -86,7 +87,10 @@ impl Site {
     fn on_entry(self: &Rc<Self>, entry: Entry, passage: &mut Passage, routed: &Routed<'_>) -> Step {
         match entry {
             Entry::Pass => self.ask_handlers(0, passage, routed),
-            Entry::Answer(response) => self.complete(Response::Built(response), passage, routed),
+            Entry::Answer(response) => {
+                routed.link.set_handler(HandlerKind::Rules);
+                self.complete(Response::Built(response), passage, routed)
+            }
             Entry::Ask(question) => Step::Wait(Waiting::Password(question)),
         }
     }

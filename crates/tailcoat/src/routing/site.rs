@@ -12,6 +12,7 @@ use crate::handler::{
     add_error_page, error_response,
 };
 use crate::log::{LogId, ServerLog, escaped};
+use crate::metrics::{HandlerKind, NameSlot};
 
 /// A site's routes and error pages.
 pub(super) struct Site {
@@ -21,7 +22,8 @@ pub(super) struct Site {
     error_pages: ErrorPages,
     body_bytes_max: u64,
     pub(super) rules: Option<Rules>,
-    pub(super) log: Option<LogId>,
+    log: Option<LogId>,
+    counted: NameSlot,
     server_log: ServerLog,
 }
 
@@ -45,6 +47,7 @@ impl Site {
             rules: setup.rules,
             log: setup.log,
             server_log: setup.server_log,
+            counted: setup.counted,
         }
     }
 
@@ -53,9 +56,9 @@ impl Site {
         self.tls_index.is_some_and(|index| routed.tls.is_none_or(|tls| tls.site != index))
     }
 
-    /// Where a request is logged that rules have not seen.
+    /// Where a request is logged and counted that rules have not seen.
     pub(super) fn account(&self) -> Account {
-        Account { log: self.log, visit: None }
+        Account { log: self.log, counted: self.counted, visit: None }
     }
 
     /// Asks rules, if there are any, and handlers in turn.
@@ -87,13 +90,16 @@ impl Site {
     pub(super) fn ask(&self, routed: &Routed<'_>, mut from: usize) -> Asked {
         while let Some(index) = self.next_route(routed.path, from) {
             let has_next = routed.has_next || self.next_route(routed.path, index + 1).is_some();
-            match self.routes[index].handler.handle(&Routed { has_next, ..*routed }) {
+            let handler = &self.routes[index].handler;
+            routed.link.set_handler(handler.kind());
+            match handler.handle(&Routed { has_next, ..*routed }) {
                 Outcome::Ready(response) => return Asked::Answered(response),
                 Outcome::Wait(future) => return Asked::Wait(future, index + 1),
                 Outcome::Decline => from = index + 1,
                 Outcome::Elsewhere(path) => return Asked::Elsewhere(path),
             }
         }
+        routed.link.set_handler(HandlerKind::None);
         Asked::Declined
     }
 
@@ -108,6 +114,7 @@ impl Site {
         mut next: usize,
     ) -> Response {
         let mut redirects = LocalRedirects::default();
+        let asked_for = Rc::clone(&request);
         loop {
             let mut asked = match future.await {
                 Outcome::Ready(response) => Asked::Answered(response),
@@ -137,6 +144,7 @@ impl Site {
                     continue;
                 }
             };
+            asked_for.routed(false).link.set_handler(request.handler());
             return match self.finish(response, &request.routed(false)) {
                 Finished::Ready(response) => response,
                 Finished::Wait(page) => page.await,

@@ -1,9 +1,29 @@
 //! Orders of operators: each is carried out here, and reported on.
 
+use std::sync::Arc;
+
 use super::Server;
-use crate::control::{Order, Report, Request};
+use crate::config::{AccessLogFormat, log_format_from_text};
+use crate::control::{Order, Reply, Report, Request};
 use crate::handler::SharedSite;
 use crate::handler::response_cache::Purge;
+use crate::log::{Tail, Tailed};
+
+/// Passes records on as long as anybody wants them.
+async fn pass_on(mut tail: Tail, reply: Reply) {
+    while let Some(tailed) = tokio::select! {
+        tailed = tail.next() => tailed,
+        () = reply.closed() => None,
+    } {
+        let report = match tailed {
+            Tailed::Line(line) => Report::Logged(line),
+            Tailed::Missed(count) => Report::Missed(count),
+        };
+        if !reply.report(report) {
+            return;
+        }
+    }
+}
 
 impl Server {
     /// Carries an order out.
@@ -11,6 +31,23 @@ impl Server {
         match order {
             Order::PurgeCache { urls, prefixes, all } => {
                 reply.report(Report::Purged(self.purge(&urls, &prefixes, all)));
+            }
+            Order::TailLog { filter, format } => {
+                let tail = log_format_from_text(&format).and_then(|format| match format {
+                    AccessLogFormat::Binary => Err("the binary format is not for terminals".to_owned()),
+                    format => self.access_log.tail(filter, &format).map_err(|error| error.to_string()),
+                });
+                match tail {
+                    Ok(tail) => drop(self.runtime.spawn(pass_on(tail, reply))),
+                    Err(reason) => drop(reply.report(Report::Refused(reason))),
+                }
+            }
+            Order::Status { requests_max } => {
+                let observer = Arc::clone(&self.observer);
+                // Workers may take their time, and other orders are not to wait for them.
+                self.runtime.spawn(async move {
+                    reply.report(Report::Status(Box::new(observer.status(requests_max).await)));
+                });
             }
         }
     }

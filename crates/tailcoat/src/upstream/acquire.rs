@@ -21,6 +21,7 @@ use super::shared::{Protocol, SharedUpstream};
 use super::tried::Tried;
 use super::{AcquireError, monotonic_ms};
 use crate::config;
+use crate::metrics::NameSlot;
 
 /// How often kept connections are looked through for those that are no longer of use.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -32,6 +33,8 @@ pub struct Upstream {
     /// Names of the servers, and of the upstream, for logs: this worker's own, so that none has to be copied.
     pub(super) server_names: Box<[Rc<str>]>,
     name: Rc<str>,
+    /// Where its requests are counted.
+    counted: Cell<NameSlot>,
     pools: RefCell<Vec<Pool>>,
     /// Connections of HTTP/2 to each server, and what they have in common.
     sessions: RefCell<Vec<Sessions>>,
@@ -108,6 +111,7 @@ impl Upstream {
             is_swept: Cell::new(false),
             server_names: shared.servers.iter().map(|server| server.name.as_str().into()).collect(),
             name: shared.name().into(),
+            counted: Cell::default(),
             shared,
         })
     }
@@ -115,6 +119,21 @@ impl Upstream {
     /// What it is called.
     pub fn name(&self) -> &Rc<str> {
         &self.name
+    }
+
+    /// Where its requests are counted.
+    pub fn counted(&self) -> NameSlot {
+        self.counted.get()
+    }
+
+    /// Has its requests counted there.
+    pub fn count_at(&self, slot: NameSlot) {
+        self.counted.set(slot);
+    }
+
+    /// Connections that are kept for further requests.
+    pub fn idle(&self) -> usize {
+        self.pools.borrow().iter().map(Pool::len).sum()
     }
 
     /// What all workers share.

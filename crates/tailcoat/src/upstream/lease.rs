@@ -182,6 +182,7 @@ impl Slot {
 
     pub(super) fn report_failure(&mut self, now_ms: u64) {
         let is_trial = std::mem::take(&mut self.is_trial);
+        self.upstream.shared.server(self.server).count_failure();
         self.upstream.shared.tell(self.server, now_ms, |health| health.on_failure(is_trial, now_ms));
     }
 }

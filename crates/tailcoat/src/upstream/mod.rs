@@ -32,7 +32,7 @@ pub use http2::{ResponsePiece, StreamFailure, StreamLease, StreamTunnel};
 pub use keeper::{Lookup, keep, system_lookup};
 pub use lease::{Ending, Failure, Lease, Tunnel};
 use rustix::time::{ClockId, clock_gettime};
-pub use shared::SharedUpstream;
+pub use shared::{ServerState, SharedUpstream};
 pub use tried::Tried;
 use wire::http::Status;
 

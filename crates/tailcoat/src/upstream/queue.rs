@@ -51,6 +51,11 @@ impl Queue {
         self.length.load(Ordering::SeqCst) == 0
     }
 
+    /// How many wait.
+    pub(super) fn length(&self) -> usize {
+        self.length.load(Ordering::Relaxed)
+    }
+
     /// Calls the first.
     pub(super) fn call_first(&self) {
         if !self.is_empty() {

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::addresses::Addresses;
 use super::balance::hash_key;
 use super::health::{Change, FULL_SHARE, Health, HealthLimits, Standing};
+use super::monotonic_ms;
 use super::queue::Queue;
 use super::tls::ClientTls;
 use crate::config::{self, CertificateError, ServerAddress};
@@ -37,6 +38,10 @@ pub(super) struct Server {
     pub(super) hash: u64,
     /// Connections in use, or exchanges where connections carry several.
     in_use: AtomicU32,
+    /// Requests that were given to it.
+    requests: AtomicU64,
+    /// Those that failed by its fault.
+    failures: AtomicU64,
     /// Whether there is more to its health than that it is fit: all that most requests need to know.
     is_unsettled: AtomicBool,
     health: Mutex<Health>,
@@ -51,6 +56,23 @@ pub(super) enum Protocol {
     Http2,
     /// TLS, and of HTTP/2 and HTTP/1.1 what the server chooses.
     Negotiated,
+}
+
+/// What is known of a server, for operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerState<'a> {
+    /// Its address, as it is configured.
+    pub name: &'a str,
+    /// `up`; `trial`, if one request may find out whether it is back; or `down`.
+    pub health: &'static str,
+    /// Whether it is only there for when no other is.
+    pub is_backup: bool,
+    /// Connections in use.
+    pub in_use: u32,
+    /// Requests that were given to it.
+    pub requests: u64,
+    /// Those that failed by its fault.
+    pub failures: u64,
 }
 
 /// Where a server is.
@@ -96,6 +118,28 @@ impl SharedUpstream {
         self.servers.first().map(Server::authority).unwrap_or_default()
     }
 
+    /// Requests that wait for a connection.
+    pub fn queue_length(&self) -> usize {
+        self.queue.length()
+    }
+
+    /// What is known of its servers.
+    pub fn server_states(&self) -> impl Iterator<Item = ServerState<'_>> {
+        let now_ms = monotonic_ms();
+        self.servers.iter().map(move |server| ServerState {
+            name: &server.name,
+            health: match server.standing(now_ms) {
+                Standing::Fit(_) => "up",
+                Standing::Trial => "trial",
+                Standing::Out => "down",
+            },
+            is_backup: server.is_backup,
+            in_use: server.in_use(),
+            requests: server.requests.load(Ordering::Relaxed),
+            failures: server.failures.load(Ordering::Relaxed),
+        })
+    }
+
     /// Where it is told what becomes of servers.
     pub fn log(&self) -> &ServerLog {
         &self.log
@@ -103,13 +147,17 @@ impl SharedUpstream {
 
     /// Takes a slot for a connection to a server; `false` if all that it may have are in use.
     pub(super) fn take_slot(&self, server: u16) -> bool {
-        let in_use = &self.server(server).in_use;
-        if self.config.connections_max == 0 {
-            in_use.fetch_add(1, Ordering::Relaxed);
-            return true;
-        }
-        let more = |count| (count < self.config.connections_max).then_some(count + 1);
-        in_use.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+        let server = self.server(server);
+        let has_taken = if self.config.connections_max == 0 {
+            server.in_use.fetch_add(1, Ordering::Relaxed);
+            true
+        } else {
+            let more = |count| (count < self.config.connections_max).then_some(count + 1);
+            server.in_use.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+        };
+        // In the same cache line, which is this core's now.
+        server.requests.fetch_add(has_taken.into(), Ordering::Relaxed);
+        has_taken
     }
 
     /// Gives a slot back.
@@ -170,6 +218,8 @@ impl Server {
             weight: config.weight,
             is_backup: config.backup,
             in_use: AtomicU32::new(0),
+            requests: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
             is_unsettled: AtomicBool::new(false),
             health: Mutex::new(Health::new(limits)),
         }
@@ -201,6 +251,11 @@ impl Server {
     /// Whether there is more to its health than that it is fit.
     pub(super) fn is_unsettled(&self) -> bool {
         self.is_unsettled.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request that failed by its fault.
+    pub(super) fn count_failure(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn with_health<R>(&self, now_ms: u64, what: impl FnOnce(&mut Health) -> R) -> R {

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::listener::AsyncListener;
 use crate::connection::{Connections, Context};
+use crate::metrics::Limit;
 use crate::routing::rules::AllRules;
 use crate::tls::ListenerTls;
 
@@ -43,6 +44,7 @@ impl Acceptor {
                 Ok((socket, client)) => {
                     // It is already there, and waits for its place if none can be made.
                     while self.context.table.borrow().len() >= self.connections_max {
+                        self.context.count_limit(Limit::ConnectionsMax);
                         self.make_room().await;
                     }
                     self.busy.notify_one();
@@ -53,7 +55,10 @@ impl Acceptor {
                 // The connection was gone before it was accepted, or the network says that it will not come about.
                 Err(error) if is_of_one_connection(&error) => {}
                 // Out of descriptors or memory, above all.
-                Err(_) => self.make_room().await,
+                Err(_) => {
+                    self.context.count_limit(Limit::OpenFiles);
+                    self.make_room().await;
+                }
             }
         }
     }

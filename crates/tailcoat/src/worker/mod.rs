@@ -3,6 +3,7 @@
 
 mod accept;
 mod listener;
+mod report;
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 pub use listener::{Inherited, Listener, ListenerPlan, bind, bind_unix, plan};
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle as TaskHandle, coop::unconstrained};
 
@@ -22,6 +23,7 @@ use crate::config::Config;
 use crate::connection::{ClientLimit, Clock, Connections, Context, SWEEPS_A_ROUND};
 use crate::handler::SharedSite;
 use crate::log::{LogId, Recorder, ServerLog};
+use crate::metrics::{Inquiry, Metrics, NameSlot};
 use crate::object_cache::{ObjectStore, WorkerCache};
 use crate::routing::rules::{AllRules, RequestIds, Rules};
 use crate::routing::{Router, SiteSetup};
@@ -71,6 +73,10 @@ pub struct WorkerPlan {
     pub recorder: Recorder,
     /// For each site the log of its requests.
     pub site_logs: Vec<Option<LogId>>,
+    /// Where it counts, if it does; and by which number.
+    pub metrics: Option<Arc<Metrics>>,
+    /// What it is asked about itself.
+    pub inquiries: UnboundedReceiver<Inquiry>,
     /// What it is told to do.
     pub phase: watch::Receiver<Phase>,
     /// Where it says that it has ended, and how.
@@ -129,14 +135,24 @@ fn run(plan: WorkerPlan) -> io::Result<()> {
 }
 
 async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
-    let cache = Rc::new(WorkerCache::new(Arc::clone(&plan.store)));
-    let context = Rc::new(Context::new(
-        Rc::new(build_router(&plan, &cache)),
+    let metrics = plan.metrics.as_ref().map(|metrics| metrics.worker(plan.index));
+    let cache = WorkerCache::new(Arc::clone(&plan.store));
+    let cache = Rc::new(match &metrics {
+        Some(metrics) => cache.counting(Arc::clone(metrics)),
+        None => cache,
+    });
+    let upstreams = worker_upstreams(&plan);
+    let context = Context::new(
+        Rc::new(build_router(&plan, &cache, &upstreams)),
         plan.config.limits.clone(),
         plan.config.server.server_field,
         plan.recorder,
         clock,
-    ));
+    );
+    let context = Rc::new(match metrics {
+        Some(metrics) => context.counting(metrics),
+        None => context,
+    });
     let tells_destinations = plan.config.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some())
         || plan.config.gateways().next().is_some();
     context.tells_destinations.set(tells_destinations);
@@ -160,25 +176,45 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
         })
         .collect::<io::Result<Vec<_>>>()?;
     // It polls all connections, and so would use up in one turn what the runtime allows a task of its sockets.
-    tokio::task::spawn_local(unconstrained(connections.run()));
-    tokio::task::spawn_local(keep_time(Rc::clone(&context), cache, busy));
+    tokio::task::spawn_local(unconstrained(Rc::clone(&connections).run()));
+    tokio::task::spawn_local(keep_time(Rc::clone(&context), Rc::clone(&cache), busy));
+    let reporter = report::Reporter { context: Rc::clone(&context), connections, cache, upstreams };
+    tokio::task::spawn_local(reporter.run(plan.inquiries));
     await_end(&context, plan.phase, accepting).await;
     Ok(())
 }
 
-fn build_router(plan: &WorkerPlan, cache: &Rc<WorkerCache>) -> Router {
+/// The worker's own part of the upstreams.
+fn worker_upstreams(plan: &WorkerPlan) -> Vec<Rc<Upstream>> {
     let seed = |upstream: usize| (plan.index as u64) << 32 | upstream as u64;
     let upstreams = plan.upstreams.iter().enumerate();
-    let upstreams: Vec<_> = upstreams.map(|(index, shared)| Upstream::new(Arc::clone(shared), seed(index))).collect();
+    upstreams.map(|(index, shared)| Upstream::new(Arc::clone(shared), seed(index))).collect()
+}
+
+/// Has memory ready for what sites and upstreams count; returns where each site's requests are counted.
+fn count_sites(plan: &WorkerPlan, upstreams: &[Rc<Upstream>]) -> Vec<NameSlot> {
+    let Some(metrics) = &plan.metrics else { return vec![NameSlot::NONE; plan.config.sites.len()] };
+    for upstream in upstreams {
+        upstream.count_at(metrics.upstream(upstream.name()));
+    }
+    let sites: Vec<_> = plan.config.sites.iter().map(|site| metrics.site(&site.label())).collect();
+    metrics.worker(plan.index).prepare(sites.iter().copied(), upstreams.iter().map(|upstream| upstream.counted()));
+    sites
+}
+
+fn build_router(plan: &WorkerPlan, cache: &Rc<WorkerCache>, upstreams: &[Rc<Upstream>]) -> Router {
+    let counted = count_sites(plan, upstreams);
     let ids = Rc::new(RequestIds::default());
-    let sites = plan.config.sites.iter().zip(&*plan.sites).zip(&plan.rules.sites).zip(&plan.site_logs);
-    let setups = sites.map(|(((config, shared), rules), &log)| SiteSetup {
+    let sites =
+        plan.config.sites.iter().zip(&*plan.sites).zip(&plan.rules.sites).zip(plan.site_logs.iter().zip(counted));
+    let setups = sites.map(|(((config, shared), rules), (&log, counted))| SiteSetup {
         config,
-        handlers: shared.handlers(cache, &upstreams),
+        handlers: shared.handlers(cache, upstreams),
         error_pages: shared.error_pages(cache),
         rules: rules.as_ref().map(|rules| Rules::new(rules, &ids)),
         log,
         server_log: plan.server_log.clone(),
+        counted,
     });
     let router = Router::new(setups.collect(), &plan.listener_sites).trusting(&plan.rules, &ids);
     router.validated(plan.validations.as_ref())

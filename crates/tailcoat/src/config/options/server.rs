@@ -207,6 +207,43 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         set: Set::Server(|server, values| server.control_socket = values.file("file")),
         ..OPTION
     },
+    OptionDefinition {
+        name: "status-listen",
+        parameters: &[many("address", Kind::Listen)],
+        doc: "Where the server tells of itself besides sites, to processes of this machine: the status page at `/`, \
+              and metrics at `/metrics`.",
+        example: r#"status-listen "127.0.0.1:9180""#,
+        known_as: &["stub_status", "server-status", "mod_status", "admin"],
+        set: Set::Server(|server, values| {
+            for (value, _) in values.all("address") {
+                let Value::Listen(addresses) = value else { unreachable!("an address is {value:?}") };
+                server.status_listen.extend(addresses.iter().cloned());
+            }
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "counters",
+        parameters: FLAG,
+        default: "counters on",
+        doc: "Whether workers count what they do: for `tailcoat status`, `metrics` and `status-page`.",
+        example: "counters off",
+        known_as: &["stub_status", "ExtendedStatus"],
+        set: Set::Server(|server, values| server.counters = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "counted-names-max",
+        parameters: &[one("count", Kind::Count { min: 1, max: 10_000 })],
+        default: "counted-names-max 100",
+        doc: "Sites that are counted by themselves, by their first names, and upstreams likewise; further ones are \
+              counted together as `other`. It bounds how many series `metrics` has.",
+        example: "counted-names-max 500",
+        set: Set::Server(|server, values| {
+            server.counted_names_max = values.number("count").unwrap_or_default() as usize
+        }),
+        ..OPTION
+    },
 ];
 
 pub(super) static LIMITS: &[OptionDefinition] = &[

@@ -1,6 +1,6 @@
 use super::{BODY_BYTES, FLAG, Kind, OPTION, OptionDefinition, Place, Set, any, many, one, optional, property};
 use crate::config::model::*;
-use crate::config::value::Value;
+use crate::config::value::{Value, Values};
 use wire::http::Status;
 
 /// What stands outside all blocks.
@@ -239,7 +239,37 @@ pub(super) static SITE: &[OptionDefinition] = &[
         }),
         ..OPTION
     },
+    OptionDefinition {
+        name: "metrics",
+        parameters: &[one("path", Kind::SitePath)],
+        repeatable: true,
+        doc: "Metrics of the whole server, for Prometheus: as OpenMetrics, or in its text format. Only processes of this \
+              machine may see them, unless `deny` or `basic-auth` says who may; if the site can be reached from \
+              elsewhere, one of them has to.",
+        example: r#"metrics "/metrics""#,
+        known_as: &["prometheus", "stub_status", "server-status", "vhost_traffic_status"],
+        set: Set::Site(|site, values| add_status_view(site, values, StatusViewKind::Metrics)),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "status-page",
+        parameters: &[one("path", Kind::SitePath)],
+        repeatable: true,
+        doc: "A page that plots what the whole server does. With `?json` it is the data. Who may see it is as for `metrics`.",
+        example: r#"status-page "/status""#,
+        known_as: &["status", "server-status", "mod_status", "status.status-url"],
+        set: Set::Site(|site, values| add_status_view(site, values, StatusViewKind::Page)),
+        ..OPTION
+    },
 ];
+
+/// Adds a route to what tells of the server, unless it is `off`.
+fn add_status_view(site: &mut Site, values: &Values, kind: StatusViewKind) {
+    if let Some(path) = values.text("path").filter(|path| !path.is_empty()) {
+        let handler = Handler::Status(StatusView { kind });
+        site.routes.push(Route { path: PathPattern::Exact(path), handler });
+    }
+}
 
 /// What all sites may share, or a site may have of its own.
 pub(super) static SHARED: &[OptionDefinition] = &[

@@ -1,5 +1,6 @@
 //! A connection that speaks HTTP/1.
 
+mod live;
 mod receive;
 mod respond;
 mod tunnel;
@@ -22,6 +23,7 @@ use super::transmit::send_now;
 use super::{Context, Opened, Scratch, Socket, Stage, Transport, Verdict};
 use crate::handler::{ClientLinkCell, Now, OwnedRequest, Routed};
 use crate::log::Client;
+use crate::metrics::Limit;
 use crate::routing::{Account, ResponseFuture};
 use crate::tls::TlsInfo;
 
@@ -85,6 +87,17 @@ struct Turn<'a, 'task> {
 struct Incoming<'a> {
     routed: Routed<'a>,
     framing: Framing,
+}
+
+/// Counts the limit that a connection has come to that took too long.
+fn count_verdict(verdict: Verdict, stage: Stage, context: &Context) {
+    let limit = match (verdict, stage) {
+        (Verdict::TimedOut, Stage::Head) => Limit::HeadTimeout,
+        (Verdict::TimedOut, Stage::Content) => Limit::BodyTimeout,
+        (Verdict::TimedOut, Stage::Write) => Limit::WriteTimeout,
+        _ => return,
+    };
+    context.count_limit(limit);
 }
 
 impl H1Connection {
@@ -165,9 +178,16 @@ impl H1Connection {
     /// Sends what polling left in `output`. Ready when that is done; else the connection is to be polled again, to go on
     /// with it or, if that is impossible, to end.
     pub fn send_gathered(&mut self, output: &mut Output) -> Poll<()> {
+        let output_bytes = output.bytes.len() as u64;
         match send_now(&mut self.socket, output, false) {
-            Ok(None) => return Poll::Ready(()),
-            Ok(Some(transmission)) => self.begin_sending(transmission, None, None, self.context.clock.now()),
+            Ok(None) => {
+                self.context.count_sent(output_bytes);
+                return Poll::Ready(());
+            }
+            Ok(Some(transmission)) => {
+                self.context.count_sent(output_bytes.saturating_sub(transmission.remaining()));
+                self.begin_sending(transmission, None, None, self.context.clock.now());
+            }
             Err(_) => self.is_closing = true,
         }
         Poll::Pending
@@ -221,6 +241,7 @@ impl H1Connection {
     /// Ends what took too long. Ready if that ends the connection.
     fn on_verdict(&mut self, verdict: Verdict, context: &Context, task: &mut Task<'_>) -> io::Result<Poll<()>> {
         let stage = context.table.borrow().stage(self.slot);
+        count_verdict(verdict, stage, context);
         match (verdict, stage) {
             // Too late for a response of its own.
             (Verdict::TimedOut, Stage::Content) if self.sending.is_some() => Err(io::ErrorKind::TimedOut.into()),
@@ -261,7 +282,11 @@ impl H1Connection {
                     self.flush(&mut Turn { context, task, output, now: context.clock.now() })?;
                     return Poll::Ready(Ok(()));
                 }
-                Poll::Ready(count) => filled += count?,
+                Poll::Ready(count) => {
+                    let count = count?;
+                    context.count_received(count);
+                    filled += count;
+                }
                 Poll::Pending => {
                     self.await_input(context, task);
                     return Poll::Pending;

@@ -11,6 +11,7 @@ use super::{Answering, H1Connection, Incoming, Turn};
 use crate::connection::arrival::{REQUEST_TIMEOUT, is_too_slow};
 use crate::connection::{Context, Scratch, Stage};
 use crate::handler::{ClientLink, OwnedRequest, Response};
+use crate::metrics::Limit;
 use crate::routing::{Account, Answer};
 
 /// Content that has not come to its end.
@@ -100,6 +101,7 @@ impl H1Connection {
         let Some(receiving) = &mut self.receiving else { return Ok(()) };
         receiving.content_bytes += length as u64;
         if is_too_slow(receiving.content_bytes, turn.now.monotonic_ms - receiving.waiting_since_ms, turn.context) {
+            turn.context.count_limit(Limit::RateMin);
             self.refuse(REQUEST_TIMEOUT, &[], turn);
         } else if is_complete
             && let Some(receiving) = self.receiving.take()
@@ -221,7 +223,10 @@ impl H1Connection {
             if !self.has_unseen_input {
                 match ready!(self.socket.poll_read(&mut scratch.input[filled..]))? {
                     0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                    count => filled += count,
+                    count => {
+                        context.count_received(count);
+                        filled += count;
+                    }
                 }
             }
             self.kept = Vec::new();
@@ -281,6 +286,7 @@ impl H1Connection {
             && self.wire.awaits_content()
             && receiving.on_content(length, context.table.borrow().stage(self.slot), context)
         {
+            context.count_limit(Limit::RateMin);
             let turn = &mut Turn { context, task, output, now: context.clock.now() };
             return self.refuse_content(REQUEST_TIMEOUT, turn).map(|()| None);
         }
@@ -335,6 +341,7 @@ impl H1Connection {
         }
         let scratch = &mut *context.scratch.borrow_mut();
         let count = ready!(self.socket.poll_read(&mut scratch.input))?;
+        context.count_received(count);
         if count == 0 {
             link.set_client_ended(task);
             return Poll::Ready(Ok(()));
@@ -356,6 +363,11 @@ impl H1Connection {
 }
 
 impl Receiving {
+    /// The request whose answer is held until its content has come.
+    pub(super) fn held_request(&self) -> Option<&OwnedRequest> {
+        self.held.as_ref().map(|held| &*held.request)
+    }
+
     /// How many bytes of content there may be.
     pub(super) fn body_bytes_max(&self) -> u64 {
         self.link.body_bytes_max()

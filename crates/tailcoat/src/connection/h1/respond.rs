@@ -16,6 +16,7 @@ use crate::connection::transmit::{Transmission, send_now};
 use crate::connection::{Context, Stage};
 use crate::handler::{ClientLink, Now, OwnedRequest, PageFormat, Response, Routed, error_response};
 use crate::log::Subject;
+use crate::metrics::{HandlerKind, Limit};
 use crate::routing::Account;
 
 /// Output that the socket has not taken yet.
@@ -68,7 +69,7 @@ impl H1Connection {
         let is_tunnel = tunnel.is_some();
         let exchange = |account: Account| {
             // Nobody keeps what is neither logged nor counted.
-            (account.log.is_some() || account.visit.is_some()).then(|| {
+            (account.log.is_some() || account.visit.is_some() || context.metrics.is_some()).then(|| {
                 let request = OwnedRequest::new(&incoming.routed);
                 Exchange { request, account, is_hit, status, content_bytes, is_complete: is_tunnel }
             })
@@ -88,6 +89,7 @@ impl H1Connection {
                 true => Poll::Pending,
                 false => transmission.poll_send(&mut self.socket, task, &mut Vec::new()),
             };
+            context.count_sent(transmission.total_sent);
             unsent_bytes = transmission.remaining();
             transmission.return_buffers(output);
             match polled {
@@ -99,10 +101,11 @@ impl H1Connection {
                 }
             }
         }
-        let Routed { request, host, now: received, .. } = incoming.routed;
+        let Routed { request, host, now: received, link, .. } = incoming.routed;
         let content_bytes = content_bytes.saturating_sub(unsent_bytes);
         let is_complete = sent.is_ok();
-        let told = Told { link: incoming.routed.link.get(), is_hit, sent: (status, content_bytes), is_complete };
+        let (link, handler) = (link.get(), link.handler());
+        let told = Told { link, handler, is_hit, sent: (status, content_bytes), is_complete };
         self.record(&account, Subject::Request(request), host, told, received, *now);
         sent
     }
@@ -157,12 +160,13 @@ impl H1Connection {
         match open {
             Some((request, account)) => {
                 let subject = Subject::Request(request.request());
-                let told = Told { link: request.link(), is_hit: false, sent, is_complete: true };
+                let handler = HandlerKind::None;
+                let told = Told { link: request.link(), handler, is_hit: false, sent, is_complete: true };
                 self.record(&account, subject, request.host(), told, request.received(), *now);
             }
             None => {
-                let account = Account { log: context.router.default_log(self.listener), visit: None };
-                let told = Told { link: None, is_hit: false, sent, is_complete: true };
+                let account = context.router.default_account(self.listener);
+                let told = Told { link: None, handler: HandlerKind::None, is_hit: false, sent, is_complete: true };
                 self.record(&account, Subject::Malformed(input), &[], told, *now, *now);
             }
         }
@@ -175,7 +179,10 @@ impl H1Connection {
         }
         let awaits_more = self.answering.is_some() || self.sending.is_some() || self.tunneling.is_some();
         let closes = self.is_closing && !awaits_more;
-        if let Some(transmission) = send_now(&mut self.socket, turn.output, closes)? {
+        let output_bytes = turn.output.bytes.len() as u64;
+        let rest = send_now(&mut self.socket, turn.output, closes)?;
+        turn.context.count_sent(output_bytes - rest.as_ref().map_or(0, Transmission::remaining).min(output_bytes));
+        if let Some(transmission) = rest {
             self.begin_sending(transmission, None, None, turn.now);
         }
         Ok(())
@@ -202,7 +209,9 @@ impl H1Connection {
                 sending.transmission.poll_send(&mut self.socket, task, buffer)
             };
             let awaits_source = sending.transmission.awaits_source();
-            let has_sent = sending.transmission.total_sent > sent_before;
+            let sent_bytes = sending.transmission.total_sent - sent_before;
+            let has_sent = sent_bytes > 0;
+            context.count_sent(sent_bytes);
             self.take_back_buffer(context);
             match polled {
                 Poll::Ready(result) => break result,
@@ -239,6 +248,7 @@ impl H1Connection {
         }
         sending.waiting_since_ms = now_ms;
         if is_too_slow(sending.transmission.total_sent, sending.waited_ms, context) {
+            context.count_limit(Limit::RateMin);
             return Err(io::ErrorKind::TimedOut.into());
         }
         if has_sent || table.stage(self.slot) != Stage::Write {
@@ -262,8 +272,8 @@ impl H1Connection {
         let Exchange { request, account, is_hit, status, content_bytes, is_complete } = exchange;
         let subject = Subject::Request(request.request());
         let now = self.context.clock.now();
-        let told =
-            Told { link: request.link(), is_hit: *is_hit, sent: (*status, *content_bytes), is_complete: *is_complete };
+        let (link, handler) = (request.link(), request.handler());
+        let told = Told { link, handler, is_hit: *is_hit, sent: (*status, *content_bytes), is_complete: *is_complete };
         self.record(account, subject, request.host(), told, request.received(), now);
     }
 
@@ -271,12 +281,13 @@ impl H1Connection {
     pub(super) fn record_gone(&mut self) {
         let (open, status) = (self.take_open_request(), Status::new(CLIENT_GONE));
         let (Some((request, account)), Some(status)) = (open, status) else { return };
+        let (link, handler) = (request.link(), request.handler());
         let now = self.context.clock.now();
         self.record(
             &account,
             Subject::Request(request.request()),
             request.host(),
-            Told { link: request.link(), is_hit: false, sent: (status, 0), is_complete: false },
+            Told { link, handler, is_hit: false, sent: (status, 0), is_complete: false },
             request.received(),
             now,
         );
@@ -288,7 +299,19 @@ impl H1Connection {
     }
 }
 
+impl Sending {
+    /// The request that is answered, and how much of the answer was sent.
+    pub(super) fn request(&self) -> Option<(&OwnedRequest, u64)> {
+        Some((&self.exchange.as_ref()?.request, self.transmission.total_sent))
+    }
+}
+
 impl Exchange {
+    /// The request.
+    pub(super) fn request(&self) -> &OwnedRequest {
+        &self.request
+    }
+
     /// Counts content besides what the response had.
     pub(super) fn add_content_bytes(&mut self, bytes: u64) {
         self.content_bytes += bytes;

@@ -7,7 +7,7 @@ use super::H1Connection;
 use super::respond::Exchange;
 use crate::connection::tunnel::End;
 use crate::connection::{Context, Stage, Transport};
-use crate::handler::{Tunnel, TunnelStream};
+use crate::handler::{OwnedRequest, Tunnel, TunnelStream};
 
 /// Bytes that go one way before others have their turn.
 const TURN_BYTES_MAX: usize = 1 << 20;
@@ -41,6 +41,11 @@ impl Tunneling {
             exchange,
         }
     }
+
+    /// The request that began it, and how many bytes went to the client.
+    pub(super) fn request(&self) -> Option<(&OwnedRequest, u64)> {
+        Some((self.exchange.as_ref()?.request(), self.sent_bytes))
+    }
 }
 
 impl H1Connection {
@@ -52,6 +57,8 @@ impl H1Connection {
         loop {
             let to_server = tunneling.poll_to_server(&mut self.socket, task, buffer)?;
             let to_client = tunneling.poll_to_client(&mut self.socket, task, buffer)?;
+            context.count_received(to_server.unwrap_or(0));
+            context.count_sent(to_client.unwrap_or(0) as u64);
             if (tunneling.client_end, tunneling.server_end) == (End::PassedOn, End::PassedOn) {
                 return Poll::Ready(Ok(()));
             }

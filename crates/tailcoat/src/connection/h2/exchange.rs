@@ -236,6 +236,11 @@ impl Exchanges {
         self.row.push_back(exchange);
     }
 
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Exchange> {
+        self.row.iter()
+    }
+
     /// What wakes one.
     pub(super) fn waker(&mut self, stream: StreamId, connection: &Waker) -> Waker {
         self.woken.get_or_insert_with(|| WokenStreams::new(connection)).waker(stream.get())

@@ -7,6 +7,7 @@ mod content;
 mod exchange;
 mod extended_connect;
 mod head;
+mod live;
 mod receive;
 mod respond;
 mod send;

@@ -15,7 +15,7 @@ use super::{H2Connection, State, Turn};
 use crate::connection::arrival::{Arrived, route};
 use crate::handler::{ClientLinkCell, PageFormat, Response, error_response};
 use crate::log::Subject;
-use crate::routing::{Account, Answer};
+use crate::routing::Answer;
 
 /// Buffers of the thread that requests are read in.
 pub(super) struct Buffers<'a> {
@@ -37,7 +37,11 @@ impl H2Connection {
             match self.socket.poll_read(&mut buffers.input[filled..]) {
                 // Who has gone does not read answers either.
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Poll::Ready(count) => filled += count?,
+                Poll::Ready(count) => {
+                    let count = count?;
+                    turn.context.count_received(count);
+                    filled += count;
+                }
                 Poll::Pending => return Ok(false),
             }
         }
@@ -186,7 +190,7 @@ impl H2Connection {
         // A response to HEAD has no content, also if it is an error (RFC 9110, section 9.3.2).
         let asked = if head.method == Method::Head { Asked::HeadOnly } else { Asked::Content };
         self.clocks.on_request();
-        let account = Account { log: turn.context.router.default_log(self.listener), visit: None };
+        let account = turn.context.router.default_account(self.listener);
         let response = Response::Built(error_response(refusal.status, PageFormat::Html));
         self.respond_refused(stream, asked, response, &account, turn);
     }

@@ -18,6 +18,7 @@ use super::{H2Connection, OUTPUT_BYTES, Turn};
 use crate::connection::record::{CLIENT_GONE, Peer, Told, is_hit, record};
 use crate::handler::{Body, ChangedResponse, Now, OwnedRequest, Response, Routed, Segment, content_slice};
 use crate::log::Subject;
+use crate::metrics::HandlerKind;
 use crate::object_cache::{CachedObject, Content};
 use crate::routing::Account;
 
@@ -71,7 +72,8 @@ impl H2Connection {
         match outgoing {
             None => {
                 let sent = (status, content_bytes);
-                let told = Told { link: routed.link.get(), is_hit, sent, is_complete: true };
+                let (link, handler) = (routed.link.get(), routed.link.handler());
+                let told = Told { link, handler, is_hit, sent, is_complete: true };
                 let subject = Subject::Request(routed.request);
                 record(turn.context, self.peer(), &account, subject, routed.host, told, routed.now..turn.now);
             }
@@ -111,7 +113,8 @@ impl H2Connection {
                 }
             }
         }
-        let told = Told { link: None, is_hit: false, sent: (status, content_bytes), is_complete: true };
+        let (handler, sent) = (HandlerKind::None, (status, content_bytes));
+        let told = Told { link: None, handler, is_hit: false, sent, is_complete: true };
         record(turn.context, self.peer(), account, UNREADABLE, &[], told, turn.now..turn.now);
     }
 
@@ -255,7 +258,8 @@ impl H2Connection {
         let (status, is_hit) = reply.map_or((gone, false), |reply| (reply.status, reply.is_hit));
         // What a tunnel carries has no end of its own.
         let is_complete = is_complete || matches!(work, Work::Tunneling(_));
-        let told = Told { link: request.link(), is_hit, sent: (status, outgoing.sent_bytes), is_complete };
+        let (link, handler) = (request.link(), request.handler());
+        let told = Told { link, handler, is_hit, sent: (status, outgoing.sent_bytes), is_complete };
         let subject = Subject::Request(request.request());
         record(&self.context, self.peer(), account, subject, request.host(), told, request.received()..now);
     }

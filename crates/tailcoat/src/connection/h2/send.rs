@@ -90,6 +90,7 @@ impl H2Connection {
                 let count = count?;
                 turn.output.drop_front(count);
                 turn.sent_bytes += count;
+                turn.context.count_sent(count as u64);
                 self.clocks.on_sent(turn.now);
             }
             Poll::Pending => self.is_blocked = true,

@@ -7,6 +7,7 @@ use super::{H2Connection, State, Turn};
 use crate::connection::arrival::REQUEST_TIMEOUT;
 use crate::connection::{Stage, Verdict};
 use crate::handler::Now;
+use crate::metrics::Limit;
 
 /// How long a connection keeps its memory for the next request.
 const REST_TIME_MS: u64 = 1_000;
@@ -89,7 +90,9 @@ impl H2Connection {
             turn.output.clear();
             self.socket.abort_on_close();
             self.state = State::Finishing;
+            turn.context.count_limit(Limit::WriteTimeout);
         } else if self.clocks.partial_since_ms.is_some_and(|since_ms| is_past(since_ms, limits.head_timeout)) {
+            turn.context.count_limit(Limit::HeadTimeout);
             self.finish(ErrorCode::ENHANCE_YOUR_CALM, "a frame took too long", turn);
         } else if self.clocks.is_idle() && is_past(self.clocks.idle_since_ms, limits.idle_timeout) {
             self.finish(ErrorCode::NO_ERROR, "idle", turn);
@@ -129,9 +132,13 @@ impl H2Connection {
                 exchange.is_due = true;
             }
             let upload = exchange.upload.as_ref();
-            if upload.is_some_and(|upload| is_past(upload.deadline_ms(body_timeout_ms)) || upload.is_too_slow(turn)) {
+            let stands_still = upload.is_some_and(|upload| is_past(upload.deadline_ms(body_timeout_ms)));
+            if stands_still || upload.is_some_and(|upload| upload.is_too_slow(turn)) {
+                turn.context.count_limit(if stands_still { Limit::BodyTimeout } else { Limit::RateMin });
                 self.refuse_exchange(index, REQUEST_TIMEOUT, turn);
             } else if exchange.is_read_too_slowly(turn) {
+                let takes_nothing = is_past(exchange.wait_deadline_ms(turn));
+                turn.context.count_limit(if takes_nothing { Limit::WriteTimeout } else { Limit::RateMin });
                 self.reset_exchange(index, ErrorCode::ENHANCE_YOUR_CALM, turn);
             } else if let Work::Tunneling(tunneling) = &exchange.work
                 && is_past(Some(tunneling.deadline_ms()))

@@ -176,8 +176,9 @@ impl Exchange {
         let wanted = Wanted { key, tried, client: number_of(self.client), is_upgrade, endpoints };
         let now = self.now;
         self.link.set_deadline(None);
-        self.link.forwarding().borrow_mut().on_wanted(self.inner.destination.name(), now.unix_us);
-        let connecting = self.inner.destination.connect(wanted, self.launch.take(), now.monotonic_ms);
+        let destination = &self.inner.destination;
+        self.link.forwarding().borrow_mut().on_wanted(destination.name(), destination.counted(), now.unix_us);
+        let connecting = destination.connect(wanted, self.launch.take(), now.monotonic_ms);
         self.state = State::Connecting(connecting);
     }
 

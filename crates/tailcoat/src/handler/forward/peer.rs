@@ -7,6 +7,7 @@ use std::task::{Context as Task, Poll, ready};
 use super::hash_key_of;
 use crate::handler::Routed;
 use crate::handler::cgi::{Launch, Process, Programs, StartError, Starting};
+use crate::metrics::NameSlot;
 use crate::upstream::{
     Acquire, AcquireError, Ending, Failure, Lease, Leased, StreamLease, Tried, Tunnel, Upstream, Wanted,
 };
@@ -66,6 +67,14 @@ impl Destination {
     /// Whether HTTP/2 may be spoken there.
     pub(super) fn may_speak_http2(&self) -> bool {
         matches!(self, Self::Servers(upstream) if upstream.shared().may_speak_http2())
+    }
+
+    /// Where its requests are counted.
+    pub(super) fn counted(&self) -> NameSlot {
+        match self {
+            Self::Servers(upstream) => upstream.counted(),
+            Self::Programs(_) => NameSlot::NONE,
+        }
     }
 
     /// Servers that are asked for a request.

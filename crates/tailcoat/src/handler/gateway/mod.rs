@@ -82,6 +82,11 @@ impl Gateway {
         Self { inner: Rc::new(Inner { plan: Arc::clone(plan), scripts, forward }), part }
     }
 
+    /// How those who run the scripts are spoken to.
+    pub fn protocol(&self) -> GatewayProtocol {
+        self.inner.plan.config.protocol
+    }
+
     /// Answers a request.
     pub fn handle(&self, routed: &Routed<'_>) -> Outcome {
         match routed.request.method() {

@@ -100,6 +100,7 @@ impl Inner {
         match id {
             Ok(id) => {
                 if let Lookup::Fresh(cached) = self.cache.get(id, path, now_ms) {
+                    self.cache.count_lookup(true);
                     if cached.object.is_excluded() {
                         return Some(self.on_program(routed, &cached.object));
                     }
@@ -108,6 +109,7 @@ impl Inner {
                         Choice::ToBeMade(..) => None,
                     };
                 }
+                self.cache.count_lookup(false);
                 self.find_now(routed, &root, path)
             }
             Err(OpenError::WouldBlock) => None,

@@ -47,6 +47,7 @@ pub use self::trusted_proxies::TrustedProxies;
 pub use self::visit::{RequestIds, Visit};
 use crate::config::{FieldAction, FieldEdit, PasswordRule};
 use crate::handler::{BuiltResponse, ChangedResponse, FieldChange, Response, Routed};
+use crate::metrics::Limit;
 
 /// A site's rules, as a worker has them. Regular expressions are its own, for searching takes memory that workers would
 /// wait for each other to use.
@@ -321,6 +322,7 @@ impl Rules {
             }
             Verdict::Wrong => challenge(&self.passwords[rule].realm),
             Verdict::Busy => {
+                passage.visit.note_limit(Limit::PasswordChecksWaitingMax);
                 let mut response = BuiltResponse::new(Status::TOO_MANY_REQUESTS);
                 response.fields.push("Retry-After", RETRY_PASSWORD_AFTER_SECONDS);
                 response

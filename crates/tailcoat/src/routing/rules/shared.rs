@@ -15,6 +15,7 @@ use super::{AddressSet, CountTable, KeyHasher, PasswordChecks, TrustedProxies, V
 use crate::config::{ClientRule, Config, LimitKey, PathPattern, RateLimit, RequestLimit, Rules};
 use crate::handler::{BuiltResponse, Routed};
 use crate::log::{Client, ServerLog};
+use crate::metrics::Limit;
 
 /// The rules of a site, those of all sites included.
 pub struct SharedRules {
@@ -176,13 +177,13 @@ impl SharedRules {
         let key = |key: &LimitKey| self.hasher.of_request(key, routed, visit.client());
         for (limit, table) in self.rate_limits.iter().filter(|(limit, _)| is_for(&limit.path)) {
             if let Err(wait) = table.take(key(&limit.key), routed.now.monotonic_ms) {
-                self.refuse("`rate-limit`", limit.status, limit.is_dry_run, wait, visit)?;
+                self.refuse(Limit::RateLimit, limit.status, limit.is_dry_run, wait, visit)?;
             }
         }
         for (limit, table) in self.request_limits.iter().filter(|(limit, _)| is_for(&limit.path)) {
             match table.take(key(&limit.key), limit.requests_max) {
                 Some(permit) => visit.hold(permit),
-                None => self.refuse("`request-limit`", limit.status, limit.is_dry_run, RETRY_AFTER, visit)?,
+                None => self.refuse(Limit::RequestLimit, limit.status, limit.is_dry_run, RETRY_AFTER, visit)?,
             }
         }
         Ok(())
@@ -190,7 +191,7 @@ impl SharedRules {
 
     fn refuse(
         &self,
-        name: &'static str,
+        limit: Limit,
         status: Status,
         is_dry_run: bool,
         wait: Duration,
@@ -202,12 +203,14 @@ impl SharedRules {
                 Client::Unix => "unix".into(),
             };
             self.server_log.warn(
-                format_args!("{name} would have refused a request of {client} with {status}"),
+                format_args!("`{}` would have refused a request of {client} with {status}", limit.name()),
                 "to do so, take `dry-run` away",
             );
             return Ok(());
         }
-        let mut response = BuiltResponse::refusal(status, name);
+        visit.note_limit(limit);
+        let reason = if limit == Limit::RateLimit { "`rate-limit`" } else { "`request-limit`" };
+        let mut response = BuiltResponse::refusal(status, reason);
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         response.fields.push("Retry-After", seconds.to_string());
         Err(response)

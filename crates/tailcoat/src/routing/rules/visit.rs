@@ -1,10 +1,11 @@
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::rc::Rc;
 
 use super::Permit;
 use crate::log::Client;
+use crate::metrics::Limit;
 
 /// What rules found out about a request, and what it holds while it is in progress.
 #[derive(Debug)]
@@ -17,13 +18,15 @@ pub struct Visit {
     /// That the user's password was right.
     is_signed_in: OnceCell<()>,
     permits: RefCell<Vec<Permit>>,
+    /// The limit that it was refused for.
+    limit: Cell<Option<Limit>>,
 }
 
 /// Where identifiers of requests come from.
 #[derive(Debug, Default)]
 pub struct RequestIds {
     key: RandomState,
-    next: std::cell::Cell<u64>,
+    next: Cell<u64>,
 }
 
 impl Visit {
@@ -36,6 +39,7 @@ impl Visit {
             user: OnceCell::new(),
             is_signed_in: OnceCell::new(),
             permits: RefCell::default(),
+            limit: Cell::new(None),
         }
     }
 
@@ -61,6 +65,15 @@ impl Visit {
     /// The user whose password was right; empty for none.
     pub fn signed_in_user(&self) -> &[u8] {
         if self.is_signed_in.get().is_some() { self.user() } else { &[] }
+    }
+
+    /// The limit of rules that it has come to, if it has.
+    pub fn limit(&self) -> Option<Limit> {
+        self.limit.get()
+    }
+
+    pub(super) fn note_limit(&self, limit: Limit) {
+        self.limit.set(Some(limit));
     }
 
     /// 32 hexadecimal digits that no other request has and nobody can guess.

@@ -1,0 +1,355 @@
+//! What there is to see of a server, as text for people.
+
+use crate::status::{Status, TimesStatus, UpstreamStatus};
+
+/// The server as a whole, in lines that fit a terminal of so many lines and columns: rates since `before`, or since the
+/// server was started.
+pub(super) fn overview(status: &Status, before: Option<&Status>, (rows, columns): (usize, usize)) -> Vec<String> {
+    let of_start = Status { unix_ms: status.started_unix_s * 1_000, ..Status::default() };
+    let view = View { status, before: before.unwrap_or(&of_start) };
+    let mut lines = vec![view.head()];
+    if status.has_counters {
+        lines.extend([view.requests(), view.latency(), view.traffic()]);
+    }
+    lines.push(view.connections());
+    lines.push(view.cache());
+    if status.has_counters {
+        lines.extend(view.tls());
+        lines.extend(view.troubles());
+    } else {
+        lines.push("counters    off (`server { counters off }`): what workers do is not counted".into());
+    }
+    lines.push(String::new());
+    lines.extend(view.workers());
+    if !status.upstreams.is_empty() {
+        lines.push(String::new());
+        lines.extend(view.upstreams());
+    }
+    lines.push(String::new());
+    lines.extend(view.open_requests());
+    lines.truncate(rows);
+    lines.iter().map(|line| line.chars().take(columns).collect::<String>().trim_end().to_owned()).collect()
+}
+
+/// Upstreams and their servers.
+pub(super) fn upstreams(status: &Status) -> String {
+    if status.upstreams.is_empty() {
+        return "no upstreams\n".into();
+    }
+    let mut text = String::new();
+    for upstream in &status.upstreams {
+        text += &format!(
+            "{}: {} answered, {} not, {} retries, {} waiting, {} connections kept; first byte {}\n",
+            upstream.name,
+            upstream.responses.iter().sum::<u64>(),
+            upstream.unanswered,
+            upstream.retries,
+            upstream.queue,
+            upstream.idle,
+            percentiles(&upstream.first_byte),
+        );
+        for server in &upstream.servers {
+            let backup = if server.is_backup { " (backup)" } else { "" };
+            text += &format!(
+                "  {:<5} {}{backup}: {} in use, {} requests, {} failures\n",
+                server.health, server.name, server.in_use, server.requests, server.failures
+            );
+        }
+    }
+    text
+}
+
+/// A moment, and one before it.
+struct View<'a> {
+    status: &'a Status,
+    before: &'a Status,
+}
+
+impl View<'_> {
+    fn head(&self) -> String {
+        let (status, process) = (self.status, &self.status.process);
+        let used_us = |status: &Status| status.process.user_us + status.process.system_us;
+        format!(
+            "tailcoat {}   up {}   CPU {} %   memory {}   threads {}   open files {} of {}",
+            status.version,
+            age((status.unix_ms / 1_000).saturating_sub(status.started_unix_s)),
+            self.rate(used_us) / 10_000,
+            bytes(process.resident_bytes),
+            process.threads,
+            process.open_files,
+            process.open_files_max,
+        )
+    }
+
+    fn requests(&self) -> String {
+        let class = |class: &'static str| self.rate(|status| status.requests_of_class(class));
+        format!(
+            "requests    {}/s   2xx {}/s   3xx {}/s   4xx {}/s   5xx {}/s   open {}   since start {}",
+            self.rate(Status::requests_answered),
+            class("2xx"),
+            class("3xx"),
+            class("4xx"),
+            class("5xx"),
+            self.status.requests_open,
+            self.status.requests_answered(),
+        )
+    }
+
+    fn latency(&self) -> String {
+        format!("latency     {}", percentiles(&self.status.durations().since(&self.before.durations())))
+    }
+
+    fn traffic(&self) -> String {
+        let received = |status: &Status| status.workers.iter().map(|worker| worker.received_bytes).sum();
+        let sent = |status: &Status| status.workers.iter().map(|worker| worker.sent_bytes).sum();
+        format!("traffic     in {}/s   out {}/s", bytes(self.rate(received)), bytes(self.rate(sent)))
+    }
+
+    fn connections(&self) -> String {
+        let states = self.status.connections().by_name();
+        let open: u64 = states.iter().map(|(_, count)| count).sum();
+        let opened = |status: &Status| status.workers.iter().map(|worker| worker.connections_opened).sum();
+        let states: Vec<_> = states
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| format!("{} {count}", name.replace('_', " ")))
+            .collect();
+        format!("connections {open}   new {}/s   {}", self.rate(opened), states.join(", "))
+    }
+
+    fn cache(&self) -> String {
+        let (cache, before) = (&self.status.object_cache, &self.before.object_cache);
+        let share = |hits: u64, all: u64| (hits * 1_000).checked_div(all);
+        let percent = |share: Option<u64>| {
+            share.map_or("-".to_owned(), |thousandths| format!("{}.{} %", thousandths / 10, thousandths % 10))
+        };
+        let hits = cache.hits.saturating_sub(before.hits);
+        let files = share(hits, hits + cache.misses.saturating_sub(before.misses));
+        let of_result = |status: &Status, only: Option<&str>| {
+            let results = status.response_cache.iter().filter(|result| only.is_none_or(|only| result.result == only));
+            results.map(|result| result.count).sum::<u64>()
+        };
+        let since = |only| of_result(self.status, only).saturating_sub(of_result(self.before, only));
+        format!(
+            "cache       {} objects, {} of {}   files hit {}   responses hit {}   evicted {}/s",
+            cache.objects,
+            bytes(cache.memory_bytes),
+            bytes(cache.memory_bytes_max),
+            percent(files),
+            percent(share(since(Some("hit")), since(None))),
+            self.rate(|status| status.object_cache.evictions),
+        )
+    }
+
+    /// If any TLS is spoken.
+    fn tls(&self) -> Option<String> {
+        let tls = self.status.tls;
+        (tls.full + tls.resumed + tls.failed > 0).then(|| {
+            format!(
+                "TLS         {}/s full, {}/s resumed, {}/s failed",
+                self.rate(|status| status.tls.full),
+                self.rate(|status| status.tls.resumed),
+                self.rate(|status| status.tls.failed),
+            )
+        })
+    }
+
+    /// Limits that were hit, and what must not happen.
+    fn troubles(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let hit = self.status.limits.iter().filter(|limit| limit.count > 0);
+        let hit: Vec<_> = hit.map(|limit| format!("{} {}", limit.limit, limit.count)).collect();
+        if !hit.is_empty() {
+            lines.push(format!("limits hit  {}", hit.join(", ")));
+        }
+        if self.status.access_log.dropped > 0 {
+            lines.push(format!("access log  {} records dropped", self.status.access_log.dropped));
+        }
+        if self.status.panics > 0 {
+            lines.push(format!("panics      {} (please report what standard error has of them)", self.status.panics));
+        }
+        lines
+    }
+
+    fn workers(&self) -> Vec<String> {
+        let lines = self.status.workers.iter().map(|worker| {
+            let before = self.before.workers.get(worker.index).map_or(0, |before| before.busy_us);
+            if !worker.has_answered {
+                return format!("worker {:<4} does not answer", worker.index);
+            }
+            let busy = self.per_second(worker.busy_us.saturating_sub(before)) / 10_000;
+            let bar = "#".repeat((busy.min(100) / 5) as usize);
+            let open: u64 = worker.connections.by_name().iter().map(|(_, count)| count).sum();
+            format!("worker {:<4} [{bar:<20}] {busy:>3} %   {open} connections", worker.index)
+        });
+        lines.collect()
+    }
+
+    fn upstreams(&self) -> Vec<String> {
+        let lines = self.status.upstreams.iter().map(|upstream| {
+            let unknown = UpstreamStatus::default();
+            let before = self.before.upstreams.iter().find(|before| before.name == upstream.name).unwrap_or(&unknown);
+            let answered = |upstream: &UpstreamStatus| upstream.responses.iter().sum::<u64>();
+            let up = upstream.servers.iter().filter(|server| server.health == "up").count();
+            format!(
+                "upstream {}   {}/s   {} of {} servers up   {} waiting   first byte {}",
+                upstream.name,
+                self.per_second(answered(upstream).saturating_sub(answered(before))),
+                up,
+                upstream.servers.len(),
+                upstream.queue,
+                percentiles(&upstream.first_byte.since(&before.first_byte)),
+            )
+        });
+        lines.collect()
+    }
+
+    fn open_requests(&self) -> Vec<String> {
+        if self.status.requests.is_empty() {
+            return vec!["no open requests".into()];
+        }
+        let head = format!("{:>9}  {:<10} {:<8} {:>10}  {:<21} REQUEST", "AGE", "STAGE", "HANDLER", "SENT", "CLIENT");
+        let lines = self.status.requests.iter().map(|request| {
+            let upstream =
+                if request.upstream.is_empty() { String::new() } else { format!(" -> {}", request.upstream) };
+            format!(
+                "{:>9}  {:<10} {:<8} {:>10}  {:<21} {} {}{} HTTP/{}{upstream}",
+                milliseconds(request.age_ms * 1_000),
+                request.stage,
+                request.handler,
+                bytes(request.sent_bytes),
+                request.client,
+                request.method,
+                request.host,
+                request.target,
+                request.version,
+            )
+        });
+        std::iter::once(head).chain(lines).collect()
+    }
+
+    fn rate(&self, count: impl Fn(&Status) -> u64) -> u64 {
+        self.per_second(count(self.status).saturating_sub(count(self.before)))
+    }
+
+    fn per_second(&self, count: u64) -> u64 {
+        let passed_ms = self.status.unix_ms.saturating_sub(self.before.unix_ms).max(1);
+        (u128::from(count) * 1_000 / u128::from(passed_ms)) as u64
+    }
+}
+
+fn percentiles(times: &TimesStatus) -> String {
+    let shown = [("p50", 500), ("p90", 900), ("p99", 990), ("p99.9", 999)].map(|(name, thousandths)| {
+        let time = times.quantile_us(thousandths).map_or("-".to_owned(), milliseconds);
+        format!("{name} {time}")
+    });
+    shown.join("   ")
+}
+
+/// A time of so many microseconds, to three digits or so.
+fn milliseconds(us: u64) -> String {
+    match us {
+        0..1_000 => format!("{us} us"),
+        1_000..10_000 => format!("{}.{:02} ms", us / 1_000, us % 1_000 / 10),
+        10_000..10_000_000 => format!("{} ms", us / 1_000),
+        _ => format!("{} s", us / 1_000_000),
+    }
+}
+
+fn bytes(count: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let unit = (count.max(1).ilog2() / 10).min(4) as usize;
+    let tenths = (u128::from(count) * 10) >> (10 * unit);
+    match unit {
+        0 => format!("{count} B"),
+        _ => format!("{}.{} {}", tenths / 10, tenths % 10, units[unit]),
+    }
+}
+
+fn age(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match days {
+        0 => format!("{hours}:{minutes:02}:{:02}", seconds % 60),
+        _ => format!("{days} d {hours}:{minutes:02}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{LiveRequest, StageCounts};
+    use crate::status::{LimitCount, ProcessStatus, RequestCount, ServerStatus, SiteStatus, WorkerStatus};
+
+    fn status(count: u64, unix_ms: u64) -> Status {
+        let requests = RequestCount { status: "2xx".into(), count, ..RequestCount::default() };
+        let durations = TimesStatus { buckets: vec![0, 0, count], sum_us: 2 * count };
+        let worker = WorkerStatus {
+            has_answered: true,
+            busy_us: count * 1_000,
+            sent_bytes: count << 20,
+            connections: StageCounts { idle: 3, writing: 1, ..StageCounts::default() },
+            ..WorkerStatus::default()
+        };
+        let server =
+            ServerStatus { name: "http://a:1".into(), health: "down".into(), failures: 2, ..Default::default() };
+        let live = LiveRequest { age_ms: 1_500, stage: "writing".into(), target: "/big".into(), ..Default::default() };
+        Status {
+            version: "1".into(),
+            has_counters: true,
+            unix_ms,
+            process: ProcessStatus { resident_bytes: 5 << 19, user_us: count * 1_000, ..ProcessStatus::default() },
+            sites: vec![SiteStatus { requests: vec![requests], durations, ..SiteStatus::default() }],
+            workers: vec![worker],
+            upstreams: vec![UpstreamStatus { name: "app".into(), servers: vec![server], ..UpstreamStatus::default() }],
+            limits: vec![LimitCount { limit: "head-timeout".into(), count: 4 }],
+            requests: vec![live],
+            ..Status::default()
+        }
+    }
+
+    #[test]
+    fn rates_are_those_since_the_look_before() {
+        let text = overview(&status(600, 12_000), Some(&status(100, 10_000)), (100, 200)).join("\n");
+        for part in [
+            "CPU 25 %   memory 2.5 MiB",
+            "requests    250/s   2xx 250/s   3xx 0/s",
+            "since start 600",
+            "p50 2 us   p90 2 us",
+            "out 250.0 MiB/s",
+            "connections 4   new 0/s   idle 3, writing 1",
+            "limits hit  head-timeout 4",
+            "worker 0    [#####               ]  25 %   4 connections",
+            "upstream app   0/s   0 of 1 servers up",
+            "  1500 ms  writing ",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_look_fits_the_terminal() {
+        let lines = overview(&status(600, 12_000), None, (5, 40));
+        assert_eq!(lines.len(), 5);
+        assert!(lines.iter().all(|line| line.chars().count() <= 40), "{lines:?}");
+    }
+
+    #[test]
+    fn servers() {
+        let text = upstreams(&status(1, 1));
+        assert!(text.contains("  down  http://a:1: 0 in use, 0 requests, 2 failures\n"), "{text}");
+        assert_eq!(upstreams(&Status::default()), "no upstreams\n");
+    }
+
+    #[test]
+    fn quantities() {
+        for (count, expect) in [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1 << 31, "2.0 GiB")] {
+            assert_eq!(bytes(count), expect);
+        }
+        for (us, expect) in [(999, "999 us"), (1_239, "1.23 ms"), (12_000_000, "12 s")] {
+            assert_eq!(milliseconds(us), expect);
+        }
+        for (seconds, expect) in [(59, "0:00:59"), (90_061, "1 d 1:01")] {
+            assert_eq!(age(seconds), expect);
+        }
+    }
+}

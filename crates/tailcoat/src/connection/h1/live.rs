@@ -1,0 +1,22 @@
+//! Which request is open.
+
+use super::H1Connection;
+use crate::connection::live::Live;
+
+impl H1Connection {
+    /// Tells of the request that is answered, or whose answer is sent.
+    pub fn each_request(&self, tell: &mut dyn FnMut(&Live<'_>)) {
+        let Self { client, .. } = *self;
+        if let Some(answering) = &self.answering {
+            let wants_content = answering.request.link().is_some_and(|link| link.wants_content());
+            let stage = if self.receiving.is_some() && wants_content { "reading" } else { "answering" };
+            tell(&Live { client, request: &answering.request, stage, sent_bytes: 0 });
+        } else if let Some(held) = self.receiving.as_ref().and_then(|receiving| receiving.held_request()) {
+            tell(&Live { client, request: held, stage: "reading", sent_bytes: 0 });
+        } else if let Some((request, sent_bytes)) = self.sending.as_ref().and_then(|sending| sending.request()) {
+            tell(&Live { client, request, stage: "writing", sent_bytes });
+        } else if let Some((request, sent_bytes)) = self.tunneling.as_ref().and_then(|tunneling| tunneling.request()) {
+            tell(&Live { client, request, stage: "tunneling", sent_bytes });
+        }
+    }
+}

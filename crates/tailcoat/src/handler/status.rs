@@ -1,0 +1,150 @@
+//! What tells of this server itself: metrics, and a page that plots them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use base64ct::{Base64, Encoding};
+use sha2::{Digest, Sha256};
+use wire::http::{Fields, KnownField, Method, Status};
+
+use super::{Body, BuiltResponse, Outcome, PageFormat, Response, Routed, error_response};
+use crate::config::{StatusView, StatusViewKind};
+use crate::log::Client;
+use crate::status::{MetricsFormat, Observer, PAGE, render};
+
+/// Open requests of each worker that the page is told of.
+const REQUESTS_SHOWN_MAX: usize = 20;
+
+/// Answers with what there is to see of the server.
+#[derive(Debug)]
+pub struct StatusHandler {
+    view: StatusView,
+    /// Whether rules say who may see it; else only who is on this machine may.
+    is_guarded: bool,
+    observer: Arc<Observer>,
+    /// What the page may do in a browser.
+    content_security_policy: String,
+}
+
+impl StatusHandler {
+    /// The handler for this configuration.
+    pub fn new(view: &StatusView, is_guarded: bool, observer: &Arc<Observer>) -> Self {
+        let content_security_policy = content_security_policy(PAGE);
+        Self { view: view.clone(), is_guarded, observer: Arc::clone(observer), content_security_policy }
+    }
+
+    /// Answers a request.
+    pub fn handle(self: &Arc<Self>, routed: &Routed<'_>) -> Outcome {
+        let format = PageFormat::wanted_by(&routed.request);
+        if !self.is_guarded && !is_of_this_machine(routed) {
+            return Outcome::Ready(Response::Built(error_response(Status::FORBIDDEN, format)));
+        }
+        if !matches!(routed.request.method(), Method::Get | Method::Head) {
+            let mut response = error_response(Status::METHOD_NOT_ALLOWED, format);
+            response.fields.push("Allow", "GET, HEAD");
+            return Outcome::Ready(Response::Built(response));
+        }
+        match (self.view.kind, routed.query) {
+            (StatusViewKind::Metrics, _) => {
+                let accept = routed.request.field(KnownField::Accept).unwrap_or_default();
+                let (this, format) = (Arc::clone(self), MetricsFormat::wanted_by(accept));
+                Outcome::Wait(Box::pin(async move { this.metrics(format).await }))
+            }
+            (StatusViewKind::Page, Some(b"json")) => {
+                let this = Arc::clone(self);
+                Outcome::Wait(Box::pin(async move { this.data().await }))
+            }
+            (StatusViewKind::Page, _) => self.page(),
+        }
+    }
+
+    async fn metrics(&self, format: MetricsFormat) -> Outcome {
+        let status = self.observer.status(0).await;
+        answer(format.content_type(), render(&status, format).into_bytes())
+    }
+
+    async fn data(&self) -> Outcome {
+        let status = self.observer.status(REQUESTS_SHOWN_MAX).await;
+        // Local invariant: it has only strings, numbers and lists of them.
+        answer("application/json", serde_json::to_vec(&status).unwrap_or_default())
+    }
+
+    fn page(&self) -> Outcome {
+        let mut response = built("text/html; charset=utf-8", PAGE.as_bytes().to_vec());
+        response.fields.push("Content-Security-Policy", self.content_security_policy.as_str());
+        Outcome::Ready(Response::Built(response))
+    }
+}
+
+/// Whether a request comes from this machine, and was meant for it: a page of somebody else's whose name leads here by a
+/// trick (DNS rebinding) has a browser here send its name as Host.
+fn is_of_this_machine(routed: &Routed<'_>) -> bool {
+    let is_local = match routed.client {
+        Client::Ip(address) => address.ip().to_canonical().is_loopback(),
+        Client::Unix => true,
+    };
+    is_local && routed.proxied.is_none() && is_name_of_this_machine(routed.host)
+}
+
+fn is_name_of_this_machine(host: &[u8]) -> bool {
+    let Ok(host) = std::str::from_utf8(host) else { return false };
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    // A program that speaks HTTP/1.0 and names no host is no browser.
+    host.is_empty() || host == "localhost" || address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+}
+
+fn answer(content_type: &'static str, content: Vec<u8>) -> Outcome {
+    Outcome::Ready(Response::Built(built(content_type, content)))
+}
+
+fn built(content_type: &'static str, content: Vec<u8>) -> Box<BuiltResponse> {
+    let mut fields = Fields::new();
+    fields.push("Content-Type", content_type);
+    fields.push("Cache-Control", "no-store");
+    fields.push("X-Content-Type-Options", "nosniff");
+    fields.push("Referrer-Policy", "no-referrer");
+    BuiltResponse::with_fields(Status::OK, fields, Body::from_bytes(content))
+}
+
+/// Lets the page run its own script, and ask where it came from; nothing else.
+fn content_security_policy(page: &str) -> String {
+    let script = page.split_once("<script>").and_then(|(_, rest)| rest.split_once("</script>"));
+    let hash = Base64::encode_string(&Sha256::digest(script.map_or("", |(script, _)| script)));
+    format!(
+        "default-src 'none'; script-src 'sha256-{hash}'; style-src 'unsafe-inline'; connect-src 'self'; \
+         img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_this_machine() {
+        for (host, expect) in [
+            ("", true),
+            ("localhost", true),
+            ("127.0.0.1", true),
+            ("127.1.2.3", true),
+            ("[::1]", true),
+            ("192.0.2.1", false),
+            ("evil.example", false),
+            ("localhost.evil.example", false),
+        ] {
+            assert_eq!(is_name_of_this_machine(host.as_bytes()), expect, "{host}");
+        }
+    }
+
+    #[test]
+    fn the_page_has_one_script_and_asks_nobody_else() {
+        assert_eq!(PAGE.matches("<script").count(), 1);
+        let policy = content_security_policy("<p><script>a()</script>");
+        assert!(policy.contains("script-src 'sha256-qVpDBgj7bpq5hMAcGp3AOc79J3Y1Z4HvySTwKrWDoy4='"), "{policy}");
+        for elsewhere in ["http://", "https://", "@import", "url("] {
+            // Names of formats are no addresses that anybody asks.
+            let page = PAGE.replace("http://www.w3.org/", "");
+            assert!(!page.contains(elsewhere), "{elsewhere}");
+        }
+    }
+}

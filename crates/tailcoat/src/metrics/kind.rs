@@ -1,0 +1,192 @@
+//! What is told apart when something is counted: closed sets, so that counters are rows of a fixed length.
+
+use serde::{Deserialize, Serialize};
+use wire::http::Version;
+
+/// A closed set, whose members have numbers from 0 and names.
+macro_rules! kinds {
+    ($(#[$doc:meta])* $kind:ident { $($(#[$of:meta])* $member:ident = $name:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum $kind {
+            $($(#[$of])* $member,)*
+        }
+
+        impl $kind {
+            /// All of them, in the order of their numbers.
+            pub const ALL: &[Self] = &[$(Self::$member,)*];
+
+            /// What it is called in metrics.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$member => $name,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// Who has answered a request.
+    HandlerKind {
+        /// Nobody: no handler wanted it, or it could not be read.
+        None = "none",
+        /// Rules: a redirect, or a refusal.
+        Rules = "rules",
+        /// Files below a root.
+        Files = "files",
+        /// A fixed answer.
+        Respond = "respond",
+        /// Another server.
+        Forward = "forward",
+        /// A script behind FastCGI.
+        FastCgi = "fastcgi",
+        /// A program that was started for it.
+        Cgi = "cgi",
+        /// An application behind SCGI.
+        Scgi = "scgi",
+        /// An application behind uwsgi.
+        Uwsgi = "uwsgi",
+        /// A WebAssembly module.
+        Module = "module",
+        /// What tells of this server itself.
+        Status = "status",
+    }
+}
+
+kinds! {
+    /// The first digit of a status.
+    StatusClass {
+        /// 101, for there is one answer a request.
+        Informational = "1xx",
+        /// 2xx
+        Successful = "2xx",
+        /// 3xx
+        Redirection = "3xx",
+        /// 4xx
+        ClientError = "4xx",
+        /// 5xx, and what no server should send.
+        ServerError = "5xx",
+    }
+}
+
+kinds! {
+    /// The version of HTTP in which a request came.
+    VersionKind {
+        /// It could not be read.
+        Unknown = "unknown",
+        /// HTTP/1.0
+        Http10 = "1.0",
+        /// HTTP/1.1
+        Http11 = "1.1",
+        /// HTTP/2
+        Http2 = "2",
+        /// HTTP/3
+        Http3 = "3",
+    }
+}
+
+kinds! {
+    /// What the cache before another server did, as the access log has it.
+    CacheResult {
+        /// A stored response was served.
+        Hit = "hit",
+        /// There was none.
+        Miss = "miss",
+        /// There was one, too old, and another came in its place.
+        Expired = "expired",
+        /// There was one, and the server said that it was still good.
+        Revalidated = "revalidated",
+        /// One that was too old was served.
+        Stale = "stale",
+        /// The request was not for the cache.
+        Bypass = "bypass",
+    }
+}
+
+kinds! {
+    /// A limit that somebody has come to, by the name of its option.
+    Limit {
+        /// Idle connections were closed to make room for others.
+        ConnectionsMax = "connections-max",
+        /// A client had as many connections as it may.
+        ConnectionsPerClientMax = "connections-per-client-max",
+        /// The kernel gave no descriptor or memory for a connection; the limit is that of open files, if anything.
+        OpenFiles = "open-files",
+        /// Too many handshakes began at the same time.
+        TlsHandshakesPerSecondMax = "tls-handshakes-per-second-max",
+        /// A handshake took too long.
+        TlsHandshakeTimeout = "tls-handshake-timeout",
+        /// A head took too long.
+        HeadTimeout = "head-timeout",
+        /// A head was too large, or had too many fields (`fields-max`): both are answered with 431.
+        HeadBytesMax = "head-bytes-max",
+        /// A target was too long.
+        TargetBytesMax = "target-bytes-max",
+        /// There was too much content.
+        BodyBytesMax = "body-bytes-max",
+        /// Content stood still.
+        BodyTimeout = "body-timeout",
+        /// A client took nothing of a response.
+        WriteTimeout = "write-timeout",
+        /// Content or a response was too slow.
+        RateMin = "rate-bytes-per-second-min",
+        /// Too many requests in a time.
+        RateLimit = "rate-limit",
+        /// Too many requests at a time.
+        RequestLimit = "request-limit",
+        /// Too many passwords waited to be checked.
+        PasswordChecksWaitingMax = "password-checks-waiting-max",
+    }
+}
+
+impl StatusClass {
+    /// The class of a status.
+    #[inline]
+    pub fn of(status: u16) -> Self {
+        match status / 100 {
+            1 => Self::Informational,
+            2 => Self::Successful,
+            3 => Self::Redirection,
+            4 => Self::ClientError,
+            _ => Self::ServerError,
+        }
+    }
+}
+
+impl From<Option<Version>> for VersionKind {
+    #[inline]
+    fn from(version: Option<Version>) -> Self {
+        match version {
+            None => Self::Unknown,
+            Some(Version::Http10) => Self::Http10,
+            Some(Version::Http11) => Self::Http11,
+            Some(Version::Http2) => Self::Http2,
+            Some(Version::Http3) => Self::Http3,
+        }
+    }
+}
+
+impl CacheResult {
+    /// By the word of the access log; `None` where there is no cache.
+    #[inline]
+    pub fn of(word: &str) -> Option<Self> {
+        if word.is_empty() {
+            return None;
+        }
+        Self::ALL.iter().copied().find(|result| result.name() == word)
+    }
+}
+
+impl Limit {
+    /// The limit that a refusal of ours with this status stands for.
+    #[inline]
+    pub fn of_refusal(status: u16) -> Option<Self> {
+        match status {
+            413 => Some(Self::BodyBytesMax),
+            414 => Some(Self::TargetBytesMax),
+            431 => Some(Self::HeadBytesMax),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+/// Where something is counted that has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NameSlot(u16);
+
+impl Default for NameSlot {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl NameSlot {
+    /// Of nothing that has a name: a request that has come to no site.
+    pub const NONE: Self = Self(0);
+
+    /// Of all for which there is no slot left.
+    pub const OTHER: Self = Self(1);
+
+    /// Its number, from 0.
+    #[inline]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Names, each with a slot, which it keeps for ever: at most so many, and two for what has none.
+#[derive(Debug)]
+pub(super) struct Names {
+    names: Vec<String>,
+    names_max: usize,
+}
+
+impl Names {
+    pub(super) fn new(names_max: usize) -> Self {
+        let names_max = names_max.min(usize::from(u16::MAX) - 2);
+        Self { names: vec!["none".to_owned(), "other".to_owned()], names_max }
+    }
+
+    /// Slots that there can be.
+    pub(super) fn slots(&self) -> usize {
+        self.names_max + 2
+    }
+
+    pub(super) fn slot(&mut self, name: &str) -> NameSlot {
+        let own = &self.names[2..];
+        let index = match own.iter().position(|known| known == name) {
+            Some(index) => index + 2,
+            None if own.len() == self.names_max => return NameSlot::OTHER,
+            None => {
+                self.names.push(name.to_owned());
+                self.names.len() - 1
+            }
+        };
+        NameSlot(index as u16)
+    }
+
+    pub(super) fn all(&self) -> Vec<String> {
+        self.names.clone()
+    }
+}

@@ -1,0 +1,269 @@
+//! Who gathers what there is to see.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use super::model::{
+    CacheResultCount, LimitCount, LogStatus, ObjectCacheStatus, RequestCount, ServerStatus, SiteStatus, Status,
+    TlsStatus, UpstreamStatus, WorkerStatus,
+};
+use super::process::ProcessStatus;
+use crate::log::LogCounts;
+use crate::metrics::{
+    CacheResult, Counter, HandlerKind, HistogramCounts, Inquiry, Limit, Metrics, StatusClass, VersionKind,
+    WorkerMetrics, WorkerReport,
+};
+use crate::object_cache::ObjectStore;
+use crate::upstream::SharedUpstream;
+
+/// How long workers are waited for: one that takes longer is stuck, which is worth knowing, too.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+
+/// Gathers what there is to see, for whoever asks, on whatever thread.
+#[derive(Debug)]
+pub struct Observer {
+    started_unix_s: u64,
+    metrics: Option<Arc<Metrics>>,
+    sources: Mutex<Sources>,
+}
+
+/// What is looked at besides counters. It changes with the configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// Files and responses in memory.
+    pub store: Option<Arc<ObjectStore>>,
+    /// The upstreams of the configuration.
+    pub upstreams: Vec<Arc<SharedUpstream>>,
+    /// What became of the records of access logs.
+    pub log_counts: Option<LogCounts>,
+    /// Where workers are asked.
+    pub inquiries: Vec<UnboundedSender<Inquiry>>,
+}
+
+impl Observer {
+    /// One that knows of nothing yet but the counters, if there are any.
+    pub fn new(metrics: Option<Arc<Metrics>>) -> Arc<Self> {
+        Arc::new(Self { started_unix_s: unix_time().as_secs(), metrics, sources: Mutex::default() })
+    }
+
+    /// The counters, if there are any.
+    pub fn metrics(&self) -> Option<&Arc<Metrics>> {
+        self.metrics.as_ref()
+    }
+
+    /// Has it look at these from now on.
+    pub fn look_at(&self, sources: Sources) {
+        *self.sources() = sources;
+    }
+
+    /// Gathers all that there is to see, with at most so many of each worker's open requests.
+    pub async fn status(&self, requests_max: usize) -> Status {
+        let sources = self.sources().clone();
+        let reports = ask_all(&sources.inquiries, requests_max).await;
+        let now = unix_time();
+        let mut status = Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_unix_s: self.started_unix_s,
+            unix_ms: now.as_millis() as u64,
+            has_counters: self.metrics.is_some(),
+            process: ProcessStatus::read(),
+            upstreams: upstream_statuses(&sources, &reports),
+            access_log: sources.log_counts.as_ref().map_or_else(LogStatus::default, |counts| {
+                let counts = counts.total();
+                LogStatus { written: counts.written, dropped: counts.dropped }
+            }),
+            ..Status::default()
+        };
+        if let Some(store) = &sources.store {
+            status.object_cache = cache_status(store);
+        }
+        status.requests_open = reports.iter().flatten().map(|report| report.requests_open as u64).sum();
+        status.workers = worker_statuses(&reports);
+        status.requests = reports.into_iter().flatten().flat_map(|report| report.requests).collect();
+        status.requests.sort_by_key(|request| std::cmp::Reverse(request.age_ms));
+        if let Some(metrics) = &self.metrics {
+            add_counts(&mut status, metrics);
+        }
+        status
+    }
+
+    fn sources(&self) -> MutexGuard<'_, Sources> {
+        // Replaced whole.
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks all workers at once, and waits for their answers together.
+async fn ask_all(inquiries: &[UnboundedSender<Inquiry>], requests_max: usize) -> Vec<Option<WorkerReport>> {
+    let asked: Vec<_> = inquiries
+        .iter()
+        .map(|worker| {
+            let (answer, report) = oneshot::channel();
+            // One that has ended does not answer.
+            let _ = worker.send(Inquiry { requests_max, answer });
+            report
+        })
+        .collect();
+    let limit = Instant::now() + ANSWER_LIMIT;
+    let mut reports = Vec::with_capacity(asked.len());
+    for report in asked {
+        reports.push(timeout_at(limit, report).await.ok().and_then(Result::ok));
+    }
+    reports
+}
+
+fn worker_statuses(reports: &[Option<WorkerReport>]) -> Vec<WorkerStatus> {
+    let statuses = reports.iter().enumerate().map(|(index, report)| match report {
+        None => WorkerStatus { index, ..WorkerStatus::default() },
+        Some(report) => WorkerStatus {
+            index,
+            has_answered: true,
+            busy_us: report.busy_us,
+            connections: report.connections,
+            requests_open: report.requests_open as u64,
+            ..WorkerStatus::default()
+        },
+    });
+    statuses.collect()
+}
+
+fn upstream_statuses(sources: &Sources, reports: &[Option<WorkerReport>]) -> Vec<UpstreamStatus> {
+    let idle = |index: usize| {
+        let of_workers = reports.iter().flatten().filter_map(|report| report.upstream_idle.get(index));
+        of_workers.map(|count| *count as u64).sum()
+    };
+    let statuses = sources.upstreams.iter().enumerate().map(|(index, upstream)| UpstreamStatus {
+        name: upstream.name().to_owned(),
+        responses: vec![0; StatusClass::ALL.len()],
+        queue: upstream.queue_length() as u64,
+        idle: idle(index),
+        servers: upstream
+            .server_states()
+            .map(|state| ServerStatus {
+                name: state.name.to_owned(),
+                health: state.health.to_owned(),
+                is_backup: state.is_backup,
+                in_use: state.in_use.into(),
+                requests: state.requests,
+                failures: state.failures,
+            })
+            .collect(),
+        ..UpstreamStatus::default()
+    });
+    statuses.collect()
+}
+
+fn cache_status(store: &ObjectStore) -> ObjectCacheStatus {
+    let (usage, limits) = (store.usage(), store.limits());
+    ObjectCacheStatus {
+        objects: usage.objects as u64,
+        memory_bytes: usage.memory_bytes,
+        memory_bytes_max: limits.memory_bytes_max,
+        files: usage.files as u64,
+        files_max: limits.files_max as u64,
+        evictions: usage.evictions,
+        response_bytes: store.content_memory().bytes(),
+        ..ObjectCacheStatus::default()
+    }
+}
+
+/// Adds what workers have counted.
+fn add_counts(status: &mut Status, metrics: &Metrics) {
+    let workers = metrics.workers();
+    let sum = |counter: fn(&WorkerMetrics) -> &Counter| workers.iter().map(|worker| counter(worker).get()).sum::<u64>();
+    // Those of which there were more before a reload are told of as well: their counts must not be lost.
+    for (index, worker) in workers.iter().enumerate() {
+        if status.workers.len() <= index {
+            status.workers.push(WorkerStatus { index, ..WorkerStatus::default() });
+        }
+        let told = &mut status.workers[index];
+        // Closed first, so that there are never more of them.
+        told.connections_closed = worker.connections_closed.get();
+        told.connections_opened = worker.connections_opened.get();
+        told.received_bytes = worker.received_bytes.get();
+        told.sent_bytes = worker.sent_bytes.get();
+    }
+    status.object_cache.hits = sum(|worker| &worker.object_hits);
+    status.object_cache.misses = sum(|worker| &worker.object_misses);
+    status.panics = sum(|worker| &worker.panics);
+    status.tls = TlsStatus {
+        full: sum(|worker| &worker.handshakes_full),
+        resumed: sum(|worker| &worker.handshakes_resumed),
+        failed: sum(|worker| &worker.handshakes_failed),
+    };
+    let results = CacheResult::ALL.iter().map(|&result| CacheResultCount {
+        result: result.name().to_owned(),
+        count: workers.iter().map(|worker| worker.cache_results(result)).sum(),
+    });
+    status.response_cache = results.collect();
+    let limits = Limit::ALL.iter().map(|&limit| LimitCount {
+        limit: limit.name().to_owned(),
+        count: workers.iter().map(|worker| worker.limit_hits(limit)).sum(),
+    });
+    status.limits = limits.collect();
+    let sites = metrics.site_names().into_iter().enumerate();
+    status.sites = sites.filter_map(|(index, name)| site_status(index, name, &workers)).collect();
+    for (index, name) in metrics.upstream_names().into_iter().enumerate() {
+        add_upstream_counts(status, index, name, &workers);
+    }
+}
+
+/// `None` for what has never had a request and is no site.
+fn site_status(index: usize, name: String, workers: &[Arc<WorkerMetrics>]) -> Option<SiteStatus> {
+    let of_workers = || workers.iter().filter_map(|worker| worker.site(index));
+    of_workers().next()?;
+    let mut durations = HistogramCounts::default();
+    of_workers().for_each(|site| durations.add(&site.durations));
+    let mut requests = Vec::new();
+    for &handler in HandlerKind::ALL {
+        for &class in StatusClass::ALL {
+            for &version in VersionKind::ALL {
+                let count = of_workers().map(|site| site.requests(handler, class, version)).sum();
+                if count > 0 {
+                    requests.push(RequestCount {
+                        handler: handler.name().to_owned(),
+                        status: class.name().to_owned(),
+                        version: version.name().to_owned(),
+                        count,
+                    });
+                }
+            }
+        }
+    }
+    Some(SiteStatus {
+        name,
+        requests,
+        aborted: of_workers().map(|site| site.aborted.get()).sum(),
+        content_bytes: of_workers().map(|site| site.content_bytes.get()).sum(),
+        durations: durations.into(),
+    })
+}
+
+fn add_upstream_counts(status: &mut Status, index: usize, name: String, workers: &[Arc<WorkerMetrics>]) {
+    let of_workers = || workers.iter().filter_map(|worker| worker.upstream(index));
+    if of_workers().next().is_none() {
+        return;
+    }
+    let mut first_byte = HistogramCounts::default();
+    of_workers().for_each(|upstream| first_byte.add(&upstream.first_byte));
+    let known = status.upstreams.iter().position(|upstream| upstream.name == name);
+    let known = known.unwrap_or_else(|| {
+        status.upstreams.push(UpstreamStatus { name, ..UpstreamStatus::default() });
+        status.upstreams.len() - 1
+    });
+    let told = &mut status.upstreams[known];
+    let responses =
+        (0..StatusClass::ALL.len()).map(|class| of_workers().map(|upstream| upstream.responses[class].get()).sum());
+    told.responses = responses.collect();
+    told.unanswered = of_workers().map(|upstream| upstream.unanswered.get()).sum();
+    told.retries = of_workers().map(|upstream| upstream.retries.get()).sum();
+    told.first_byte = first_byte.into();
+}
+
+fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}

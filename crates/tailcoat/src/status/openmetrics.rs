@@ -1,0 +1,380 @@
+//! Metrics as text, for Prometheus and whoever else reads its formats.
+//!
+//! The names follow its conventions: base units, `_total` for counters, one unit a family.
+
+use std::fmt::{Display, Write};
+
+use super::model::{Status, TimesStatus, UpstreamStatus};
+
+/// In which of the two formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricsFormat {
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// The text format that was before it, version 0.0.4.
+    Text,
+}
+
+/// Servers of upstreams that are told of by themselves, so that the number of series has a bound.
+const SERVERS_MAX: usize = 1_000;
+
+/// The bounds of histograms, as powers of two of a microsecond: from 64 us to 34 s.
+const BOUND_EXPONENTS: std::ops::RangeInclusive<u32> = 6..=25;
+
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+impl MetricsFormat {
+    /// The one that is wanted by a request with this `Accept`. OpenMetrics only where it is named: all that read it name it.
+    pub fn wanted_by(accept: &[u8]) -> Self {
+        let names_it = memchr::memmem::find(accept, b"application/openmetrics-text").is_some();
+        if names_it { Self::OpenMetrics } else { Self::Text }
+    }
+
+    /// Its media type.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+/// The metrics of this server.
+pub fn render(status: &Status, format: MetricsFormat) -> String {
+    let mut text = Text { format, out: String::with_capacity(16 << 10), family: "" };
+    write_process(status, &mut text);
+    write_workers(status, &mut text);
+    if status.has_counters {
+        write_requests(status, &mut text);
+        write_counts(status, &mut text);
+    }
+    write_caches(status, &mut text);
+    write_upstreams(status, &mut text);
+    if format == MetricsFormat::OpenMetrics {
+        text.out.push_str("# EOF\n");
+    }
+    text.out
+}
+
+fn write_process(status: &Status, text: &mut Text) {
+    let process = &status.process;
+    text.gauge("tailcoat_build_info", "The running program.");
+    text.sample("", &[("version", &status.version)], 1);
+    text.counter("process_cpu_seconds", "Processor time of the process.");
+    text.sample("_total", &[], Seconds(process.user_us + process.system_us));
+    text.gauge("process_start_time_seconds", "When the process was started, in seconds since 1970.");
+    text.sample("", &[], status.started_unix_s);
+    text.gauge("process_resident_memory_bytes", "Memory that is in use.");
+    text.sample("", &[], process.resident_bytes);
+    text.gauge("process_virtual_memory_bytes", "Addresses that are in use.");
+    text.sample("", &[], process.virtual_bytes);
+    text.gauge("process_open_fds", "Open descriptors.");
+    text.sample("", &[], process.open_files);
+    text.gauge("process_max_fds", "Descriptors that may be open.");
+    text.sample("", &[], process.open_files_max);
+    text.gauge("process_threads", "Threads of the process.");
+    text.sample("", &[], process.threads);
+}
+
+fn write_workers(status: &Status, text: &mut Text) {
+    text.gauge("tailcoat_worker_up", "Whether a worker answers.");
+    for worker in &status.workers {
+        text.sample("", &[("worker", &worker.index)], u8::from(worker.has_answered));
+    }
+    let answering = || status.workers.iter().filter(|worker| worker.has_answered);
+    text.counter("tailcoat_worker_busy_seconds", "Processor time of a worker's thread.");
+    for worker in answering() {
+        text.sample("_total", &[("worker", &worker.index)], Seconds(worker.busy_us));
+    }
+    text.gauge("tailcoat_worker_connections", "Open connections of a worker.");
+    for worker in answering() {
+        let open: u64 = worker.connections.by_name().iter().map(|(_, count)| count).sum();
+        text.sample("", &[("worker", &worker.index)], open);
+    }
+    text.gauge("tailcoat_connections", "Open connections by what they await.");
+    for (state, count) in status.connections().by_name() {
+        text.sample("", &[("state", &state)], count);
+    }
+    text.gauge("tailcoat_http_requests_open", "Requests that are being read or answered.");
+    text.sample("", &[], status.requests_open);
+}
+
+fn write_requests(status: &Status, text: &mut Text) {
+    text.counter("tailcoat_http_requests", "Requests that were answered.");
+    for site in &status.sites {
+        for requests in &site.requests {
+            let (handler, status, version) = (&requests.handler, &requests.status, &requests.version);
+            let labels: [Label<'_>; 4] =
+                [("site", &site.name), ("handler", handler), ("status", status), ("version", version)];
+            text.sample("_total", &labels, requests.count);
+        }
+    }
+    text.counter("tailcoat_http_requests_aborted", "Requests whose clients went before they were answered.");
+    for site in &status.sites {
+        text.sample("_total", &[("site", &site.name)], site.aborted);
+    }
+    text.counter("tailcoat_http_response_content_bytes", "Content of responses that was sent.");
+    for site in &status.sites {
+        text.sample("_total", &[("site", &site.name)], site.content_bytes);
+    }
+    text.histogram("tailcoat_http_request_duration_seconds", "From when a request came to when its answer was sent.");
+    for site in &status.sites {
+        text.times(&[("site", &site.name)], &site.durations);
+    }
+}
+
+fn write_counts(status: &Status, text: &mut Text) {
+    let sum = |count: fn(&super::WorkerStatus) -> u64| status.workers.iter().map(count).sum::<u64>();
+    text.counter("tailcoat_connections_opened", "Connections that were accepted.");
+    text.sample("_total", &[], sum(|worker| worker.connections_opened));
+    text.counter("tailcoat_connections_closed", "Connections that have ended.");
+    text.sample("_total", &[], sum(|worker| worker.connections_closed));
+    text.counter("tailcoat_received_bytes", "Bytes that clients have sent, without what TLS adds.");
+    text.sample("_total", &[], sum(|worker| worker.received_bytes));
+    text.counter("tailcoat_sent_bytes", "Bytes that clients were sent, without what TLS adds.");
+    text.sample("_total", &[], sum(|worker| worker.sent_bytes));
+    text.counter("tailcoat_tls_handshakes", "Handshakes of TLS by how they ended.");
+    let tls = &status.tls;
+    for (result, count) in [("full", tls.full), ("resumed", tls.resumed), ("failed", tls.failed)] {
+        text.sample("_total", &[("result", &result)], count);
+    }
+    text.counter("tailcoat_limit_hits", "How often somebody came to a limit, by the name of its option.");
+    for limit in &status.limits {
+        text.sample("_total", &[("limit", &limit.limit)], limit.count);
+    }
+    text.counter("tailcoat_connection_panics", "Connections that were ended by a fault of this program.");
+    text.sample("_total", &[], status.panics);
+    text.counter("tailcoat_response_cache_requests", "Requests by what the cache before an upstream did.");
+    for result in &status.response_cache {
+        text.sample("_total", &[("result", &result.result)], result.count);
+    }
+    text.counter("tailcoat_object_cache_lookups", "Lookups of files by whether an object could be served at once.");
+    for (result, count) in [("hit", status.object_cache.hits), ("miss", status.object_cache.misses)] {
+        text.sample("_total", &[("result", &result)], count);
+    }
+}
+
+fn write_caches(status: &Status, text: &mut Text) {
+    let cache = &status.object_cache;
+    text.gauge("tailcoat_object_cache_objects", "Files and responses that are kept.");
+    text.sample("", &[], cache.objects);
+    text.gauge("tailcoat_object_cache_memory_bytes", "Memory of what is kept.");
+    text.sample("", &[], cache.memory_bytes);
+    text.gauge("tailcoat_object_cache_memory_limit_bytes", "What that may be.");
+    text.sample("", &[], cache.memory_bytes_max);
+    text.gauge("tailcoat_object_cache_open_files", "Large files that are kept open.");
+    text.sample("", &[], cache.files);
+    text.counter("tailcoat_object_cache_evictions", "Objects that had to make room.");
+    text.sample("_total", &[], cache.evictions);
+    text.gauge("tailcoat_response_cache_content_bytes", "Content of upstreams' responses that anybody holds.");
+    text.sample("", &[], cache.response_bytes);
+    let log = &status.access_log;
+    text.counter("tailcoat_access_log_records", "Records of access logs by what became of them.");
+    for (result, count) in [("written", log.written), ("dropped", log.dropped)] {
+        text.sample("_total", &[("result", &result)], count);
+    }
+}
+
+fn write_upstreams(status: &Status, text: &mut Text) {
+    let upstreams = &status.upstreams;
+    if upstreams.is_empty() {
+        return;
+    }
+    if status.has_counters {
+        text.counter("tailcoat_upstream_responses", "Answers of an upstream.");
+        for upstream in upstreams {
+            for (class, count) in CLASSES.iter().zip(&upstream.responses).filter(|(_, count)| **count > 0) {
+                text.sample("_total", &[("upstream", &upstream.name), ("status", class)], count);
+            }
+        }
+        text.counter("tailcoat_upstream_unanswered", "Requests that no server of an upstream has answered.");
+        text.by_upstream("_total", upstreams, |upstream| upstream.unanswered);
+        text.counter("tailcoat_upstream_retries", "Servers that were asked besides the first.");
+        text.by_upstream("_total", upstreams, |upstream| upstream.retries);
+        text.histogram(
+            "tailcoat_upstream_first_byte_seconds",
+            "From when a connection was wanted to the head of the answer.",
+        );
+        for upstream in upstreams {
+            text.times(&[("upstream", &upstream.name)], &upstream.first_byte);
+        }
+    }
+    text.gauge("tailcoat_upstream_queue_requests", "Requests that wait for a connection.");
+    text.by_upstream("", upstreams, |upstream| upstream.queue);
+    text.gauge("tailcoat_upstream_idle_connections", "Connections that are kept for further requests.");
+    text.by_upstream("", upstreams, |upstream| upstream.idle);
+    let servers = || {
+        let all = upstreams.iter().flat_map(|upstream| upstream.servers.iter().map(move |server| (upstream, server)));
+        all.take(SERVERS_MAX)
+    };
+    text.gauge("tailcoat_upstream_server_up", "Whether a server is sent requests.");
+    for (upstream, server) in servers() {
+        text.sample("", &[("upstream", &upstream.name), ("server", &server.name)], u8::from(server.health == "up"));
+    }
+    text.gauge("tailcoat_upstream_server_connections", "Connections to a server that are in use.");
+    for (upstream, server) in servers() {
+        text.sample("", &[("upstream", &upstream.name), ("server", &server.name)], server.in_use);
+    }
+    text.counter("tailcoat_upstream_server_requests", "Requests that were given to a server.");
+    for (upstream, server) in servers() {
+        text.sample("_total", &[("upstream", &upstream.name), ("server", &server.name)], server.requests);
+    }
+    text.counter("tailcoat_upstream_server_failures", "Requests that failed by a server's fault.");
+    for (upstream, server) in servers() {
+        text.sample("_total", &[("upstream", &upstream.name), ("server", &server.name)], server.failures);
+    }
+}
+
+type Label<'a> = (&'static str, &'a dyn Display);
+
+/// Microseconds, told in seconds.
+struct Seconds(u64);
+
+impl Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000)
+    }
+}
+
+/// Families one after another, each with its samples.
+struct Text {
+    format: MetricsFormat,
+    out: String,
+    /// The one whose samples follow.
+    family: &'static str,
+}
+
+impl Text {
+    fn counter(&mut self, name: &'static str, help: &str) {
+        // Where a family of counters has no suffix of its own, each of its samples has it.
+        let suffix = if self.format == MetricsFormat::Text { "_total" } else { "" };
+        self.begin(name, suffix, "counter", help);
+    }
+
+    fn gauge(&mut self, name: &'static str, help: &str) {
+        self.begin(name, "", "gauge", help);
+    }
+
+    fn histogram(&mut self, name: &'static str, help: &str) {
+        self.begin(name, "", "histogram", help);
+    }
+
+    fn begin(&mut self, name: &'static str, suffix: &str, kind: &str, help: &str) {
+        self.family = name;
+        let unit = ["seconds", "bytes"].into_iter().find(|unit| name.ends_with(&format!("_{unit}")));
+        // Writing to a string does not fail.
+        let _ = writeln!(self.out, "# HELP {name}{suffix} {help}\n# TYPE {name}{suffix} {kind}");
+        if let Some(unit) = unit.filter(|_| self.format == MetricsFormat::OpenMetrics) {
+            let _ = writeln!(self.out, "# UNIT {name} {unit}");
+        }
+    }
+
+    fn sample(&mut self, suffix: &str, labels: &[Label<'_>], value: impl Display) {
+        self.out.push_str(self.family);
+        self.out.push_str(suffix);
+        for (index, (name, label)) in labels.iter().enumerate() {
+            let before = if index == 0 { '{' } else { ',' };
+            let _ = write!(self.out, "{before}{name}=\"{}\"", escaped(&label.to_string()));
+        }
+        if !labels.is_empty() {
+            self.out.push('}');
+        }
+        let _ = writeln!(self.out, " {value}");
+    }
+
+    fn by_upstream(&mut self, suffix: &str, upstreams: &[UpstreamStatus], value: fn(&UpstreamStatus) -> u64) {
+        for upstream in upstreams {
+            self.sample(suffix, &[("upstream", &upstream.name)], value(upstream));
+        }
+    }
+
+    fn times(&mut self, labels: &[Label<'_>], times: &TimesStatus) {
+        for bound_us in BOUND_EXPONENTS.map(|exponent| 1_u64 << exponent) {
+            let bound = Seconds(bound_us);
+            let all: Vec<Label<'_>> = labels.iter().copied().chain([("le", &bound as &dyn Display)]).collect();
+            // Durations are whole microseconds, cut off.
+            self.sample("_bucket", &all, times.count_up_to(bound_us - 1));
+        }
+        let all: Vec<Label<'_>> = labels.iter().copied().chain([("le", &"+Inf" as &dyn Display)]).collect();
+        self.sample("_bucket", &all, times.count());
+        self.sample("_sum", labels, Seconds(times.sum_us));
+        self.sample("_count", labels, times.count());
+    }
+}
+
+/// A label's value as both formats have it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{RequestCount, ServerStatus, SiteStatus, WorkerStatus};
+
+    fn status() -> Status {
+        let requests = RequestCount { handler: "files".into(), status: "2xx".into(), version: "1.1".into(), count: 7 };
+        let durations = TimesStatus { buckets: vec![1, 0, 2], sum_us: 4 };
+        let site = SiteStatus { name: "a\"b\\c".into(), requests: vec![requests], durations, ..SiteStatus::default() };
+        let server = ServerStatus { name: "http://a:1".into(), health: "up".into(), failures: 3, ..Default::default() };
+        let upstream = UpstreamStatus {
+            name: "app".into(),
+            responses: vec![0, 5],
+            servers: vec![server],
+            ..UpstreamStatus::default()
+        };
+        let worker = WorkerStatus { has_answered: true, busy_us: 1_500_000, ..WorkerStatus::default() };
+        Status {
+            has_counters: true,
+            workers: vec![worker],
+            sites: vec![site],
+            upstreams: vec![upstream],
+            ..Status::default()
+        }
+    }
+
+    #[test]
+    fn samples() {
+        let text = render(&status(), MetricsFormat::OpenMetrics);
+        for line in [
+            "# TYPE tailcoat_http_requests counter",
+            r#"tailcoat_http_requests_total{site="a\"b\\c",handler="files",status="2xx",version="1.1"} 7"#,
+            "# TYPE tailcoat_http_request_duration_seconds histogram",
+            "# UNIT tailcoat_http_request_duration_seconds seconds",
+            r#"tailcoat_http_request_duration_seconds_bucket{site="a\"b\\c",le="0.000064"} 3"#,
+            r#"tailcoat_http_request_duration_seconds_bucket{site="a\"b\\c",le="+Inf"} 3"#,
+            r#"tailcoat_http_request_duration_seconds_sum{site="a\"b\\c"} 0.000004"#,
+            r#"tailcoat_worker_busy_seconds_total{worker="0"} 1.500000"#,
+            r#"tailcoat_upstream_responses_total{upstream="app",status="2xx"} 5"#,
+            r#"tailcoat_upstream_server_failures_total{upstream="app",server="http://a:1"} 3"#,
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn what_was_before_names_counters_with_their_suffix() {
+        let text = render(&status(), MetricsFormat::Text);
+        assert!(text.contains("# TYPE tailcoat_http_requests_total counter\n"), "{text}");
+        assert!(!text.contains("# UNIT") && !text.contains("# EOF"), "{text}");
+    }
+
+    #[test]
+    fn without_counters_there_is_nothing_that_looks_like_one() {
+        let text = render(&Status { has_counters: false, ..status() }, MetricsFormat::Text);
+        assert!(!text.contains("tailcoat_http_requests_total"), "{text}");
+        assert!(text.contains("tailcoat_upstream_server_up"), "{text}");
+    }
+
+    #[test]
+    fn formats() {
+        for (accept, expect) in [
+            ("", MetricsFormat::Text),
+            ("*/*", MetricsFormat::Text),
+            ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3", MetricsFormat::OpenMetrics),
+        ] {
+            assert_eq!(MetricsFormat::wanted_by(accept.as_bytes()), expect, "{accept}");
+        }
+    }
+}

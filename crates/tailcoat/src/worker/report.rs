@@ -1,0 +1,42 @@
+//! What a worker tells of itself when it is asked.
+
+use std::rc::Rc;
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::connection::{Connections, Context};
+use crate::metrics::{Inquiry, REQUESTS_TOLD_MAX, WorkerReport};
+use crate::object_cache::WorkerCache;
+use crate::upstream::Upstream;
+
+/// Who answers inquiries.
+pub(super) struct Reporter {
+    pub(super) context: Rc<Context>,
+    pub(super) connections: Rc<Connections>,
+    pub(super) cache: Rc<WorkerCache>,
+    pub(super) upstreams: Vec<Rc<Upstream>>,
+}
+
+impl Reporter {
+    /// Answers as long as anybody may ask.
+    pub(super) async fn run(self, mut inquiries: UnboundedReceiver<Inquiry>) {
+        while let Some(Inquiry { requests_max, answer }) = inquiries.recv().await {
+            // Whoever has asked may have gone.
+            let _ = answer.send(self.report(requests_max.min(REQUESTS_TOLD_MAX)));
+        }
+    }
+
+    fn report(&self, requests_max: usize) -> WorkerReport {
+        let (requests_open, requests) = self.connections.longest_open_requests(requests_max);
+        let busy = clock_gettime(ClockId::ThreadCPUTime);
+        WorkerReport {
+            busy_us: (busy.tv_sec * 1_000_000 + busy.tv_nsec / 1_000).max(0) as u64,
+            connections: self.context.table.borrow().stages(),
+            requests_open,
+            requests,
+            upstream_idle: self.upstreams.iter().map(|upstream| upstream.idle()).collect(),
+            objects: self.cache.len(),
+        }
+    }
+}

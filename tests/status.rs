@@ -1,0 +1,293 @@
+//! What there is to see of the running server: metrics, the status page, `status`, `upstreams`, `log tail`, `doctor`.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{PATIENCE, Server, read_all, tailcoat};
+
+/// A server of one worker with a page, a control socket and what tells of it, and what else is in its site and server.
+fn start(site: &str, server: &str) -> (Server, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("page.html"), "a page").unwrap();
+    let place = directory.path().display();
+    let config = format!(
+        "server {{ workers 1; control-socket \"{place}/control.sock\"; status-listen \"unix:{place}/status.sock\"; {server} }}\n\
+         access-log \"{place}/access.log\"\n\
+         site \"a.example\" \"127.0.0.1\" {{\n listen \"127.0.0.1:0\"\n root \"{place}\"\n metrics \"/metrics\"\n \
+         status-page \"/status\"\n {site}\n}}\n"
+    );
+    (Server::run(&config), directory)
+}
+
+fn get(server: &Server, target: &str, host: &str, fields: &str) -> String {
+    let mut stream = server.connect();
+    // The sending side stays open: who ends it gives up what is forwarded.
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{fields}\r\n").unwrap();
+    read_all(&mut stream)
+}
+
+/// What a command says of the server that was started in this directory.
+fn tell(directory: &Path, arguments: &[&str]) -> String {
+    let output =
+        tailcoat().args(arguments).arg("--socket").arg(directory.join("control.sock")).output().expect("it runs");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn status(directory: &Path) -> Value {
+    serde_json::from_str(&tell(directory, &["status", "--json"])).expect("JSON")
+}
+
+/// Looks again and again until this is there.
+fn await_status<T>(directory: &Path, wanted: impl Fn(&Value) -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        let status = status(directory);
+        if let Some(found) = wanted(&status) {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "it is not in {status:#}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The value of a sample of metrics, without spaces in its labels.
+fn sample(metrics: &str, name: &str) -> Option<f64> {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    Some(line.parse().expect("a number"))
+}
+
+#[test]
+fn requests_are_counted_by_site_handler_status_and_version() {
+    let (server, directory) = start("respond \"/fixed\" 503 \"x\"\n redirect \"/old\" \"/page.html\"", "");
+    for target in ["/page.html", "/page.html", "/missing", "/fixed", "/old"] {
+        get(&server, target, "a.example", "");
+    }
+    server.exchange(b"GET /page.html HTTP/1.0\r\n\r\n");
+    server.exchange(b"no request\r\n\r\n");
+    let metrics = get(&server, "/metrics", "127.0.0.1", "");
+    for (labels, count) in [
+        ("handler=\"files\",status=\"2xx\",version=\"1.1\"", 2.0),
+        ("handler=\"files\",status=\"4xx\",version=\"1.1\"", 1.0),
+        ("handler=\"respond\",status=\"5xx\",version=\"1.1\"", 1.0),
+        ("handler=\"rules\",status=\"3xx\",version=\"1.1\"", 1.0),
+        ("handler=\"files\",status=\"2xx\",version=\"1.0\"", 1.0),
+        ("handler=\"none\",status=\"4xx\",version=\"unknown\"", 1.0),
+    ] {
+        let name = format!("tailcoat_http_requests_total{{site=\"a.example\",{labels}}}");
+        assert_eq!(sample(&metrics, &name), Some(count), "{name} in\n{metrics}");
+    }
+    assert_eq!(sample(&metrics, "tailcoat_http_request_duration_seconds_count{site=\"a.example\"}"), Some(7.0));
+    // When it was looked at last decides which of the two it is.
+    let lookups =
+        |result: &str| sample(&metrics, &format!("tailcoat_object_cache_lookups_total{{result=\"{result}\"}}"));
+    assert_eq!(lookups("hit").zip(lookups("miss")).map(|(hits, misses)| hits + misses), Some(4.0), "{metrics}");
+    assert_eq!(sample(&metrics, "tailcoat_connections_opened_total"), Some(8.0));
+    assert!(sample(&metrics, "tailcoat_received_bytes_total").is_some_and(|bytes| bytes > 300.0), "{metrics}");
+    assert!(sample(&metrics, "process_resident_memory_bytes").is_some_and(|bytes| bytes > 1e6), "{metrics}");
+    let told = status(directory.path());
+    assert_eq!(told["workers"][0]["connections_opened"], 8, "{told:#}");
+    let overview = tell(directory.path(), &["status"]);
+    assert!(overview.starts_with("tailcoat ") && overview.contains("since start 8"), "{overview}");
+}
+
+#[test]
+fn metrics_come_in_the_format_that_is_asked_for() {
+    let (server, directory) = start("", "");
+    let text = get(&server, "/metrics", "127.0.0.1", "");
+    assert!(text.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{text}");
+    let accept = "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.2\r\n";
+    let open = get(&server, "/metrics", "127.0.0.1", accept);
+    assert!(
+        open.contains("\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"),
+        "{open}"
+    );
+    assert!(open.ends_with("# EOF\n"), "{open}");
+    // The same at the address of its own.
+    let mut stream = UnixStream::connect(directory.path().join("status.sock")).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("tailcoat_build_info{version="), "{answer}");
+}
+
+#[test]
+fn without_a_guard_only_this_machine_is_told() {
+    let (server, _directory) = start("", "trusted-proxies \"127.0.0.1\"");
+    // The word of a proxy is taken, so that nobody knows who looks.
+    let answer = get(&server, "/metrics", "127.0.0.1", "X-Forwarded-For: 192.0.2.1\r\n");
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    let (server, _directory) = start("", "");
+    for (target, host, expect) in [
+        ("/metrics", "127.0.0.1", "200"),
+        ("/status", "localhost", "200"),
+        ("/status?json", "[::1]", "200"),
+        // A page that has got its name to lead here.
+        ("/metrics", "evil.example", "403"),
+        ("/status?json", "a.example", "403"),
+    ] {
+        let answer = get(&server, target, host, "");
+        assert_eq!(&answer[9..12], expect, "{target} of {host}");
+    }
+    let posted =
+        server.exchange(b"POST /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    assert!(posted.starts_with("HTTP/1.1 405 ") && posted.contains("\r\nAllow: GET, HEAD\r\n"), "{posted}");
+}
+
+#[test]
+fn rules_say_who_may_see_it() {
+    let (server, _directory) = start("allow \"127.0.0.1\" path=\"/metrics\"\n deny all path=\"/metrics\"", "");
+    assert!(get(&server, "/metrics", "a.example", "").starts_with("HTTP/1.1 200 "), "rules decide, whatever the host");
+    let (server, _directory) = start("deny all path=\"/metrics\"", "");
+    assert!(get(&server, "/metrics", "127.0.0.1", "").starts_with("HTTP/1.1 403 "));
+}
+
+#[test]
+fn what_anybody_could_see_is_an_error_of_the_configuration() {
+    let directory = tempfile::tempdir().unwrap();
+    for (config, says) in [
+        ("site { listen 20080; metrics \"/metrics\" }", Some("nothing says who may see `/metrics`")),
+        ("site { listen 20080; status-page \"/s\"; deny \"192.0.2.1\" }", Some("nothing says who may see `/s`")),
+        (
+            "server { status-listen 20081 }\nsite { listen 20080; respond \"*\" 200 }",
+            Some("can be reached from elsewhere"),
+        ),
+        ("site { listen 20080; metrics \"/metrics\"; deny all path=\"/metrics\" }", None),
+        ("deny all\nsite { listen 20080; metrics \"/metrics\" }", None),
+        ("site { listen \"127.0.0.1:20080\"; metrics \"/metrics\" }", None),
+    ] {
+        let file = directory.path().join("tailcoat.kdl");
+        std::fs::write(&file, config).unwrap();
+        let output = tailcoat().arg("check").arg("-c").arg(&file).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.success(), says.is_none(), "{config}: {errors}");
+        assert!(says.is_none_or(|says| errors.contains(says)), "{config}: {errors}");
+    }
+}
+
+#[test]
+fn the_page_runs_only_its_own_script() {
+    let (server, _directory) = start("", "");
+    let answer = get(&server, "/status", "127.0.0.1", "");
+    assert!(answer.contains("\r\nContent-Type: text/html; charset=utf-8\r\n"), "{answer}");
+    assert!(answer.contains("\r\nContent-Security-Policy: default-src 'none'; script-src 'sha256-"), "{answer}");
+    let data = get(&server, "/status?json", "127.0.0.1", "");
+    let (_, json) = data.split_once("\r\n\r\n").unwrap();
+    let data: Value = serde_json::from_str(json).unwrap();
+    assert_eq!(data["workers"].as_array().map(Vec::len), Some(1), "{data:#}");
+}
+
+#[test]
+fn an_open_request_is_told_of_with_all_that_is_known() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = silent.local_addr().unwrap();
+    let (server, directory) = start(&format!("forward \"http://{upstream}\" path=\"/slow/*\""), "");
+    let mut stream = server.connect();
+    stream.write_all(b"GET /slow/file?q=1 HTTP/1.1\r\nHost: a.example\r\n\r\n").unwrap();
+    let told = await_status(directory.path(), |status| status["requests"].get(0).cloned());
+    for (key, expect) in [
+        ("method", "GET"),
+        ("target", "/slow/file?q=1"),
+        ("host", "a.example"),
+        ("handler", "forward"),
+        ("stage", "answering"),
+        ("version", "1.1"),
+        ("client", "127.0.0.1"),
+    ] {
+        assert_eq!(told[key], expect, "{told:#}");
+    }
+    assert!(told["upstream"].as_str().is_some_and(|server| server.contains(&upstream.to_string())), "{told:#}");
+    let seen = status(directory.path());
+    assert_eq!((&seen["requests_open"], &seen["workers"][0]["connections"]["answering"]), (&1.into(), &1.into()));
+    let overview = tell(directory.path(), &["status"]);
+    assert!(overview.contains("GET a.example/slow/file?q=1 HTTP/1.1"), "{overview}");
+    // The client goes, and the request with it: counted as such.
+    drop(stream);
+    await_status(directory.path(), |status| (status["requests_open"] == 0).then_some(()));
+    let sites = status(directory.path())["sites"].clone();
+    assert!(sites.as_array().is_some_and(|sites| sites.iter().any(|site| site["aborted"] == 1)), "{sites:#}");
+}
+
+#[test]
+fn upstreams_and_their_servers_are_shown() {
+    // Nobody listens there any more.
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (server, directory) = start(&format!("forward \"http://{gone}\" path=\"/app/*\""), "");
+    let answer = get(&server, "/app/", "a.example", "");
+    assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+    let told = tell(directory.path(), &["upstreams"]);
+    assert!(told.contains(&format!("{gone}: 0 in use, 1 requests, 1 failures")), "{told}");
+    let metrics = get(&server, "/metrics", "127.0.0.1", "");
+    let name = format!("tailcoat_upstream_unanswered_total{{upstream=\"http://{gone}\"}}");
+    assert_eq!(sample(&metrics, &name), Some(1.0), "{metrics}");
+}
+
+#[test]
+fn limits_that_are_hit_are_counted_by_name() {
+    let (server, directory) = start("rate-limit \"/page.html\" \"1/m\"", "");
+    let statuses: Vec<_> = (0..3).map(|_| get(&server, "/page.html", "a.example", "")[9..12].to_owned()).collect();
+    assert_eq!(statuses, ["200", "429", "429"]);
+    server.exchange(format!("GET /{} HTTP/1.1\r\nHost: a.example\r\n\r\n", "x".repeat(9_000)).as_bytes());
+    let limits = status(directory.path())["limits"].clone();
+    let count = |name: &str| {
+        let found = limits.as_array().into_iter().flatten().find(|limit| limit["limit"] == name);
+        found.and_then(|limit| limit["count"].as_u64())
+    };
+    assert_eq!((count("rate-limit"), count("target-bytes-max"), count("head-timeout")), (Some(2), Some(1), Some(0)));
+}
+
+#[test]
+fn the_log_is_followed_with_filters() {
+    let (server, directory) = start("", "");
+    let mut command = tailcoat();
+    command.args(["log", "tail", "--status", "4xx", "--path", "/no", "--format", "{status} {path}", "--socket"]);
+    let mut tail = command.arg(directory.path().join("control.sock")).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
+    // Until it looks on, requests are not shown.
+    let start = Instant::now();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        while let Some(Ok(line)) = lines.next() {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let line = loop {
+        for target in ["/page.html", "/other", "/not-there"] {
+            get(&server, target, "a.example", "");
+        }
+        if let Ok(line) = receiver.recv_timeout(Duration::from_millis(300)) {
+            break line;
+        }
+        assert!(start.elapsed() < PATIENCE, "nothing was shown");
+    };
+    assert_eq!(line, "404 /not-there");
+    tail.kill().unwrap();
+    tail.wait().unwrap();
+    let refused = tailcoat()
+        .args(["log", "tail", "--format", "binary", "--socket"])
+        .arg(directory.path().join("control.sock"))
+        .output()
+        .unwrap();
+    assert!(!refused.status.success());
+}
+
+#[test]
+fn counters_can_be_off() {
+    let (server, directory) = start("", "counters off");
+    get(&server, "/page.html", "a.example", "");
+    let metrics = get(&server, "/metrics", "127.0.0.1", "");
+    assert!(
+        !metrics.contains("tailcoat_http_requests_total") && metrics.contains("tailcoat_connections{"),
+        "{metrics}"
+    );
+    assert!(tell(directory.path(), &["status"]).contains("counters    off"));
+}
