@@ -291,3 +291,18 @@ fn counters_can_be_off() {
     );
     assert!(tell(directory.path(), &["status"]).contains("counters    off"));
 }
+
+#[test]
+fn the_doctor_looks_at_machine_and_configuration() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tailcoat.kdl");
+    std::fs::write(&file, "limits { rate-bytes-per-second-min 0 }\nsite { listen 20080; respond \"*\" 200 }\n")
+        .unwrap();
+    let output = tailcoat().args(["doctor", "--json", "-c"]).arg(&file).output().unwrap();
+    let findings: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let has = |what: &str| findings.as_array().is_some_and(|all| all.iter().any(|finding| finding["what"] == what));
+    assert!(has("`rate-bytes-per-second-min` is 0") && has("there is no `control-socket`"), "{findings:#}");
+    assert_eq!(output.status.code(), Some(1), "safety is at stake");
+    let text = Command::new(tailcoat().get_program()).args(["doctor", "--no-config"]).output().unwrap();
+    assert!(!String::from_utf8_lossy(&text.stdout).contains("control-socket"));
+}

@@ -3,6 +3,7 @@
 mod cache;
 mod configuration;
 mod control;
+mod doctor;
 mod format;
 mod hash_password;
 mod local_certificate;
@@ -100,6 +101,8 @@ enum Command {
     Status(status::StatusArguments),
     /// Show the servers that requests are forwarded to, and how they are
     Upstreams(status::UpstreamsArguments),
+    /// Look for what costs speed or safety: in the kernel's settings, limits, permissions and the configuration
+    Doctor(doctor::DoctorArguments),
     /// Work with the cache of a running server
     #[command(subcommand)]
     Cache(cache::CacheCommand),
@@ -160,6 +163,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::HashPassword(command)) => command.run(),
         Some(Command::Status(arguments)) => arguments.run(of_top),
         Some(Command::Upstreams(arguments)) => arguments.run(of_top),
+        Some(Command::Doctor(arguments)) => arguments.run(of_top),
         Some(Command::Cache(command)) => command.run(of_top),
         Some(Command::Module(command)) => command.run(),
         Some(Command::Log(command)) => command.run(of_top),

@@ -1,0 +1,123 @@
+//! What there is to know of the machine.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::config::{Config, Handler, RootPiece};
+
+/// The machine, as far as it matters.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    /// Settings of the kernel, by their names as sysctl(8) has them: those that could be read.
+    pub(super) settings: HashMap<&'static str, String>,
+    /// Descriptors that a process started here may open.
+    pub(super) open_files_max: u64,
+    /// Whether the kernel can confine names to a root.
+    pub(super) confines_names: bool,
+    /// Cores that a process may use.
+    pub(super) cores: usize,
+    /// Processor time that a container may use, in thousandths of a core.
+    pub(super) cpu_quota_thousandths: Option<u64>,
+    /// Memory of the machine, or what a container may use.
+    pub(super) memory_bytes: Option<u64>,
+    /// How the frequency of the first core is chosen.
+    pub(super) frequency_governor: Option<String>,
+    /// Whether this runs as root.
+    pub(super) is_root: bool,
+    /// Files of the configuration, and the bits of their permissions.
+    pub(super) files: Vec<(FileRole, PathBuf, u32)>,
+}
+
+/// What a file is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileRole {
+    Config,
+    Key,
+    Passwords,
+    Root,
+}
+
+/// The settings that are looked at.
+const SETTINGS: [&str; 10] = [
+    "net.core.somaxconn",
+    "net.ipv4.tcp_max_syn_backlog",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_slow_start_after_idle",
+    "net.ipv4.tcp_fastopen",
+    "net.ipv4.tcp_wmem",
+    "net.ipv4.ip_local_port_range",
+    "fs.inotify.max_user_watches",
+    "fs.inotify.max_user_instances",
+    "fs.protected_symlinks",
+];
+
+impl Facts {
+    /// Looks at this machine, and at the files that the configuration names.
+    pub(super) fn gather(config: Option<&Config>, config_file: Option<&Path>) -> Self {
+        let settings = SETTINGS.iter().filter_map(|&name| {
+            let path = Path::new("/proc/sys").join(name.replace('.', "/"));
+            Some((name, fs::read_to_string(path).ok()?.trim().to_owned()))
+        });
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        Self {
+            settings: settings.collect(),
+            open_files_max: limit.maximum.unwrap_or(u64::MAX),
+            confines_names: crate::object_cache::check_kernel().is_ok(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cpu_quota_thousandths: cpu_quota(),
+            memory_bytes: memory_bytes(),
+            frequency_governor: fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+                .ok()
+                .map(|text| text.trim().to_owned()),
+            is_root: rustix::process::geteuid().is_root(),
+            files: files(config, config_file),
+        }
+    }
+
+    /// A setting as a number: the last, if it has several.
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        self.settings.get(name)?.split_whitespace().next_back()?.parse().ok()
+    }
+}
+
+/// Of a container (cgroup v2).
+fn cpu_quota() -> Option<u64> {
+    let text = fs::read_to_string("/sys/fs/cgroup/cpu.max").ok()?;
+    let (quota, period) = text.trim().split_once(' ')?;
+    (quota.parse::<u64>().ok()? * 1_000).checked_div(period.parse().ok()?)
+}
+
+fn memory_bytes() -> Option<u64> {
+    let of_machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
+    });
+    let of_container = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    [of_machine, of_container].into_iter().flatten().min()
+}
+
+fn files(config: Option<&Config>, config_file: Option<&Path>) -> Vec<(FileRole, PathBuf, u32)> {
+    let mut named: Vec<(FileRole, PathBuf)> = Vec::new();
+    named.extend(config_file.map(|file| (FileRole::Config, file.to_owned())));
+    for site in config.iter().flat_map(|config| &config.sites) {
+        named.extend(site.tls.certificates.iter().map(|certificate| (FileRole::Key, certificate.key.clone())));
+        let passwords = site.rules.passwords.iter().filter_map(|rule| rule.file.as_ref());
+        named.extend(passwords.map(|file| (FileRole::Passwords, file.clone())));
+        for route in &site.routes {
+            if let Handler::Files(files) = &route.handler
+                && let [RootPiece::Literal(directory)] = files.root.pieces.as_slice()
+            {
+                named.push((FileRole::Root, directory.into()));
+            }
+        }
+    }
+    named.sort_by(|one, other| one.1.cmp(&other.1));
+    named.dedup();
+    let with_mode = |(role, path): (FileRole, PathBuf)| {
+        let mode = fs::metadata(&path).ok()?.mode() & 0o7777;
+        Some((role, path, mode))
+    };
+    named.into_iter().filter_map(with_mode).collect()
+}

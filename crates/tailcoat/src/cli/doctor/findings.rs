@@ -1,0 +1,352 @@
+//! From what there is to know to what should be changed.
+
+use super::facts::{Facts, FileRole};
+use crate::config::Config;
+
+/// Something that should be changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) cost: Cost,
+    /// What is so.
+    pub(super) what: String,
+    /// What that does.
+    pub(super) why: String,
+    /// A command, or a line of the configuration.
+    pub(super) mend: String,
+}
+
+/// What something costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cost {
+    /// The server does not start, or not do all it is to.
+    Function,
+    Safety,
+    Speed,
+}
+
+impl Cost {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Function => "function",
+            Self::Safety => "safety",
+            Self::Speed => "speed",
+        }
+    }
+}
+
+/// Descriptors that a server in front of many clients wants.
+const OPEN_FILES_WANTED: u64 = 65_536;
+
+/// Bytes that a connection's send buffer should be able to grow to: those under way on a line of 300 Mbit/s and 100 ms.
+const SEND_BUFFER_BYTES_WANTED: u64 = 4 << 20;
+
+/// Of the memory, what the cache may have without leaving too little for the rest, in percent.
+const CACHE_PERCENT_MAX: u64 = 75;
+
+/// What should be changed; what matters most first.
+pub(super) fn examine(facts: &Facts, config: Option<&Config>) -> Vec<Finding> {
+    let mut findings = Findings(Vec::new());
+    findings.kernel(facts);
+    findings.network(facts, config);
+    findings.files(facts);
+    if let Some(config) = config {
+        findings.config(facts, config);
+    }
+    findings.0.sort_by_key(|finding| finding.cost as u8);
+    findings.0
+}
+
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn add(&mut self, cost: Cost, what: impl Into<String>, why: impl Into<String>, mend: impl Into<String>) {
+        self.0.push(Finding { cost, what: what.into(), why: why.into(), mend: mend.into() });
+    }
+
+    /// Something that a setting of the kernel mends.
+    fn setting(&mut self, cost: Cost, facts: &Facts, name: &str, wanted: &str, why: &str) {
+        let is = facts.settings.get(name).map_or("", String::as_str);
+        self.add(
+            cost,
+            format!("{name} is {is}"),
+            why,
+            format!("echo '{name} = {wanted}' | sudo tee -a /etc/sysctl.d/60-tailcoat.conf && sudo sysctl -w {name}='{wanted}'"),
+        );
+    }
+
+    fn kernel(&mut self, facts: &Facts) {
+        if !facts.confines_names {
+            self.add(
+                Cost::Function,
+                "the kernel does not let names be confined to a directory (openat2)",
+                "no file can be served: it is older than Linux 5.12, or a container's filter forbids the call",
+                "use a later kernel, or allow openat2 in the container's seccomp profile",
+            );
+        }
+        if facts.is_root {
+            self.add(
+                Cost::Safety,
+                "this runs as root",
+                "whoever finds a fault in a server that runs as root has the machine",
+                "start it as a user of its own, with `AmbientCapabilities=CAP_NET_BIND_SERVICE` in the systemd unit for ports below 1024",
+            );
+        }
+        if facts.settings.get("fs.protected_symlinks").is_some_and(|value| value == "0") {
+            let why = "anybody may have programs follow links in /tmp to files of others";
+            self.setting(Cost::Safety, facts, "fs.protected_symlinks", "1", why);
+        }
+        if facts.open_files_max < OPEN_FILES_WANTED {
+            self.add(
+                Cost::Speed,
+                format!("a process may open {} files", facts.open_files_max),
+                "each connection is one; at the limit idle ones are closed to make room",
+                "in the systemd unit, `LimitNOFILE=1048576`; else `ulimit -n 1048576` before the start",
+            );
+        }
+        if facts.frequency_governor.as_deref() == Some("powersave") {
+            self.add(
+                Cost::Speed,
+                "the processor's frequency is kept low (powersave)",
+                "all takes longer",
+                "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+            );
+        }
+    }
+
+    fn network(&mut self, facts: &Facts, config: Option<&Config>) {
+        let backlog = config.map_or(4_096, |config| u64::from(config.server.listen_backlog));
+        for (name, why) in [
+            (
+                "net.core.somaxconn",
+                "the kernel makes `listen-backlog` no longer than this; in a burst clients are turned away",
+            ),
+            ("net.ipv4.tcp_max_syn_backlog", "connections that are being opened are dropped in a burst"),
+        ] {
+            if facts.number(name).is_some_and(|length| length < backlog) {
+                self.setting(Cost::Speed, facts, name, &backlog.to_string(), why);
+            }
+        }
+        if facts.number("net.ipv4.tcp_syncookies") == Some(0) {
+            let why = "a flood of openings (SYN) keeps everybody out";
+            self.setting(Cost::Safety, facts, "net.ipv4.tcp_syncookies", "1", why);
+        }
+        if facts.number("net.ipv4.tcp_slow_start_after_idle") == Some(1) {
+            let why = "a kept connection sends slowly again after each pause";
+            self.setting(Cost::Speed, facts, "net.ipv4.tcp_slow_start_after_idle", "0", why);
+        }
+        if facts.number("net.ipv4.tcp_wmem").is_some_and(|bytes| bytes < SEND_BUFFER_BYTES_WANTED) {
+            let why = "a client far away gets large files more slowly than its line allows";
+            let wanted = format!("4096 16384 {SEND_BUFFER_BYTES_WANTED}");
+            self.setting(Cost::Speed, facts, "net.ipv4.tcp_wmem", &wanted, why);
+        }
+        let Some(config) = config else { return };
+        let fast_open = facts.number("net.ipv4.tcp_fastopen");
+        if config.server.fast_open_queue > 0 && fast_open.is_some_and(|bits| bits & 2 == 0) {
+            let why = "`fast-open-queue` has no effect";
+            self.setting(Cost::Function, facts, "net.ipv4.tcp_fastopen", "3", why);
+        }
+        if !config.upstreams.is_empty() && ports(facts).is_some_and(|count| count < 28_000) {
+            let why = "each connection to a server of an upstream has a port of these, and keeps it for a minute after its end";
+            self.setting(Cost::Speed, facts, "net.ipv4.ip_local_port_range", "1024 65535", why);
+        }
+        let watches = config.cache.watches_max as u64;
+        if config.cache.watch && facts.number("fs.inotify.max_user_watches").is_some_and(|count| count < watches) {
+            let why = "not all directories are watched that `watches-max` allows; changes in the others are seen later";
+            self.setting(Cost::Speed, facts, "fs.inotify.max_user_watches", &watches.to_string(), why);
+        }
+        if config.cache.watch && facts.number("fs.inotify.max_user_instances").is_some_and(|count| count < 16) {
+            let why = "without an instance no directory is watched, and changes of files are seen later";
+            self.setting(Cost::Speed, facts, "fs.inotify.max_user_instances", "128", why);
+        }
+    }
+
+    fn files(&mut self, facts: &Facts) {
+        for (role, path, mode) in &facts.files {
+            let path = path.display();
+            let (what, why, mend) = match role {
+                FileRole::Key if mode & 0o077 != 0 => {
+                    ("can be read by others", "who has a private key can pretend to be this server", "go-rwx")
+                }
+                FileRole::Passwords if mode & 0o007 != 0 => (
+                    "can be read by everybody",
+                    "who has the hashes can try passwords as fast as a computer can",
+                    "o-rwx",
+                ),
+                FileRole::Config if mode & 0o002 != 0 => (
+                    "can be written by everybody",
+                    "who writes it decides what is served, and which programs are run",
+                    "o-w",
+                ),
+                FileRole::Root if mode & 0o002 != 0 => {
+                    ("can be written by everybody", "anybody on this machine decides what visitors get", "o-w")
+                }
+                _ => continue,
+            };
+            self.add(Cost::Safety, format!("{path} {what} (mode {mode:o})"), why, format!("chmod {mend} '{path}'"));
+        }
+    }
+
+    fn config(&mut self, facts: &Facts, config: &Config) {
+        let workers = config.server.workers.unwrap_or(facts.cores);
+        let allowed = facts.cpu_quota_thousandths.map(|quota| (quota.div_ceil(1_000) as usize).max(1));
+        if let Some(allowed) = allowed.filter(|allowed| *allowed < workers) {
+            self.add(
+                Cost::Speed,
+                format!("{workers} workers share the time of {allowed} cores (the container's limit)"),
+                "when it is used up, all stand still until the next period",
+                format!("in the configuration, `server {{ workers {allowed}; pin-workers off }}`"),
+            );
+        } else if workers > facts.cores {
+            self.add(
+                Cost::Speed,
+                format!("{workers} workers share {} cores", facts.cores),
+                "they take the cores from each other, and move caches about",
+                "in the configuration, `server { workers auto }`",
+            );
+        }
+        let cache_bytes = config.cache.memory_bytes_max;
+        if let Some(memory_bytes) = facts.memory_bytes
+            && cache_bytes > memory_bytes / 100 * CACHE_PERCENT_MAX
+        {
+            self.add(
+                Cost::Safety,
+                format!("the cache may take {} MiB of {} MiB", cache_bytes >> 20, memory_bytes >> 20),
+                "the kernel ends processes when memory is short, this one perhaps",
+                format!("in the configuration, `cache {{ memory-bytes-max \"{}MiB\" }}`", (memory_bytes / 2) >> 20),
+            );
+        }
+        if config.limits.rate_bytes_per_second_min == 0 {
+            self.add(
+                Cost::Safety,
+                "`rate-bytes-per-second-min` is 0",
+                "clients may take as long as they like, and so fill all connections",
+                "in the configuration, leave it out: the default is safe",
+            );
+        }
+        if config.server.control_socket.is_none() {
+            self.add(
+                Cost::Function,
+                "there is no `control-socket`",
+                "`tailcoat status`, `log tail`, `upstreams` and `cache purge` can't reach the server",
+                "in the configuration, `server { control-socket \"/run/tailcoat/control.sock\" }`",
+            );
+        }
+    }
+}
+
+/// How many ports connections of ours may have.
+fn ports(facts: &Facts) -> Option<u64> {
+    let mut bounds = facts.settings.get("net.ipv4.ip_local_port_range")?.split_whitespace().map(str::parse::<u64>);
+    let (first, last) = (bounds.next()?.ok()?, bounds.next()?.ok()?);
+    Some((last + 1).saturating_sub(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Server, Upstream};
+
+    /// A machine on which all is well.
+    fn healthy() -> Facts {
+        let settings = [
+            ("net.core.somaxconn", "4096"),
+            ("net.ipv4.tcp_max_syn_backlog", "4096"),
+            ("net.ipv4.tcp_syncookies", "1"),
+            ("net.ipv4.tcp_slow_start_after_idle", "0"),
+            ("net.ipv4.tcp_fastopen", "3"),
+            ("net.ipv4.tcp_wmem", "4096\t16384\t4194304"),
+            ("net.ipv4.ip_local_port_range", "32768\t60999"),
+            ("fs.inotify.max_user_watches", "1048576"),
+            ("fs.inotify.max_user_instances", "128"),
+            ("fs.protected_symlinks", "1"),
+        ];
+        Facts {
+            settings: settings.map(|(name, value)| (name, value.to_owned())).into(),
+            open_files_max: 1 << 20,
+            confines_names: true,
+            cores: 4,
+            memory_bytes: Some(64 << 30),
+            ..Facts::default()
+        }
+    }
+
+    fn config() -> Config {
+        let server = Server { control_socket: Some("/run/c.sock".into()), ..Server::default() };
+        Config { server, upstreams: vec![Upstream::named("app")], ..Config::default() }
+    }
+
+    #[test]
+    fn nothing_is_found_where_all_is_well() {
+        assert_eq!(examine(&healthy(), Some(&config())), []);
+        assert_eq!(examine(&healthy(), None), []);
+    }
+
+    #[test]
+    fn each_fault_of_the_machine_is_found_alone() {
+        type Change = fn(&mut Facts);
+        let cases: [(&str, Cost, Change); 12] = [
+            ("net.core.somaxconn is 128", Cost::Speed, |facts| put(facts, "net.core.somaxconn", "128")),
+            ("net.ipv4.tcp_max_syn_backlog is 128", Cost::Speed, |facts| {
+                put(facts, "net.ipv4.tcp_max_syn_backlog", "128")
+            }),
+            ("net.ipv4.tcp_syncookies is 0", Cost::Safety, |facts| put(facts, "net.ipv4.tcp_syncookies", "0")),
+            ("net.ipv4.tcp_slow_start_after_idle is 1", Cost::Speed, |facts| {
+                put(facts, "net.ipv4.tcp_slow_start_after_idle", "1");
+            }),
+            ("net.ipv4.tcp_wmem is 4096 16384 65536", Cost::Speed, |facts| {
+                put(facts, "net.ipv4.tcp_wmem", "4096 16384 65536");
+            }),
+            ("net.ipv4.ip_local_port_range is 50000 51000", Cost::Speed, |facts| {
+                put(facts, "net.ipv4.ip_local_port_range", "50000 51000");
+            }),
+            ("fs.protected_symlinks is 0", Cost::Safety, |facts| put(facts, "fs.protected_symlinks", "0")),
+            ("a process may open 1024 files", Cost::Speed, |facts| facts.open_files_max = 1_024),
+            ("the kernel does not let names", Cost::Function, |facts| facts.confines_names = false),
+            ("this runs as root", Cost::Safety, |facts| facts.is_root = true),
+            ("4 workers share the time of 2 cores", Cost::Speed, |facts| facts.cpu_quota_thousandths = Some(1_500)),
+            ("/k.pem can be read by others (mode 640)", Cost::Safety, |facts| {
+                facts.files = vec![
+                    (FileRole::Key, "/k.pem".into(), 0o640),
+                    (FileRole::Key, "/l.pem".into(), 0o600),
+                    (FileRole::Passwords, "/p".into(), 0o640),
+                    (FileRole::Root, "/srv".into(), 0o755),
+                ];
+            }),
+        ];
+        for (what, cost, change) in cases {
+            let mut facts = healthy();
+            change(&mut facts);
+            let findings = examine(&facts, Some(&config()));
+            assert!(findings.len() == 1 && findings[0].what.starts_with(what), "{what}: {findings:?}");
+            assert_eq!(findings[0].cost, cost, "{what}");
+        }
+    }
+
+    fn put(facts: &mut Facts, name: &'static str, value: &str) {
+        facts.settings.insert(name, value.to_owned());
+    }
+
+    #[test]
+    fn faults_of_the_configuration() {
+        type Change = fn(&mut Config);
+        let cases: [(&str, Change); 4] = [
+            ("8 workers share 4 cores", |config| config.server.workers = Some(8)),
+            ("the cache may take 51200 MiB of 65536 MiB", |config| config.cache.memory_bytes_max = 50 << 30),
+            ("`rate-bytes-per-second-min` is 0", |config| config.limits.rate_bytes_per_second_min = 0),
+            ("there is no `control-socket`", |config| config.server.control_socket = None),
+        ];
+        for (what, change) in cases {
+            let mut config = config();
+            change(&mut config);
+            let findings = examine(&healthy(), Some(&config));
+            assert!(findings.len() == 1 && findings[0].what == what, "{what}: {findings:?}");
+        }
+    }
+
+    #[test]
+    fn what_costs_most_comes_first() {
+        let facts = Facts { open_files_max: 1, confines_names: false, is_root: true, ..healthy() };
+        let costs: Vec<_> = examine(&facts, None).iter().map(|finding| finding.cost).collect();
+        assert_eq!(costs, [Cost::Function, Cost::Safety, Cost::Speed]);
+    }
+}
