@@ -111,7 +111,10 @@ fn in_place(place: Place, node: &str) -> String {
         Place::Limits => format!("limits {{\n {node}\n}}\n{site}\n"),
         Place::Cache => format!("cache {{\n {node}\n}}\n{site}\n"),
         Place::AutomaticCertificates => format!("automatic-certificates {{\n {node}\n}}\n{site}\n"),
-        Place::Upstream => format!("upstream \"x\" {{\n server \"http://[::1]:80\"\n {node}\n}}\n{site}\n"),
+        Place::Upstream => {
+            let scheme = if node.starts_with("tls-") { "https" } else { "http" };
+            format!("upstream \"x\" {{\n server \"{scheme}://[::1]:80\"\n {node}\n}}\n{site}\n")
+        }
     }
 }
 
@@ -149,6 +152,7 @@ fn each_example_changes_something() {
     each_option(|place, option| {
         if ["certificate", "client-certificate", "module", "directory", "dns-hook", "external-account"]
             .contains(&option.name)
+            || ["tls-authorities", "tls-certificate"].contains(&option.name)
         {
             // Their files are read.
             return;
@@ -416,7 +420,8 @@ fn wrong_upstreams_are_explained() {
         assert_eq!(found, [expect], "{node}");
     };
     check("server \"127.0.0.1:80\"", "`127.0.0.1:80` is not a server's URL");
-    check("server \"https://a\"", "servers are spoken to without TLS");
+    check("server \"ftp://a\"", "`ftp://a` is not a server's URL");
+    check("server \"https://a:0\"", "`0` is not a port, which is from 1 to 65535");
     check("server \"tcp://a\"", "`tcp://a` has no port");
     check("server \"http://a/b\"", "`http://a/b` is more than a server");
     check("server \"http://user@a\"", "`http://user@a` is more than a server");
@@ -443,6 +448,8 @@ fn wrong_upstreams_are_explained() {
     };
     whole("upstream \"a\" { }", &["1: this upstream has no server"]);
     whole("upstream \"\" { server \"http://a\" }", &["1: this upstream has no name"]);
+    let without_tls = "upstream \"a\" { server \"http://a\"; tls-verify off }";
+    whole(without_tls, &["1: no server of this upstream is spoken to by TLS"]);
     whole("upstream \"a\" { server \"http://a\" backup=on }", &["1: all servers of this upstream are backups"]);
     let twice = "upstream \"a\" { server \"http://a\" }\n";
     whole(&twice.repeat(2), &["2: two upstreams have the name `a`"]);
