@@ -25,6 +25,8 @@ mod grpc;
 mod http2;
 mod http2_attacks;
 mod http2_judged;
+mod http_wasm;
+mod http_wasm_passing_on;
 mod lifecycle;
 mod limits;
 mod listing;

@@ -6,38 +6,39 @@ use std::sync::OnceLock;
 
 use super::Server;
 
-const TARGET: &str = "wasm32-wasip2";
-
-/// The built modules. `None`, which is printed, if there is no compiler for them.
+/// Components of `wasi:http`: `tests/guests`. `None`, which is printed, if there is no compiler for them.
 pub(crate) fn guests() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let built = BUILT.get_or_init(build).as_deref();
-    if built.is_none() {
-        println!("skipped: the target {TARGET} is not installed (rustup target add {TARGET})");
-    }
-    built
+    BUILT.get_or_init(|| build("guests", "wasm32-wasip2", "guests.wasm")).as_deref()
 }
 
-fn build() -> Option<PathBuf> {
+/// A core module of http-wasm, `tests/http_wasm_guests`, in the same way.
+pub(crate) fn filters() -> Option<&'static Path> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    BUILT.get_or_init(|| build("http_wasm_guests", "wasm32-wasip1", "filters.wasm")).as_deref()
+}
+
+fn build(directory: &str, target: &str, file: &str) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let installed = Command::new("rustc").args(["--print", "target-libdir", "--target", TARGET]).output().ok()?;
+    let installed = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output().ok()?;
     let library = PathBuf::from(String::from_utf8_lossy(&installed.stdout).trim_end());
     if !library.is_dir() {
-        assert!(std::env::var_os("CI").is_none(), "{TARGET} is not installed, and CI is to have it");
+        assert!(std::env::var_os("CI").is_none(), "{target} is not installed, and CI is to have it");
+        println!("skipped: the target {target} is not installed (rustup target add {target})");
         return None;
     }
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--quiet", "--locked", "--target", TARGET])
+        .args(["build", "--release", "--quiet", "--locked", "--target", target])
         .arg("--manifest-path")
-        .arg(root.join("tests/guests/Cargo.toml"))
+        .arg(root.join("tests").join(directory).join("Cargo.toml"))
         .arg("--target-dir")
-        .arg(&target)
+        .arg(&built)
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .status();
     assert!(status.is_ok_and(|status| status.success()), "the guests can be built");
-    Some(target.join(TARGET).join("release/guests.wasm"))
+    Some(built.join(target).join("release").join(file))
 }
 
 /// Where compiled modules are kept between tests: made as the server wants it.

@@ -27,6 +27,8 @@ struct Example {
 enum Verify {
     /// Have this in its answer to `GET /a?b`.
     Answer(&'static str),
+    /// Answer one path, rewrite another for the next handler, and mark what that answers.
+    Filter,
     /// The operations of web99, as `tailor` judges them: one by one, and under load.
     Web99,
 }
@@ -38,7 +40,7 @@ enum Source {
     Directory(&'static str),
 }
 
-const EXAMPLES: [Example; 5] = [
+const EXAMPLES: [Example; 6] = [
     Example {
         name: "rust",
         needs: &["cargo"],
@@ -83,6 +85,14 @@ const EXAMPLES: [Example; 5] = [
         verify: Verify::Answer("Hello from C! You asked for /a?b\n"),
     },
     Example {
+        name: "go",
+        needs: &["go"],
+        source: Source::Directory("examples/modules/go"),
+        build: &["GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -ldflags='-s -w' -o module.wasm ."],
+        grants: "reset none",
+        verify: Verify::Filter,
+    },
+    Example {
         name: "web99",
         needs: &["cargo"],
         source: Source::Directory("examples/modules/web99"),
@@ -97,12 +107,15 @@ const EXAMPLES: [Example; 5] = [
     },
 ];
 
+/// The name of http-wasm's own test suite for hosts.
+const SUITE: &str = "http-wasm-tck";
+
 /// Runs the command, for the examples that are named, or for all: 0 if each answered as it must or can't be built here,
-/// which is said.
+/// which is said. The last is http-wasm's own test suite for hosts.
 pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     let names: Vec<String> = arguments.collect();
-    if let Some(unknown) = names.iter().find(|name| !EXAMPLES.iter().any(|example| example.name == **name)) {
-        let known: Vec<_> = EXAMPLES.iter().map(|example| example.name).collect();
+    let known: Vec<_> = EXAMPLES.iter().map(|example| example.name).chain([SUITE]).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
         eprintln!("there is no module {unknown:?}, but {}", known.join(", "));
         return ExitCode::from(2);
     }
@@ -110,9 +123,23 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     if !built.is_ok_and(|status| status.success()) {
         return ExitCode::FAILURE;
     }
-    let wanted = EXAMPLES.iter().filter(|example| names.is_empty() || names.iter().any(|name| name == example.name));
-    let failed = wanted.filter(|example| !is_right(example)).count();
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let is_wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
+    let failed = EXAMPLES.iter().filter(|example| is_wanted(example.name) && !is_right(example)).count();
+    let passes_suite = !is_wanted(SUITE) || passes_suite();
+    if failed == 0 && passes_suite { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs http-wasm's suite, which is in Go and comes with a guest of its own.
+fn passes_suite() -> bool {
+    if !is_installed("go") {
+        println!("skipped {SUITE}: go is not installed");
+        return true;
+    }
+    let mut suite = Command::new("go");
+    suite.args(["test", "-count=1", "."]).current_dir("conformance/http_wasm");
+    let passed = tailcoat().is_ok_and(|program| suite.env("TAILCOAT", program).status().is_ok_and(|it| it.success()));
+    println!("{} {SUITE}", if passed { "ok" } else { "FAILED" });
+    passed
 }
 
 fn is_right(example: &Example) -> bool {
@@ -154,8 +181,14 @@ fn try_example(example: &Example) -> Result<(), Box<dyn Error>> {
     let server = Server::start(&module, &directory, example.grants)?;
     match example.verify {
         Verify::Answer(expect) => {
-            let answer = server.ask()?;
+            let answer = server.ask("/a?b")?;
             if answer.contains(expect) { Ok(()) } else { Err(format!("it answered {answer:?}").into()) }
+        }
+        Verify::Filter => {
+            let (own, passed) = (server.ask("/hello?b")?, server.ask("/old/a")?);
+            let is_passed_on = passed.contains("x-filter: go\r\n") && passed.ends_with("what is new");
+            let is_right = own.contains("You asked for /hello?b") && is_passed_on;
+            if is_right { Ok(()) } else { Err(format!("it answered {own:?} and {passed:?}").into()) }
         }
         Verify::Web99 => verify_web99(&server.address),
     }
@@ -229,7 +262,8 @@ impl Server {
             &config,
             format!(
                 "server {{ workers 2; pin-workers off }}\nmodules {{ compiled \"{}\" }}\n\
-                 site {{\n    listen \"127.0.0.1:0\"\n    module \"*\" \"{}\" {{ {} }}\n}}\n",
+                 site {{\n    listen \"127.0.0.1:0\"\n    module \"*\" \"{}\" {{ {} }}\n    \
+                 respond \"/new/*\" 200 \"what is new\"\n}}\n",
                 compiled.display(),
                 module.display(),
                 grants.replace("@DIR@", &directory.display().to_string())
@@ -246,9 +280,9 @@ impl Server {
     }
 
     /// The whole answer to a GET.
-    fn ask(&self) -> Result<String, Box<dyn Error>> {
+    fn ask(&self, target: &str) -> Result<String, Box<dyn Error>> {
         let mut stream = TcpStream::connect(&self.address)?;
-        stream.write_all(b"GET /a?b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        write!(stream, "GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer)?;
         Ok(String::from_utf8_lossy(&answer).into_owned())

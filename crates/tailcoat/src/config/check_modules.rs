@@ -11,7 +11,7 @@ use super::model::Handler;
 use super::module::Module;
 use super::read::Finding;
 
-/// A module is a component, and what it is granted is there.
+/// A module is WebAssembly, and what it is granted is there.
 pub(super) fn check_site(site: &SiteDraft, diagnostics: &mut Diagnostics) {
     for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
         let Handler::Module(module) = &route.handler else { continue };
@@ -40,37 +40,21 @@ fn check_grants(site: &SiteDraft, module: &Module, span: &Range<usize>, diagnost
 /// What is wrong with a module's file, as far as its first bytes tell.
 fn file_fault(file: &Path, span: &Range<usize>) -> Option<Finding> {
     let fault = |message: String, label: &'static str| Finding::new(span.clone(), message, label);
-    match layer(file) {
+    match is_module(file) {
         Err(error) => Some(fault(format!("the module {}: {error}", file.display()), "here")),
-        Ok(Layer::Component) => None,
-        Ok(Layer::Core) => {
-            Some(fault(format!("{} is a core module, not a component", file.display()), "here").help(
-                "build it for `wasm32-wasip2`, or make it a component with `wasm-tools component new`".to_owned(),
-            ))
-        }
-        Ok(Layer::None) => Some(
+        Ok(true) => None,
+        Ok(false) => Some(
             fault(format!("{} is not WebAssembly", file.display()), "here")
-                .help("a module is a component in binary form: `tailcoat module new` begins one".to_owned()),
+                .help("a module is in binary form: `tailcoat module new` begins one".to_owned()),
         ),
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Layer {
-    Component,
-    Core,
-    None,
-}
-
-/// Reads what the preamble says: magic, version and layer.
-fn layer(file: &Path) -> io::Result<Layer> {
+/// Whether it is WebAssembly, as the preamble says: magic, version and layer, that of a component or a core module.
+fn is_module(file: &Path) -> io::Result<bool> {
     let mut preamble = Vec::new();
     File::open(file)?.take(8).read_to_end(&mut preamble)?;
-    Ok(match preamble.as_slice() {
-        [0, b'a', b's', b'm', 1, 0, 0, 0] => Layer::Core,
-        [0, b'a', b's', b'm', _, _, 1, 0] => Layer::Component,
-        _ => Layer::None,
-    })
+    Ok(matches!(preamble.as_slice(), [0, b'a', b's', b'm', 1, 0, 0, 0] | [0, b'a', b's', b'm', _, _, 1, 0]))
 }
 
 #[cfg(test)]
@@ -78,17 +62,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers() {
-        let check = |bytes: &[u8], expect: Layer| {
+    fn preambles() {
+        let check = |bytes: &[u8], expect: bool| {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), bytes).unwrap();
-            assert_eq!(layer(file.path()).unwrap(), expect, "{bytes:?}");
+            assert_eq!(is_module(file.path()).unwrap(), expect, "{bytes:?}");
         };
-        check(b"\0asm\x0d\0\x01\0", Layer::Component);
-        check(b"\0asm\x0d\0\x01\0and more", Layer::Component);
-        check(b"\0asm\x01\0\0\0", Layer::Core);
-        check(b"\0asm\x01\0", Layer::None);
-        check(b"(component)", Layer::None);
-        check(b"", Layer::None);
+        check(b"\0asm\x0d\0\x01\0", true);
+        check(b"\0asm\x0d\0\x01\0and more", true);
+        check(b"\0asm\x01\0\0\0", true);
+        check(b"\0asm\x01\0", false);
+        check(b"(component)", false);
+        check(b"", false);
     }
 }

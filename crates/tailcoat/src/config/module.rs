@@ -39,10 +39,40 @@ pub struct Module {
     pub client_fields: ClientFields,
     /// Bytes of a request's content.
     pub body_bytes_max: BodyBytesMax,
+    /// What becomes of an http-wasm module's instance between two requests.
+    pub reset: Reset,
+    /// What an http-wasm module can ask for as its settings.
+    pub settings: String,
     /// What the module is given besides requests.
     pub grants: Grants,
     /// How much it may use.
     pub limits: ModuleLimits,
+}
+
+/// What becomes of an instance between two requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reset {
+    /// The next request has a fresh one.
+    #[default]
+    Fresh,
+    /// Its memory becomes what it was when it had started.
+    Memory,
+    /// Nothing.
+    None,
+}
+
+impl Reset {
+    /// Names that a configuration may have.
+    pub const NAMES: [&str; 3] = ["fresh", "memory", "none"];
+
+    /// From one of these names.
+    pub fn from_name(name: &str) -> Self {
+        match name {
+            "memory" => Self::Memory,
+            "none" => Self::None,
+            _ => Self::Fresh,
+        }
+    }
 }
 
 /// What a module is given besides requests. Nothing by default.
@@ -94,6 +124,8 @@ impl OutgoingHost {
 pub struct ModuleLimits {
     /// Instances at a time, each of which answers one request.
     pub instances_max: usize,
+    /// Instances that each worker keeps for requests to come, if they are reset and not fresh.
+    pub idle_instances_max: usize,
     /// How long a request may wait for one.
     pub queue_timeout: Duration,
     /// Memory of an instance, in bytes.
@@ -108,6 +140,8 @@ pub struct ModuleLimits {
     pub between_bytes_timeout: Duration,
     /// Bytes of a response's content.
     pub response_bytes_max: u64,
+    /// Bytes of content of a request, and of a response, that are kept in memory for an http-wasm module.
+    pub buffered_bytes_max: usize,
     /// Bytes that it may write to the log for a request.
     pub log_bytes_max: usize,
     /// Things of the host that it may hold at a time: streams, files, sets of fields, requests.
@@ -135,6 +169,8 @@ impl Module {
             file,
             client_fields: ClientFields::XForwarded,
             body_bytes_max: BodyBytesMax::Inherited,
+            reset: Reset::default(),
+            settings: String::new(),
             grants: Grants::default(),
             limits: ModuleLimits::default(),
         }
@@ -145,6 +181,7 @@ impl Default for ModuleLimits {
     fn default() -> Self {
         Self {
             instances_max: 1_000,
+            idle_instances_max: 16,
             queue_timeout: Duration::from_secs(1),
             memory_bytes_max: 128 << 20,
             table_elements_max: 100_000,
@@ -152,6 +189,7 @@ impl Default for ModuleLimits {
             first_byte_timeout: Duration::from_secs(30),
             between_bytes_timeout: Duration::from_secs(30),
             response_bytes_max: 1 << 30,
+            buffered_bytes_max: 4 << 20,
             log_bytes_max: 16 << 10,
             handles_max: 1_000,
             key_value_bytes_max: 16 << 20,

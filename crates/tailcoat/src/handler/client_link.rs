@@ -39,6 +39,8 @@ struct State {
     /// Content that came and has not been taken: `buffer[unread]`.
     buffer: Vec<u8>,
     unread: Range<usize>,
+    /// What a handler has put in the place of the content, and how much of it was taken.
+    replacement: Option<(Vec<u8>, usize)>,
     is_complete: bool,
     trailers: Option<Box<Fields>>,
     /// The handler waits for content.
@@ -139,6 +141,15 @@ impl ClientLink {
         self.framing.set(BodyFraming::None);
     }
 
+    /// The next handler has this instead of the content.
+    pub fn replace_content(&self, content: Vec<u8>) {
+        self.framing.set(match content.len() {
+            0 => BodyFraming::None,
+            length => BodyFraming::Length(length as u64),
+        });
+        self.state.borrow_mut().replacement = Some((content, 0));
+    }
+
     /// Whose password was right, if one was needed.
     pub fn user(&self) -> Option<&[u8]> {
         self.user.get().map(|user| &**user)
@@ -167,6 +178,14 @@ impl ClientLink {
     ) -> Poll<io::Result<usize>> {
         let mut state = self.state.borrow_mut();
         state.has_been_read = true;
+        if let Some((content, taken)) = &mut state.replacement {
+            let rest = &content[*taken..];
+            let result = if rest.is_empty() { Poll::Ready(Ok(0)) } else { take(task, rest) };
+            if let Poll::Ready(Ok(count)) = result {
+                *taken += count;
+            }
+            return result;
+        }
         if state.unread.is_empty() {
             if state.is_complete {
                 return Poll::Ready(Ok(0));
@@ -190,7 +209,10 @@ impl ClientLink {
     /// Whether all content has been taken.
     pub fn is_at_end(&self) -> bool {
         let state = self.state.borrow();
-        state.is_complete && state.unread.is_empty()
+        match &state.replacement {
+            Some((content, taken)) => *taken == content.len(),
+            None => state.is_complete && state.unread.is_empty(),
+        }
     }
 
     /// The trailer fields, once the end was reached.
@@ -342,6 +364,24 @@ mod tests {
         assert_eq!(take(9), (Poll::Ready(3), b"cde".to_vec()));
         assert_eq!(take(9), (Poll::Ready(0), vec![]));
         assert!(link.is_at_end());
+    }
+
+    #[test]
+    fn what_takes_the_place_of_content_is_taken_instead() {
+        let task = &mut Task::from_waker(Waker::noop());
+        let link = ClientLink::new(BodyFraming::Chunked, 5);
+        link.replace_content(b"abc".to_vec());
+        assert_eq!(link.framing(), BodyFraming::Length(3));
+        for (most, expect) in [(2, &b"ab"[..]), (9, b"c"), (9, b"")] {
+            let mut taken = Vec::new();
+            let polled = link.poll_take(task, |_, bytes| {
+                taken.extend_from_slice(&bytes[..most.min(bytes.len())]);
+                Poll::Ready(Ok(taken.len()))
+            });
+            assert!(matches!(polled, Poll::Ready(Ok(count)) if count == expect.len()));
+            assert_eq!(taken, expect);
+        }
+        assert!(link.is_at_end() && !link.wants_content());
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod gateway;
 mod module;
 mod page;
 mod part;
+mod passed_on;
 mod request;
 mod respond;
 mod response;
@@ -27,6 +28,7 @@ pub use error_pages::ErrorPages;
 pub use forwarding::Forwarding;
 pub use page::PageFormat;
 pub use part::content_slice;
+pub use passed_on::{PassedOn, ResponseFilter};
 pub use request::OwnedRequest;
 pub use response::{
     Body, BuiltResponse, ChangedResponse, ContentSource, ContentStream, FieldChange, Filled, Form, Forwarded, Response,
@@ -80,6 +82,8 @@ pub enum Outcome {
     Wait(OutcomeFuture),
     /// The next handler that matches may have it.
     Decline,
+    /// The next handler that matches has it, changed perhaps; and this one has the response before the client.
+    Pass(PassedOn),
     /// What was asked for is to be asked for under this path, in normal form: the file there is a program, which is for
     /// who runs it.
     Elsewhere(Vec<u8>),

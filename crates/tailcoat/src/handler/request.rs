@@ -1,6 +1,6 @@
 use std::rc::Rc;
 
-use wire::http::{Request, RequestHead, Target};
+use wire::http::{Fields, KnownField, Method, Request, RequestHead, Span, Target, path};
 
 use super::{ClientLink, ClientLinkCell, Now, Proxied, Routed};
 use crate::log::Client;
@@ -37,6 +37,28 @@ impl OwnedRequest {
             link: routed.link.clone(),
             now: routed.now,
         }
+    }
+
+    /// A request with another method, target (in origin form) and other fields. `None` if the target's path leads above
+    /// the root, or has percent signs that mean nothing.
+    pub fn changed(routed: &Routed<'_>, method: &[u8], target: &[u8], fields: &Fields) -> Option<Self> {
+        let mut bytes = Vec::with_capacity(512);
+        let mut append = |text: &[u8]| {
+            bytes.extend_from_slice(text);
+            Span::new(bytes.len() - text.len(), bytes.len())
+        };
+        let mut head = RequestHead::default();
+        head.method = Method::from_name(method);
+        (head.method_name, head.target) = (append(method), append(target));
+        head.version = routed.request.head.version;
+        head.had_credentials = routed.request.head.has_credentials();
+        for (name, value) in fields.iter() {
+            head.push_field(append(name), append(value), KnownField::from_name(name));
+        }
+        let raw_path = target.split(|&byte| byte == b'?').next().unwrap_or_default();
+        let path = path::normalise(raw_path, &mut Vec::new()).ok()?.to_vec();
+        let request = Request { head: &head, bytes: &bytes };
+        Some(Self::new(&Routed { request, path: &path, query: None, ..*routed }))
     }
 
     /// The request, as a handler sees it.

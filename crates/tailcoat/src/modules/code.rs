@@ -2,15 +2,26 @@
 
 use std::path::Path;
 
-use wasmtime::component::{Component, Linker};
-use wasmtime::{Engine, Error};
+use wasmtime::component::Component;
+use wasmtime::{Engine, Error, Module};
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
+use super::engine::Linkers;
 use super::guest::Guest;
+use super::http_wasm;
+
+/// What a core module begins with: magic and version (WebAssembly, section 5.5.16).
+pub(super) const CORE_PREAMBLE: &[u8] = b"\0asm\x01\0\0\0";
+
+/// A compiled component, as cheap to copy as a pointer.
+pub type ComponentCode = ProxyPre<Guest>;
 
 /// A compiled module.
-pub(super) struct Code {
-    pub(super) pre: ProxyPre<Guest>,
+pub enum Code {
+    /// A component of the world `wasi:http/proxy`.
+    Component(ComponentCode),
+    /// A core module of the HTTP handler ABI of http-wasm.
+    HttpWasm(http_wasm::Code),
 }
 
 impl Code {
@@ -18,14 +29,18 @@ impl Code {
     ///
     /// # Errors
     /// What is wrong with it, for a person.
-    pub(super) fn compile(file: &Path, engine: &Engine, linker: &Linker<Guest>) -> Result<Self, String> {
+    pub(super) fn compile(file: &Path, engine: &Engine, linkers: &Linkers) -> Result<Self, String> {
         let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
         let compile = || {
+            if bytes.starts_with(CORE_PREAMBLE) {
+                let module = Module::from_binary(engine, &bytes).map_err(told)?;
+                return http_wasm::Code::new(&module, &linkers.core).map(Self::HttpWasm);
+            }
             let component = Component::from_binary(engine, &bytes).map_err(told)?;
-            let instance = linker.instantiate_pre(&component).map_err(told)?;
+            let instance = linkers.component.instantiate_pre(&component).map_err(told)?;
             let pre = ProxyPre::new(instance)
                 .map_err(|error| format!("is no component of the world wasi:http/proxy: {}", told(error)))?;
-            Ok(Self { pre })
+            Ok(Self::Component(pre))
         };
         // The first thread that compiles begets those that help it, which inherit its niceness: compiling a module while
         // others are served gives way to workers.

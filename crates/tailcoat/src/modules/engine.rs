@@ -13,7 +13,7 @@ use super::guest::Guest;
 use super::limiter::{CORE_INSTANCES_MAX, SharedMemory, TABLES_MAX};
 use super::log::LineWriter;
 use super::ticker::Ticker;
-use super::{LoadError, compiled, key_value};
+use super::{LoadError, compiled, http_wasm, key_value};
 use crate::config;
 use crate::log::ServerLog;
 
@@ -30,12 +30,18 @@ const KEPT_BYTES: usize = 64 << 10;
 /// What all modules run in.
 pub(super) struct Runtime {
     engine: Engine,
-    linker: Linker<Guest>,
+    linkers: Linkers,
     ticker: Ticker,
     threads: Threads,
     lines: LineWriter,
     log: ServerLog,
     memory: Arc<SharedMemory>,
+}
+
+/// All that modules may import, by kind.
+pub(super) struct Linkers {
+    pub(super) component: Linker<Guest>,
+    pub(super) core: wasmtime::Linker<http_wasm::Guest>,
 }
 
 /// Threads for modules that take long.
@@ -62,7 +68,7 @@ impl Runtime {
     ) -> Result<Self, LoadError> {
         let table_elements_max = modules.iter().map(|module| module.limits.table_elements_max).max();
         let engine = engine(shared, table_elements_max.unwrap_or_default(), cache(shared, log)?)?;
-        let linker = linker(&engine).map_err(|error| LoadError(format!("{error:#}")))?;
+        let linkers = Linkers::new(&engine).map_err(|error| LoadError(format!("{error:#}")))?;
         let cannot_start = |error: io::Error| LoadError(format!("cannot start a thread for modules: {error}"));
         Ok(Self {
             ticker: Ticker::start(engine.clone()).map_err(cannot_start)?,
@@ -71,7 +77,7 @@ impl Runtime {
             memory: SharedMemory::new(shared.memory_bytes_max),
             log: log.clone(),
             engine,
-            linker,
+            linkers,
         })
     }
 
@@ -80,7 +86,7 @@ impl Runtime {
     /// # Errors
     /// It is no component, or one that wants what is not there.
     pub(super) fn compile(&self, file: &Path) -> Result<Code, LoadError> {
-        Code::compile(file, &self.engine, &self.linker)
+        Code::compile(file, &self.engine, &self.linkers)
             .map_err(|message| LoadError(format!("{}: {message}", file.display())))
     }
 
@@ -155,13 +161,15 @@ fn engine(shared: &config::Modules, table_elements_max: usize, cache: Option<Cac
     })
 }
 
-/// All that a module may import. What was not granted is denied when it is called.
-pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
-    let mut linker = Linker::new(engine);
-    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
-    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
-    key_value::add_to_linker(&mut linker, Guest::key_value)?;
-    Ok(linker)
+impl Linkers {
+    /// What was not granted is there, and denied when it is called.
+    pub(super) fn new(engine: &Engine) -> wasmtime::Result<Self> {
+        let mut component = Linker::new(engine);
+        wasmtime_wasi::p2::add_to_linker_async(&mut component)?;
+        wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut component)?;
+        key_value::add_to_linker(&mut component, Guest::key_value)?;
+        Ok(Self { component, core: http_wasm::linker(engine)? })
+    }
 }
 
 fn threads(count: Option<usize>) -> io::Result<runtime::Runtime> {

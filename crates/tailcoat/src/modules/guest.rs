@@ -23,10 +23,10 @@ const FIELDS_BYTES_MAX: usize = 64 << 10;
 const RANDOM_BYTES_MAX: u64 = 1 << 20;
 
 /// Clocks of modules go by steps of this size, too coarse to measure caches of the processor by.
-const CLOCK_STEP: Duration = Duration::from_micros(100);
+pub(super) const CLOCK_STEP: Duration = Duration::from_micros(100);
 
 /// The data of an instance on the host's side.
-pub(super) struct Guest {
+pub struct Guest {
     wasi: WasiCtx,
     http: WasiHttpCtx,
     hooks: Hooks,
@@ -48,7 +48,7 @@ impl Guest {
         let mut table = ResourceTable::new();
         table.set_max_capacity(config.limits.handles_max);
         Ok(Self {
-            wasi: context(module)?,
+            wasi: context(module, &line_log(module))?.build(),
             http,
             hooks: Hooks(Arc::clone(&module.outgoing)),
             table,
@@ -63,14 +63,21 @@ impl Guest {
     }
 }
 
-/// Sockets and names are denied by what WASI's context begins with.
-fn context(module: &Module) -> wasmtime::Result<WasiCtx> {
-    let (grants, limits) = (&module.config.grants, &module.config.limits);
-    let log = LineLog::new(&module.name, module.runtime.lines(), limits.log_bytes_max);
+/// Where an instance of this module writes lines.
+pub(super) fn line_log(module: &Module) -> LineLog {
+    LineLog::new(&module.name, module.runtime.lines(), module.config.limits.log_bytes_max)
+}
+
+/// What WASI gives an instance. Sockets and names are denied by what its context begins with.
+///
+/// # Errors
+/// A granted directory can't be opened.
+pub(super) fn context(module: &Module, log: &LineLog) -> wasmtime::Result<WasiCtxBuilder> {
+    let grants = &module.config.grants;
     let mut context = WasiCtxBuilder::new();
     context
         .stdout(log.clone())
-        .stderr(log)
+        .stderr(log.clone())
         .envs(&grants.environment)
         .max_random_size(RANDOM_BYTES_MAX)
         .wall_clock(CoarseClock::new())
@@ -79,7 +86,7 @@ fn context(module: &Module) -> wasmtime::Result<WasiCtx> {
         let permissions = if granted.is_writable { FsPerms::ReadWrite } else { FsPerms::ReadOnly };
         context.preopened_dir(&granted.directory, &granted.name, permissions)?;
     }
-    Ok(context.build())
+    Ok(context)
 }
 
 impl WasiView for Guest {
@@ -105,7 +112,8 @@ impl CoarseClock {
     }
 }
 
-fn coarse(time: Duration) -> Duration {
+/// A time as clocks of modules tell it.
+pub(super) fn coarse(time: Duration) -> Duration {
     let step = CLOCK_STEP.as_nanos() as u64;
     let nanoseconds = time.subsec_nanos() as u64;
     Duration::new(time.as_secs(), (nanoseconds - nanoseconds % step) as u32)

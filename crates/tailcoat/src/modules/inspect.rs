@@ -1,14 +1,15 @@
-//! What a component imports and wants, for a person who may run it.
+//! What a module imports and wants, for a person who may run it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use wasmtime::component::Component;
-use wasmtime::{Config, Engine};
+use wasmtime::{Config, Engine, Module};
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
-use super::code::told;
-use super::engine::linker;
+use super::code::{CORE_PREAMBLE, told};
+use super::engine::Linkers;
+use super::http_wasm;
 
 /// What was found in a file.
 #[derive(Debug)]
@@ -19,9 +20,9 @@ pub struct Inspection {
     pub compiled_bytes: usize,
     /// How long that took.
     pub compile_time: Duration,
-    /// Interfaces that it imports, and what each is about.
+    /// Interfaces or functions that it imports, and what each is about.
     pub imports: Vec<(String, Access)>,
-    /// Interfaces that it exports.
+    /// What it exports.
     pub exports: Vec<String>,
     /// Bytes of memory at its start.
     pub memory_bytes: Option<u64>,
@@ -31,7 +32,7 @@ pub struct Inspection {
     pub problem: Option<String>,
 }
 
-/// What an imported interface reaches.
+/// What an import reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Nothing that has to be granted.
@@ -47,17 +48,17 @@ pub enum Access {
 /// Compiles a file and looks at it. Nothing of it is run.
 ///
 /// # Errors
-/// It can't be read, or is no component.
+/// It can't be read, or is no WebAssembly.
 pub fn inspect(file: &Path) -> Result<Inspection, String> {
     let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
-    if bytes.starts_with(b"\0asm\x01\0\0\0") {
-        let help = "build it for `wasm32-wasip2`, or make it a component with `wasm-tools component new`";
-        return Err(format!("a core module, not a component; {help}"));
-    }
     let mut config = Config::new();
     config.epoch_interruption(true).concurrency_support(false);
     let engine = Engine::new(&config).map_err(told)?;
     let start = Instant::now();
+    if bytes.starts_with(CORE_PREAMBLE) {
+        let module = Module::from_binary(&engine, &bytes).map_err(told)?;
+        return inspect_core(&engine, &module, bytes.len(), start.elapsed());
+    }
     let component = Component::from_binary(&engine, &bytes).map_err(told)?;
     let compile_time = start.elapsed();
     let world = component.component_type();
@@ -75,8 +76,34 @@ pub fn inspect(file: &Path) -> Result<Inspection, String> {
     })
 }
 
+fn inspect_core(
+    engine: &Engine,
+    module: &Module,
+    file_bytes: usize,
+    compile_time: Duration,
+) -> Result<Inspection, String> {
+    let image = module.image_range();
+    let resources = module.resources_required();
+    let linkers = Linkers::new(engine).map_err(told)?;
+    let imports = module.imports().map(|import| {
+        let name = format!("{} {}", import.module(), import.name());
+        (name, core_access(import.module(), import.name()))
+    });
+    Ok(Inspection {
+        file_bytes: file_bytes as u64,
+        compiled_bytes: image.end as usize - image.start as usize,
+        compile_time,
+        imports: imports.collect(),
+        exports: module.exports().map(|export| export.name().to_owned()).collect(),
+        memory_bytes: resources.max_initial_memory_size.map(bytes_of_pages),
+        table_elements: resources.max_initial_table_size,
+        problem: http_wasm::Code::new(module, &linkers.core).err(),
+    })
+}
+
 fn problem(engine: &Engine, component: &Component) -> Result<(), String> {
-    let instance = linker(engine).and_then(|linker| linker.instantiate_pre(component)).map_err(told)?;
+    let linkers = Linkers::new(engine).map_err(told)?;
+    let instance = linkers.component.instantiate_pre(component).map_err(told)?;
     ProxyPre::new(instance).map_err(|_| "it does not export wasi:http/incoming-handler".to_owned())?;
     Ok(())
 }
@@ -101,6 +128,17 @@ fn access(name: &str) -> Access {
     }
 }
 
+/// What a function is about that a core module imports.
+fn core_access(module: &str, name: &str) -> Access {
+    match (module, name) {
+        ("http_handler", _) => Access::Always,
+        ("wasi_snapshot_preview1", name) if name.starts_with("environ_") => Access::Granted("environment"),
+        ("wasi_snapshot_preview1", name) if name.starts_with("path_") || name.starts_with("sock_") => Access::Never,
+        ("wasi_snapshot_preview1", _) => Access::Always,
+        _ => Access::Unknown,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,5 +154,16 @@ mod tests {
         check("wasi:sockets/tcp@0.2.0", Access::Never);
         check("shop:prices/list", Access::Unknown);
         check("run", Access::Unknown);
+    }
+
+    #[test]
+    fn what_functions_reach() {
+        let check = |module: &str, name: &str, expect: Access| assert_eq!(core_access(module, name), expect, "{name}");
+        check("http_handler", "get_uri", Access::Always);
+        check("wasi_snapshot_preview1", "environ_get", Access::Granted("environment"));
+        check("wasi_snapshot_preview1", "path_open", Access::Never);
+        check("wasi_snapshot_preview1", "sock_recv", Access::Never);
+        check("wasi_snapshot_preview1", "fd_write", Access::Always);
+        check("env", "abort", Access::Unknown);
     }
 }

@@ -82,8 +82,18 @@ impl LineLog {
         })))
     }
 
-    fn write(&self, bytes: &[u8]) {
+    /// Writes bytes, in which lines end with LF.
+    pub(super) fn write(&self, bytes: &[u8]) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes);
+    }
+
+    /// Begins with another request, for which so many bytes may be written.
+    pub(super) fn restart(&self, bytes_max: usize) {
+        let lines = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !lines.begun.is_empty() {
+            lines.end_line();
+        }
+        (lines.bytes_left, lines.is_full) = (bytes_max, false);
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use wasmtime::UpdateDeadline;
 
 /// How long an instance has computed, and may. It is read and written by the thread that runs the instance, which may
 /// change between two polls.
@@ -40,13 +41,19 @@ impl Meter {
         self.used_ns.store(self.used_ns(), Ordering::Relaxed);
     }
 
-    /// It was interrupted: whether it may go on.
-    pub(super) fn may_go_on(&self) -> bool {
-        let may = self.used_ns() < self.limit_ns;
-        if !may {
-            self.is_used_up.store(true, Ordering::Relaxed);
+    /// It was interrupted: whether it goes on after a pause, or ends.
+    pub(super) fn on_interrupt(&self) -> wasmtime::Result<UpdateDeadline> {
+        if self.used_ns() < self.limit_ns {
+            return Ok(UpdateDeadline::Yield(1));
         }
-        may
+        self.is_used_up.store(true, Ordering::Relaxed);
+        Ok(UpdateDeadline::Interrupt)
+    }
+
+    /// It begins with another request, on the worker's thread.
+    pub(super) fn restart(&self) {
+        self.used_ns.store(0, Ordering::Relaxed);
+        self.is_away.store(false, Ordering::Relaxed);
     }
 
     /// Whether it was stopped for having computed too long.

@@ -1,9 +1,9 @@
-//! WebAssembly modules: components of the `wasi:http/proxy` world (WASI 0.2), compiled ahead of time, each request in an
-//! instance of its own.
+//! WebAssembly modules, compiled ahead of time: components of the `wasi:http/proxy` world (WASI 0.2), each request in an
+//! instance of its own; and core modules of the HTTP handler ABI of http-wasm ([`http_wasm`]).
 //!
 //! A module runs on the thread of the worker that has its request, for most are done in microseconds. It is interrupted
 //! every millisecond, so that the worker's other requests have their turn; one that computes for longer goes on on threads
-//! of its own ([`Call`]), which give way to workers.
+//! of its own (`run.rs`), which give way to workers.
 
 mod call;
 mod code;
@@ -11,6 +11,7 @@ mod compiled;
 mod content;
 mod engine;
 mod guest;
+pub mod http_wasm;
 mod inspect;
 mod keeper;
 mod key_value;
@@ -18,18 +19,19 @@ mod limiter;
 mod log;
 mod meter;
 mod outgoing;
+mod run;
 mod ticker;
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 pub use call::{Call, Failure, Frame, ResponseBody};
+pub use code::{Code, ComponentCode};
 pub use content::{RequestContent, RequestContentSupply};
 pub use inspect::{Access, Inspection, inspect};
 pub use keeper::keep;
 use tokio::sync::Semaphore;
 
-use self::code::Code;
 use self::engine::Runtime;
 use self::guest::Guest;
 use self::key_value::KeyValueStore;
@@ -109,6 +111,8 @@ pub struct Module {
     instances: Arc<Semaphore>,
     outgoing: Arc<Outgoing>,
     key_value: Option<Arc<KeyValueStore>>,
+    /// What it can ask for as its settings.
+    settings: Arc<[u8]>,
 }
 
 impl fmt::Debug for Module {
@@ -133,6 +137,7 @@ impl Module {
             instances: Arc::new(Semaphore::new(config.limits.instances_max)),
             outgoing: Arc::new(Outgoing::new(config.grants.hosts.clone())),
             key_value: config.grants.key_value.then(|| Arc::new(KeyValueStore::new(config.limits.key_value_bytes_max))),
+            settings: config.settings.as_bytes().into(),
         })
     }
 
@@ -151,7 +156,8 @@ impl Module {
         self.runtime.server_log()
     }
 
-    fn code(&self) -> Arc<Code> {
+    /// The code that requests run which begin now.
+    pub fn code(&self) -> Arc<Code> {
         // A panic of one who held the lock left a whole value.
         Arc::clone(&self.code.read().unwrap_or_else(PoisonError::into_inner))
     }

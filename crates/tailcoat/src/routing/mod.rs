@@ -1,6 +1,7 @@
 //! From a request to its answer: host and path find the site, its rules say what is done with it, and its handlers have it
 //! in turn.
 
+mod filters;
 mod local_redirects;
 mod ruled;
 pub mod rules;

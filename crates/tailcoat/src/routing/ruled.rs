@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::filters::Filters;
 use super::local_redirects::LocalRedirects;
 use super::rules::{Entry, Passage, Question, Rules, Target};
 use super::site::{Asked, Finished, Site, declined_by_all};
@@ -22,6 +23,8 @@ enum Waiting {
 /// How far a request has come.
 enum Step {
     Done(Response),
+    /// There is an answer, which handlers have to see that have passed the request on.
+    Answered(Response),
     Wait(Waiting),
 }
 
@@ -31,7 +34,8 @@ impl Site {
         let (mut passage, entry) = rules.enter(routed);
         let account = Account { visit: Some(Rc::clone(&passage.visit)), ..self.account() };
         match self.on_entry(entry, &mut passage, routed) {
-            Step::Done(response) => Answer::Ready(response, account),
+            // Nobody has passed it on by now.
+            Step::Done(response) | Step::Answered(response) => Answer::Ready(response, account),
             Step::Wait(waiting) => {
                 let request = Rc::new(OwnedRequest::new(routed));
                 let response = Rc::clone(self).go_through(Rc::clone(&request), passage, waiting);
@@ -42,11 +46,13 @@ impl Site {
 
     async fn go_through(
         self: Rc<Self>,
-        request: Rc<OwnedRequest>,
+        mut request: Rc<OwnedRequest>,
         mut passage: Passage,
         mut waiting: Waiting,
     ) -> Response {
         let mut redirects = LocalRedirects::default();
+        let mut filters = Filters::default();
+        let asked_for = Rc::clone(&request);
         loop {
             let step = match waiting {
                 Waiting::Password(question) => {
@@ -64,17 +70,50 @@ impl Site {
                     Outcome::Wait(outcome) => Step::Wait(Waiting::Handler(outcome, next)),
                     Outcome::Decline => self.ask_handlers(next, &mut passage, &request.routed(false)),
                     Outcome::Elsewhere(path) => self.ask_elsewhere(path, &mut passage, &request.routed(false)),
+                    Outcome::Pass(passed) => {
+                        filters.push(passed.filter);
+                        passage.has_filters = true;
+                        let before = Rc::clone(&request);
+                        request = passed.request.map_or(request, |changed| Rc::new(*changed));
+                        self.pass_on(next, &mut passage, &before, &request)
+                    }
                 },
                 Waiting::Response(response) => {
                     let response = response.await;
                     Step::Done(self.change(response, &passage, &request.routed(false)))
                 }
             };
+            // Handlers that have it now may have a changed one.
+            asked_for.routed(false).link.set_handler(request.handler());
             match step {
                 Step::Done(response) => return response,
                 Step::Wait(next) => waiting = next,
+                Step::Answered(response) => {
+                    let response = filters.apply(response).await;
+                    passage.has_filters = false;
+                    match self.complete(response, &passage, &request.routed(false)) {
+                        Step::Done(response) | Step::Answered(response) => return response,
+                        Step::Wait(next) => waiting = next,
+                    }
+                }
             }
         }
+    }
+
+    /// Asks the handlers from this one on for a request that one before them has passed on, and perhaps changed.
+    fn pass_on(
+        self: &Rc<Self>,
+        next: usize,
+        passage: &mut Passage,
+        before: &Rc<OwnedRequest>,
+        request: &Rc<OwnedRequest>,
+    ) -> Step {
+        let routed = request.routed(false);
+        if Rc::ptr_eq(before, request) {
+            return self.ask_handlers(next, passage, &routed);
+        }
+        let entry = self.rules.as_ref().map(|rules| rules.enter_changed(next, passage, &before.routed(false), &routed));
+        self.on_entry(entry.unwrap_or(Entry::Pass), passage, &routed)
     }
 
     /// Goes on as if the client had asked for this.
@@ -86,7 +125,7 @@ impl Site {
 
     fn on_entry(self: &Rc<Self>, entry: Entry, passage: &mut Passage, routed: &Routed<'_>) -> Step {
         match entry {
-            Entry::Pass => self.ask_handlers(0, passage, routed),
+            Entry::Pass => self.ask_handlers(passage.next_route, passage, routed),
             Entry::Answer(response) => {
                 routed.link.set_handler(HandlerKind::Rules);
                 self.complete(Response::Built(response), passage, routed)
@@ -128,6 +167,9 @@ impl Site {
 
     /// Gives a response what it lacks.
     fn complete(self: &Rc<Self>, response: Response, passage: &Passage, routed: &Routed<'_>) -> Step {
+        if passage.has_filters {
+            return Step::Answered(response);
+        }
         match self.finish(response, routed) {
             Finished::Ready(response) => Step::Done(self.change(response, passage, routed)),
             Finished::Wait(response) => Step::Wait(Waiting::Response(response)),

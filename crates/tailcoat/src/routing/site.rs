@@ -1,8 +1,10 @@
+use std::future::ready;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use wire::http::{Method, Request, Status};
 
+use super::filters::Filters;
 use super::local_redirects::LocalRedirects;
 use super::rules::{Rules, Target, redirected_head};
 use super::{Account, Answer, ResponseFuture, SiteSetup};
@@ -97,6 +99,8 @@ impl Site {
                 Outcome::Wait(future) => return Asked::Wait(future, index + 1),
                 Outcome::Decline => from = index + 1,
                 Outcome::Elsewhere(path) => return Asked::Elsewhere(path),
+                // Whoever waits for handlers goes on with it.
+                passed @ Outcome::Pass(_) => return Asked::Wait(Box::pin(ready(passed)), index + 1),
             }
         }
         routed.link.set_handler(HandlerKind::None);
@@ -115,9 +119,15 @@ impl Site {
     ) -> Response {
         let mut redirects = LocalRedirects::default();
         let asked_for = Rc::clone(&request);
+        let mut filters = Filters::default();
         loop {
             let mut asked = match future.await {
                 Outcome::Ready(response) => Asked::Answered(response),
+                Outcome::Pass(passed) => {
+                    filters.push(passed.filter);
+                    request = passed.request.map_or(request, |changed| Rc::new(*changed));
+                    self.ask(&request.routed(false), next)
+                }
                 Outcome::Wait(again) => {
                     future = again;
                     continue;
@@ -144,6 +154,7 @@ impl Site {
                     continue;
                 }
             };
+            let response = filters.apply(response).await;
             asked_for.routed(false).link.set_handler(request.handler());
             return match self.finish(response, &request.routed(false)) {
                 Finished::Ready(response) => response,

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::{BODY_BYTES, FLAG, Kind, OPTION, OptionDefinition, Set, many, one, property};
 use crate::config::model::ClientFields;
-use crate::config::module::GrantedDirectory;
+use crate::config::module::{GrantedDirectory, Reset};
 use crate::config::value::Value;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -162,6 +162,55 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         example: "instances-max 50",
         set: Set::Module(|module, values| {
             module.limits.instances_max = values.number("count").unwrap_or_default() as usize;
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "reset",
+        parameters: &[one("how", Kind::Choice(&Reset::NAMES))],
+        default: "reset fresh",
+        doc: "What becomes of the instance of an http-wasm module between two requests. `fresh`: the next request has one of \
+              its own, so that none ever sees another's data. `memory`: it is used again, and its memory becomes what it was \
+              when it had started (its global variables, which languages keep but a stack pointer in, stay). `none`: it is \
+              used again as it is, which is fastest; what it keeps of a request is its own affair. Components always have a \
+              fresh one.",
+        example: "reset none",
+        set: Set::Module(|module, values| {
+            module.reset = Reset::from_name(&values.text("how").unwrap_or_default());
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "idle-instances-max",
+        parameters: &[one("count", Kind::Count { min: 0, max: 10_000 })],
+        default: "idle-instances-max 16",
+        doc: "Instances that each worker keeps for requests to come, with `reset memory` or `reset none`. They count for \
+              `instances-max` and `memory-bytes-max` of `modules`.",
+        example: "idle-instances-max 4",
+        set: Set::Module(|module, values| {
+            module.limits.idle_instances_max = values.number("count").unwrap_or_default() as usize;
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "settings",
+        parameters: &[one("text", Kind::Text)],
+        doc: "What an http-wasm module gets when it asks for its configuration (`get_config`): text in whatever form it \
+              expects, as JSON. Components have `environment`.",
+        example: r##"settings #"{"prefix": "/shop"}"#"##,
+        set: Set::Module(|module, values| module.settings = values.text("text").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "buffered-bytes-max",
+        parameters: &[one("size", Kind::Size { min: 0, max: GIB })],
+        default: r#"buffered-bytes-max "4MiB""#,
+        doc: "Content that is kept in memory for an http-wasm module, of a request and of a response each: what it writes, \
+              and what it wants to read before or after the next handler. Of a request that has more the client gets 413; \
+              of a response, 500.",
+        example: r#"buffered-bytes-max "256KiB""#,
+        set: Set::Module(|module, values| {
+            module.limits.buffered_bytes_max = values.number("size").unwrap_or_default() as usize;
         }),
         ..OPTION
     },

@@ -4,6 +4,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use wire::http::Fields;
@@ -22,20 +23,34 @@ pub(super) struct Upload {
     link: Rc<ClientLink>,
     /// `None` when all has gone, or there was nothing.
     supply: Option<RequestContentSupply>,
+    /// The module waits for content, and the client has none.
+    awaits_client: bool,
 }
 
 impl Upload {
     pub(super) fn new(link: Rc<ClientLink>, supply: Option<RequestContentSupply>) -> Self {
-        Self { link, supply }
+        Self { link, supply, awaits_client: false }
     }
 
     /// Hands it on.
     pub(super) fn take(&mut self) -> Self {
-        Self { link: Rc::clone(&self.link), supply: self.supply.take() }
+        Self::new(Rc::clone(&self.link), self.supply.take())
     }
 
     pub(super) fn link(&self) -> &ClientLink {
         &self.link
+    }
+
+    /// Supplies a piece while an answer is awaited for so long at most. That time stands still while the client is waited
+    /// for, which has limits of its own.
+    pub(super) fn poll_supply_within(&mut self, time: Duration, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        let polled = self.poll_supply(task);
+        if polled.is_ready() && std::mem::take(&mut self.awaits_client) {
+            await_until(&self.link, time);
+        } else if self.link.wants_content() && !std::mem::replace(&mut self.awaits_client, true) {
+            self.link.set_deadline(None);
+        }
+        polled
     }
 
     /// Supplies a piece, if the module wants one. Ready if it did.
@@ -53,6 +68,11 @@ impl Upload {
         }
         Poll::Ready(Ok(()))
     }
+}
+
+/// Waits so long from now on.
+pub(super) fn await_until(link: &ClientLink, time: Duration) {
+    link.set_deadline(Some(Now::read().monotonic_ms + time.as_millis() as u64));
 }
 
 /// What there is of content when an answer begins.
@@ -182,9 +202,7 @@ impl ModuleContent {
     /// Notes until when the module has to write more.
     fn await_more(&mut self) {
         if !std::mem::replace(&mut self.is_waiting, true) {
-            let until_ms =
-                Now::read().monotonic_ms + self.module.config().limits.between_bytes_timeout.as_millis() as u64;
-            self.upload.link().set_deadline(Some(until_ms));
+            await_until(self.upload.link(), self.module.config().limits.between_bytes_timeout);
         }
     }
 }

@@ -1,30 +1,27 @@
 //! One request's way to a module: from its place among the instances to the head of the response.
 
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
-use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 use wasmtime_wasi_http::WasiBody;
 use wire::http::{Method, Status};
 
-use super::content::{ModuleContent, Upload};
+use super::content::{ModuleContent, Upload, await_until};
 use super::response::Answer;
-use crate::handler::{BuiltResponse, ClientLink, Now, Outcome, Response, Routed};
-use crate::modules::{Call, Failure, Module, RequestContentSupply, ResponseBody};
+use crate::handler::{BuiltResponse, ClientLink, Outcome, Response, Routed};
+use crate::modules::{Call, ComponentCode, Failure, Module, RequestContentSupply, ResponseBody};
 
 type Request = http::Request<WasiBody>;
 
 /// The exchange, as a future that is ready with the response or with what became of it.
 pub(super) struct Exchange {
     module: Arc<Module>,
+    code: ComponentCode,
     upload: Upload,
-    /// The module waits for content, and the client has none.
-    awaits_client: bool,
     method: Method,
     is_tls: bool,
     state: State,
@@ -43,6 +40,7 @@ enum State {
 impl Exchange {
     pub(super) fn new(
         module: &Arc<Module>,
+        code: &ComponentCode,
         link: Rc<ClientLink>,
         routed: &Routed<'_>,
         request: Request,
@@ -53,7 +51,7 @@ impl Exchange {
         let state = match module.try_instance() {
             Some(place) => {
                 await_until(&link, limits.first_byte_timeout);
-                State::AwaitingResponse(module.call(place, is_tls, request))
+                State::AwaitingResponse(module.call(code.clone(), place, is_tls, request))
             }
             None => {
                 await_until(&link, limits.queue_timeout);
@@ -62,7 +60,7 @@ impl Exchange {
         };
         let upload = Upload::new(link, supply);
         let (module, method) = (Arc::clone(module), routed.request.method());
-        Self { module, upload, awaits_client: false, method, is_tls, state }
+        Self { module, code: code.clone(), upload, method, is_tls, state }
     }
 
     /// Takes note that the time is up.
@@ -92,13 +90,17 @@ impl Exchange {
                         return Poll::Ready(Err(Status::SERVICE_UNAVAILABLE));
                     };
                     self.await_response();
-                    self.state = State::AwaitingResponse(self.module.call(place, self.is_tls, *request));
+                    self.state =
+                        State::AwaitingResponse(self.module.call(self.code.clone(), place, self.is_tls, *request));
                 }
                 State::AwaitingResponse(call) => match call.poll_response(task) {
                     Poll::Ready(Ok(response)) => self.on_response(response),
                     Poll::Ready(Err(failure)) => return Poll::Ready(Err(status_of(&failure))),
                     // An instance that has read something goes on.
-                    Poll::Pending => ready!(self.poll_upload(task)).map_err(|_| Status::BAD_REQUEST)?,
+                    Poll::Pending => {
+                        let time = self.module.config().limits.first_byte_timeout;
+                        ready!(self.upload.poll_supply_within(time, task)).map_err(|_| Status::BAD_REQUEST)?;
+                    }
                 },
                 State::AwaitingContent(answer) => {
                     // What is wrong has been logged.
@@ -108,17 +110,6 @@ impl Exchange {
                 State::Done => return Poll::Pending,
             }
         }
-    }
-
-    /// The time for an answer stands still while the client is waited for, which has limits of its own.
-    fn poll_upload(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
-        let polled = self.upload.poll_supply(task);
-        if polled.is_ready() && std::mem::take(&mut self.awaits_client) {
-            self.await_response();
-        } else if self.upload.link().wants_content() && !std::mem::replace(&mut self.awaits_client, true) {
-            self.upload.link().set_deadline(None);
-        }
-        polled
     }
 
     fn await_response(&self) {
@@ -155,13 +146,11 @@ impl Future for Exchange {
     }
 }
 
-fn await_until(link: &ClientLink, time: Duration) {
-    link.set_deadline(Some(Now::read().monotonic_ms + time.as_millis() as u64));
-}
-
-fn status_of(failure: &Failure) -> Status {
+/// What the client is told of a failure.
+pub(super) fn status_of(failure: &Failure) -> Status {
     match failure {
         Failure::Busy(_) => Status::SERVICE_UNAVAILABLE,
+        Failure::TooLarge => Status::CONTENT_TOO_LARGE,
         Failure::TimeUsedUp => Status::GATEWAY_TIMEOUT,
         Failure::Failed(_) => Status::INTERNAL_SERVER_ERROR,
     }

@@ -1,7 +1,10 @@
-//! WebAssembly modules: a request goes to an instance of its own, and its answer comes back.
+//! WebAssembly modules: a request goes to an instance, and its answer comes back; or the request goes on to the next
+//! handler, and the answer of that one to the instance.
 
 mod content;
 mod exchange;
+mod http_wasm;
+mod next_response;
 mod request;
 mod response;
 
@@ -11,18 +14,20 @@ use std::sync::Arc;
 use wire::http::{Method, Status, path};
 
 use self::exchange::Exchange;
+use self::http_wasm::HttpWasm;
 use super::{BuiltResponse, Outcome, Response, Routed};
-use crate::modules::Module;
+use crate::modules::{Code, ComponentCode, Module};
 
 /// Has a module answer requests. Each worker has its own.
 pub struct ModuleHandler {
     module: Arc<Module>,
+    http_wasm: Rc<HttpWasm>,
 }
 
 impl ModuleHandler {
     /// A worker's handler.
     pub fn new(module: Arc<Module>) -> Self {
-        Self { module }
+        Self { http_wasm: Rc::new(HttpWasm::new(Arc::clone(&module))), module }
     }
 
     /// Answers a request.
@@ -35,14 +40,25 @@ impl ModuleHandler {
             _ if path::has_hidden_dot_segments(routed.path) => return refuse(Status::BAD_REQUEST),
             _ => {}
         }
-        let link = Rc::clone(routed.link.link());
-        link.set_body_bytes_max(self.module.config().body_bytes_max.answered_here());
-        if link.is_too_large() {
-            return refuse(Status::CONTENT_TOO_LARGE);
+        if let Some(link) = routed.link.get() {
+            link.set_body_bytes_max(self.module.config().body_bytes_max.answered_here());
+            if link.is_too_large() {
+                return refuse(Status::CONTENT_TOO_LARGE);
+            }
         }
+        // It may be replaced at any time. Who has begun with the old one goes on with it.
+        let code = self.module.code();
+        match &*code {
+            Code::HttpWasm(_) => self.http_wasm.handle(&code, routed),
+            Code::Component(component) => self.ask_component(component, routed),
+        }
+    }
+
+    fn ask_component(&self, code: &ComponentCode, routed: &Routed<'_>) -> Outcome {
+        let link = Rc::clone(routed.link.link());
         match request::module_request(routed, link.framing(), self.module.config().client_fields) {
             Some((request, supply)) => {
-                Outcome::Wait(Box::pin(Exchange::new(&self.module, link, routed, request, supply)))
+                Outcome::Wait(Box::pin(Exchange::new(&self.module, code, link, routed, request, supply)))
             }
             None => refuse(Status::BAD_REQUEST),
         }

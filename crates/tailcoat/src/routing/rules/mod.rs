@@ -65,6 +65,10 @@ pub struct Rules {
 pub struct Passage {
     /// What was found out about it.
     pub visit: Rc<Visit>,
+    /// The first route that may have it: not those of handlers that have passed it on changed.
+    pub next_route: usize,
+    /// Handlers have passed it on and wait for the response.
+    pub has_filters: bool,
     /// The targets that it was rewritten to, the last of which handlers are asked for.
     targets: Vec<Target>,
     /// Its path and those of the targets, where other servers may read them otherwise.
@@ -75,6 +79,8 @@ pub struct Passage {
     is_last: bool,
     /// A script has sent it on to the last of the targets.
     is_redirected: bool,
+    /// A handler has changed it, which had seen what rules make of its fields.
+    is_changed: bool,
     /// Another head than the client sent, with the last of the targets.
     head: Option<(RequestHead, Vec<u8>)>,
 }
@@ -124,11 +130,14 @@ impl Rules {
     pub fn enter(&self, routed: &Routed<'_>) -> (Passage, Entry) {
         let mut passage = Passage {
             visit: Rc::new(Visit::new(routed.client, &self.ids)),
+            next_route: 0,
+            has_filters: false,
             targets: Vec::new(),
             other_paths: Vec::new(),
             asked: Vec::new(),
             is_last: false,
             is_redirected: false,
+            is_changed: false,
             head: None,
         };
         let entry = self.enter_rewritten(&mut passage, routed);
@@ -203,6 +212,29 @@ impl Rules {
             Err(refusal) => return Entry::Answer(refusal),
         }
         passage.targets.push(target);
+        passage.next_route = 0;
+        self.go_on(passage, routed)
+    }
+
+    /// What is done with a request that a handler has changed before it passed it on to those from this route on: 1, 2
+    /// and 4 for its path, if that is another one. `before` is what the client sent, `routed` what came of it.
+    pub fn enter_changed(
+        &self,
+        next_route: usize,
+        passage: &mut Passage,
+        before: &Routed<'_>,
+        routed: &Routed<'_>,
+    ) -> Entry {
+        passage.other_paths = passage.paths(before).into_iter().map(<[u8]>::to_vec).collect();
+        passage.targets.clear();
+        (passage.head, passage.next_route, passage.is_changed) = (None, next_route, true);
+        let known: Vec<&[u8]> = passage.other_paths.iter().map(Vec::as_slice).collect();
+        if !known.contains(&routed.path) {
+            match self.guard(routed, routed.path, &known, &passage.visit) {
+                Ok(other_path) => passage.other_paths.extend(other_path),
+                Err(refusal) => return Entry::Answer(refusal),
+            }
+        }
         self.go_on(passage, routed)
     }
 
@@ -231,7 +263,10 @@ impl Rules {
             Response::Cached { object, coding, form } => {
                 Response::Changed(Box::new(ChangedResponse { object, coding, form, changes }))
             }
-            changed @ Response::Changed(_) => changed,
+            Response::Changed(mut changed) => {
+                changed.changes.extend(changes);
+                Response::Changed(changed)
+            }
         }
     }
 
@@ -338,10 +373,11 @@ impl Rules {
         }
         let mut asked = passage.paths(routed).into_iter().filter_map(|path| self.password_for(path));
         let hides_credentials = asked.any(|rule| !self.passwords[rule].passes_credentials);
-        if self.request_fields.is_empty() && !hides_credentials && passage.targets.is_empty() {
+        let edits = if passage.is_changed { &[] } else { self.request_fields.as_slice() };
+        if edits.is_empty() && !hides_credentials && passage.targets.is_empty() {
             return;
         }
-        let mut changes = changes(&self.request_fields, &passage.paths(routed), routed, &passage.visit);
+        let mut changes = changes(edits, &passage.paths(routed), routed, &passage.visit);
         if hides_credentials && routed.request.head.has(KnownField::Authorization) {
             // Before the others, which may set it to something else.
             let hide = FieldChange { action: FieldAction::Set, name: "Authorization".into(), value: Vec::new() };

@@ -150,6 +150,7 @@ fn receive(outcome: Outcome) -> Got {
         Outcome::Decline => return Got::default(),
         Outcome::Elsewhere(path) => return Got { head: String::from_utf8(path).unwrap(), ..Got::default() },
         Outcome::Wait(_) => panic!("a future that ends in another"),
+        Outcome::Pass(_) => unreachable!("files pass nothing on"),
     };
     let mut head = Vec::new();
     let (status, body) = match response {

@@ -1,0 +1,316 @@
+//! A request's way through a module of http-wasm: most are done at once, and of those nothing is kept.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll, Waker, ready};
+
+use tokio::sync::OwnedSemaphorePermit;
+use wire::h1::BodyFraming;
+use wire::http::forwarding::is_hop_by_hop;
+use wire::http::{Fields, Method, Status};
+
+use super::content::{Upload, await_until};
+use super::exchange::status_of;
+use super::next_response::{NextResponse, of_bytes};
+use super::refuse;
+use crate::handler::{BuiltResponse, ClientLink, Outcome, OwnedRequest, PassedOn, Response, ResponseFilter, Routed};
+use crate::log::Client;
+use crate::modules::http_wasm::{Begun, Exchange, HandlerCall, Instance, Next, PassedContent};
+use crate::modules::{Code, Module, RequestContent, RequestContentSupply};
+
+/// A worker's part of a module: the instances that wait for requests.
+pub(super) struct HttpWasm {
+    module: Arc<Module>,
+    idle: RefCell<Vec<Idle>>,
+}
+
+/// An instance, and of which code it is.
+struct Idle {
+    instance: Box<Instance>,
+    code: Arc<Code>,
+}
+
+/// An instance that has a request, and its place among the module's instances.
+struct Busy {
+    handler: Rc<HttpWasm>,
+    instance: Box<Instance>,
+    code: Arc<Code>,
+    _place: OwnedSemaphorePermit,
+}
+
+/// What came of a call.
+type Handled = Result<(Box<Instance>, Next), Status>;
+
+impl HttpWasm {
+    pub(super) fn new(module: Arc<Module>) -> Self {
+        Self { module, idle: RefCell::default() }
+    }
+
+    /// Has an instance handle a request.
+    pub(super) fn handle(self: &Rc<Self>, code: &Arc<Code>, routed: &Routed<'_>) -> Outcome {
+        let Some(place) = self.module.try_instance() else {
+            let (link, request) = (Rc::clone(routed.link.link()), OwnedRequest::new(routed));
+            return Outcome::Wait(Box::pin(Rc::clone(self).wait_for_place(Arc::clone(code), request, link)));
+        };
+        let (mut call, upload) = self.begin(code, routed);
+        // It is polled again at once if it has to wait.
+        match call.poll(&mut Task::from_waker(Waker::noop())) {
+            Poll::Ready(handled) => {
+                let handled = handled.map_err(|failure| status_of(&failure));
+                self.on_handled(handled, code, place, routed)
+            }
+            Poll::Pending => {
+                let (link, request) = (Rc::clone(routed.link.link()), OwnedRequest::new(routed));
+                let upload = Upload::new(link, upload);
+                let future = Rc::clone(self).wait(Arc::clone(code), call, upload, place, request);
+                Outcome::Wait(Box::pin(future))
+            }
+        }
+    }
+
+    /// Gives a request to an instance: one that waits for some, or a fresh one.
+    fn begin(&self, code: &Arc<Code>, routed: &Routed<'_>) -> (HandlerCall, Option<RequestContentSupply>) {
+        let mut begun = match self.take_idle(code) {
+            Some(instance) => Begun::Used(instance),
+            None => Begun::Fresh(Box::default()),
+        };
+        let exchange: &mut Exchange = match &mut begun {
+            Begun::Used(instance) => instance.exchange(),
+            Begun::Fresh(exchange) => exchange,
+        };
+        let source = match routed.client {
+            Client::Ip(address) => Some(address),
+            Client::Unix => None,
+        };
+        exchange.begin(routed.request.head, routed.request.bytes, source);
+        let has_content = routed.link.get().is_some_and(|link| link.framing() != BodyFraming::None);
+        let supply = has_content.then(|| {
+            let (content, supply) = RequestContent::new();
+            exchange.request_body().set_source(content);
+            supply
+        });
+        (self.module.handle_request(Arc::clone(code), begun), supply)
+    }
+
+    fn take_idle(&self, code: &Arc<Code>) -> Option<Box<Instance>> {
+        let mut idle = self.idle.borrow_mut();
+        while let Some(Idle { instance, code: its }) = idle.pop() {
+            // Others are left of code that was replaced.
+            if Arc::ptr_eq(&its, code) {
+                return Some(instance);
+            }
+        }
+        None
+    }
+
+    async fn wait_for_place(self: Rc<Self>, code: Arc<Code>, request: OwnedRequest, link: Rc<ClientLink>) -> Outcome {
+        let limits = &self.module.config().limits;
+        await_until(&link, limits.queue_timeout);
+        let mut waiting = Box::pin(self.module.instance());
+        let place = poll_fn(|task| match waiting.as_mut().poll(task) {
+            Poll::Pending if link.take_late() || link.has_client_ended() => Poll::Ready(None),
+            polled => polled,
+        });
+        let place = place.await;
+        link.set_deadline(None);
+        let Some(place) = place else {
+            let message = format_args!("the module {} had no instance within queue-timeout", self.module.name());
+            self.module.log().warn(message, "raise its instances-max, or find out what they wait for");
+            return refuse(Status::SERVICE_UNAVAILABLE);
+        };
+        let (call, supply) = self.begin(&code, &request.routed(false));
+        self.wait(code, call, Upload::new(link, supply), place, request).await
+    }
+
+    async fn wait(
+        self: Rc<Self>,
+        code: Arc<Code>,
+        mut call: HandlerCall,
+        mut upload: Upload,
+        place: OwnedSemaphorePermit,
+        request: OwnedRequest,
+    ) -> Outcome {
+        let handled = self.run(&mut call, &mut upload).await;
+        self.on_handled(handled, &code, place, &request.routed(false))
+    }
+
+    /// Runs an instance until it has done its part.
+    async fn run(&self, call: &mut HandlerCall, upload: &mut Upload) -> Handled {
+        let time = self.module.config().limits.first_byte_timeout;
+        await_until(upload.link(), time);
+        let handled = poll_fn(|task| {
+            loop {
+                if upload.link().take_late() {
+                    let message =
+                        format_args!("the module {} gave no answer within first-byte-timeout", self.module.name());
+                    self.module.log().warn(message, "");
+                    return Poll::Ready(Err(Status::GATEWAY_TIMEOUT));
+                }
+                if upload.link().has_client_ended() {
+                    // Nobody waits for the answer. What is sent is only for the log.
+                    return Poll::Ready(Err(Status::CLIENT_CLOSED_REQUEST));
+                }
+                if let Poll::Ready(handled) = call.poll(task) {
+                    return Poll::Ready(handled.map_err(|failure| status_of(&failure)));
+                }
+                let supplied: io::Result<()> = ready!(upload.poll_supply_within(time, task));
+                if supplied.is_err() {
+                    return Poll::Ready(Err(Status::BAD_REQUEST));
+                }
+            }
+        });
+        let handled = handled.await;
+        upload.link().set_deadline(None);
+        handled
+    }
+
+    fn on_handled(
+        self: &Rc<Self>,
+        handled: Handled,
+        code: &Arc<Code>,
+        place: OwnedSemaphorePermit,
+        routed: &Routed<'_>,
+    ) -> Outcome {
+        let (instance, next) = match handled {
+            Ok(handled) => handled,
+            Err(status) => return refuse(status),
+        };
+        let mut busy = Busy { handler: Rc::clone(self), instance, code: Arc::clone(code), _place: place };
+        match next {
+            Next::Answered => {
+                let response = busy.response();
+                busy.end();
+                Outcome::Ready(Response::Built(response))
+            }
+            Next::Handler(context) => match busy.passed_request(routed) {
+                Ok(request) => {
+                    let link = Rc::clone(routed.link.link());
+                    let is_head = routed.request.method() == Method::Head;
+                    Outcome::Pass(PassedOn { request, filter: Box::new(Filter { busy, context, link, is_head }) })
+                }
+                Err(status) => refuse(status),
+            },
+        }
+    }
+}
+
+impl Busy {
+    /// The answer that the guest has given.
+    fn response(&mut self) -> Box<BuiltResponse> {
+        let response = self.instance.exchange().response();
+        let mut fields = std::mem::take(&mut response.fields);
+        fields.retain(is_passed_on);
+        let content = response.content.take_written().filter(|_| may_have_content(response.status));
+        let body = of_bytes(content.unwrap_or_default().into(), &response.trailers);
+        BuiltResponse::with_fields(response.status, fields, body)
+    }
+
+    /// The request as the next handler has it, if it is another one.
+    ///
+    /// # Errors
+    /// It can't be one.
+    fn passed_request(&mut self, routed: &Routed<'_>) -> Result<Option<Box<OwnedRequest>>, Status> {
+        let exchange = self.instance.exchange();
+        let content = exchange.request_body().take_passed();
+        let mut changed = exchange.take_changed();
+        if let PassedContent::Instead(content) = content {
+            let mut request = match changed {
+                Some(changed) => changed,
+                None => exchange.copied_request(),
+            };
+            tell_length(&mut request.fields, content.len());
+            routed.link.link().replace_content(content);
+            changed = Some(request);
+        }
+        let Some(changed) = changed else { return Ok(None) };
+        let request = OwnedRequest::changed(routed, &changed.method, &changed.uri, &changed.fields);
+        match request {
+            Some(request) => Ok(Some(Box::new(request))),
+            None => {
+                let message = format_args!("the module {} passed a request on to no path", self.handler.module.name());
+                self.handler.module.log().warn(message, "");
+                Err(Status::INTERNAL_SERVER_ERROR)
+            }
+        }
+    }
+
+    /// Keeps the instance for another request, if it may be used again.
+    fn end(mut self) {
+        let module = &self.handler.module;
+        let mut idle = self.handler.idle.borrow_mut();
+        if idle.len() < module.config().limits.idle_instances_max && self.instance.reset(module) {
+            idle.push(Idle { instance: self.instance, code: self.code });
+        }
+    }
+}
+
+/// A module that has passed a request on.
+struct Filter {
+    busy: Busy,
+    context: u32,
+    link: Rc<ClientLink>,
+    is_head: bool,
+}
+
+impl ResponseFilter for Filter {
+    fn filter(self: Box<Self>, response: Response) -> Pin<Box<dyn Future<Output = Response>>> {
+        Box::pin(self.run(response))
+    }
+}
+
+impl Filter {
+    async fn run(self: Box<Self>, response: Response) -> Response {
+        let Self { mut busy, context, link, is_head } = *self;
+        let (handler, code) = (Rc::clone(&busy.handler), Arc::clone(&busy.code));
+        let mut next = NextResponse::new(response);
+        let exchange = busy.instance.exchange();
+        let mut content = None;
+        if exchange.buffers_response() {
+            match next.take_content(handler.module.config().limits.buffered_bytes_max, is_head).await {
+                Ok(taken) => content = Some(taken),
+                Err(error) => {
+                    let message =
+                        format_args!("a response for the module {} can't be had: {error}", handler.module.name());
+                    handler.module.log().warn(message, "");
+                    return Response::Built(BuiltResponse::new(Status::INTERNAL_SERVER_ERROR));
+                }
+            }
+        }
+        exchange.on_response(next.status(), next.fields().clone(), content, next.take_trailers());
+        let Busy { instance, _place: place, .. } = busy;
+        let mut call = handler.module.handle_response(instance, context, next.is_failure());
+        let handled = handler.run(&mut call, &mut Upload::new(link, None)).await;
+        let mut instance = match handled {
+            Ok((instance, _)) => instance,
+            Err(status) => return Response::Built(BuiltResponse::new(status)),
+        };
+        let response = next.change(instance.exchange().response());
+        Busy { handler, instance, code, _place: place }.end();
+        response
+    }
+}
+
+/// Says of a request how much content it has.
+fn tell_length(fields: &mut Fields, length: usize) {
+    for name in ["Content-Length", "Transfer-Encoding", "Trailer", "Expect"] {
+        fields.remove(name);
+    }
+    if length > 0 {
+        fields.push("Content-Length", length.to_string());
+    }
+}
+
+/// Whether a field of the guest's is sent: not those about the connection, which is ours, nor those about delimiting
+/// content.
+pub(super) fn is_passed_on(name: &[u8]) -> bool {
+    !is_hop_by_hop(name) && !name.eq_ignore_ascii_case(b"content-length")
+}
+
+/// Whether a response with this status may have content (RFC 9110, sections 15.3.5 and 15.4.5).
+pub(super) fn may_have_content(status: Status) -> bool {
+    ![Status::NO_CONTENT, Status::NOT_MODIFIED].contains(&status)
+}

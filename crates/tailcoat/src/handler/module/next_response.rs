@@ -1,0 +1,266 @@
+//! The next handler's response, as a module sees and changes it. What stays as it was is sent as it would have been.
+
+use std::future::poll_fn;
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll};
+
+use bytes::Bytes;
+use wire::http::{Coding, Fields, Status, date, range};
+
+use super::http_wasm::{is_passed_on, may_have_content};
+use crate::config::FieldAction;
+use crate::handler::{
+    Body, BuiltResponse, ChangedResponse, ContentSource, ContentStream, FieldChange, Filled, Form, Forwarded, Now,
+    Response, Segment, content_slice,
+};
+use crate::modules::http_wasm::{FieldEdit, GuestResponse};
+use crate::object_cache::{Blocking, CachedObject, OpenFile};
+
+/// Bytes of a stream that are read at once.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// A response, and what it is like.
+pub(super) struct NextResponse {
+    response: Response,
+    status: Status,
+    fields: Fields,
+    trailers: Fields,
+    /// Its content, once it was taken.
+    content: Option<Bytes>,
+}
+
+impl NextResponse {
+    pub(super) fn new(response: Response) -> Self {
+        let (status, fields) = match &response {
+            Response::Built(built) => (built.status, built.fields.clone()),
+            Response::Cached { object, coding, form } => head_of(object, *coding, *form),
+            Response::Changed(changed) => {
+                let (status, mut fields) = head_of(&changed.object, changed.coding, changed.form);
+                for FieldChange { action, name, value } in &changed.changes {
+                    match action {
+                        FieldAction::Set => drop(fields.set(name, value)),
+                        FieldAction::Default if fields.has(name) => {}
+                        FieldAction::Add | FieldAction::Default => drop(fields.push(name, value)),
+                    }
+                }
+                (status, fields)
+            }
+        };
+        Self { response, status, fields, trailers: Fields::new(), content: None }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        self.status
+    }
+
+    pub(super) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// Its trailers, if its content was taken.
+    pub(super) fn take_trailers(&mut self) -> Fields {
+        std::mem::take(&mut self.trailers)
+    }
+
+    /// Whether it is stored, and another server made it.
+    fn is_of_another_server(&self) -> bool {
+        match &self.response {
+            Response::Cached { object, .. } => object.object.response().is_some(),
+            Response::Changed(changed) => changed.object.object.response().is_some(),
+            Response::Built(_) => false,
+        }
+    }
+
+    /// Whether the next handler has failed, and the answer is ours.
+    pub(super) fn is_failure(&self) -> bool {
+        matches!(&self.response, Response::Built(built) if built.forwarded.is_none()) && self.status.code() >= 500
+    }
+
+    /// Takes all of its content into memory; for HEAD there is none.
+    ///
+    /// # Errors
+    /// There is more than that, or it can't be had.
+    pub(super) async fn take_content(&mut self, bytes_max: usize, is_head: bool) -> io::Result<Bytes> {
+        let body = match &mut self.response {
+            Response::Built(built) => std::mem::take(&mut built.body),
+            Response::Cached { object, coding, form } => body_of(object, *coding, *form),
+            Response::Changed(changed) => body_of(&changed.object, changed.coding, changed.form),
+        };
+        let body = if is_head { Body::default() } else { body };
+        let mut content = Vec::new();
+        for segment in body.segments {
+            let length = segment.length();
+            if length > (bytes_max - content.len()) as u64 {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            match segment {
+                Segment::Bytes(bytes) => content.extend_from_slice(&bytes),
+                Segment::File { file, offset, length } => content.extend(read(file, offset, length).await?),
+            }
+        }
+        if let Some(mut stream) = body.stream {
+            let mut buffer = vec![0; PIECE_BYTES];
+            loop {
+                match poll_fn(|task| stream.source.poll_fill(task, &mut buffer)).await? {
+                    Filled::Content(count) if content.len() + count > bytes_max => {
+                        return Err(io::ErrorKind::FileTooLarge.into());
+                    }
+                    Filled::Content(count) => content.extend_from_slice(&buffer[..count]),
+                    Filled::End(trailers) => {
+                        self.trailers = trailers.map(|trailers| *trailers).unwrap_or_default();
+                        break;
+                    }
+                }
+            }
+        }
+        let content = Bytes::from(content);
+        self.content = Some(content.clone());
+        Ok(content)
+    }
+
+    /// The response with a module's changes.
+    pub(super) fn change(self, changed: &mut GuestResponse) -> Response {
+        let written = changed.content.take_written().map(Bytes::from);
+        if changed.status == self.status && written.is_none() && self.content.is_none() {
+            return edit(self.response, &changed.edits);
+        }
+        let is_replaced = written.is_some();
+        let mut forwarded = self.is_of_another_server().then(Box::<Forwarded>::default);
+        let body = match (self.response, written.or(self.content)) {
+            (Response::Built(built), content) => {
+                forwarded = built.forwarded;
+                content.map_or(built.body, |content| of_bytes(content, &changed.trailers))
+            }
+            (_, Some(content)) => of_bytes(content, &changed.trailers),
+            (Response::Cached { object, coding, form }, None) => body_of(&object, coding, form),
+            (Response::Changed(changed), None) => body_of(&changed.object, changed.coding, changed.form),
+        };
+        if let Some(forwarded) = &mut forwarded {
+            if changed.status != self.status {
+                forwarded.reason.clear();
+            }
+            if is_replaced {
+                forwarded.content_length = None;
+            }
+        }
+        let mut fields = std::mem::take(&mut changed.fields);
+        fields.retain(is_passed_on);
+        let body = if may_have_content(changed.status) { body } else { Body::default() };
+        let mut built = BuiltResponse::with_fields(changed.status, fields, body);
+        built.forwarded = forwarded;
+        Response::Built(built)
+    }
+}
+
+/// Content in memory, with trailers if there are some.
+pub(super) fn of_bytes(content: Bytes, trailers: &Fields) -> Body {
+    if trailers.is_empty() {
+        return if content.is_empty() { Body::default() } else { Body::from_bytes(content) };
+    }
+    let source = Box::new(Trailed { content, trailers: Some(Box::new(trailers.clone())) });
+    Body { segments: Vec::new(), stream: Some(ContentStream { source, length: None }) }
+}
+
+/// Content that is there, and trailers behind it.
+struct Trailed {
+    content: Bytes,
+    trailers: Option<Box<Fields>>,
+}
+
+impl ContentSource for Trailed {
+    fn poll_fill(&mut self, _: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<Filled>> {
+        if self.content.is_empty() {
+            return Poll::Ready(Ok(Filled::End(self.trailers.take())));
+        }
+        let piece = self.content.split_to(self.content.len().min(buffer.len()));
+        buffer[..piece.len()].copy_from_slice(&piece);
+        Poll::Ready(Ok(Filled::Content(piece.len())))
+    }
+}
+
+/// The response with changes of its fields alone: of what is cached the encoded form is still sent.
+fn edit(mut response: Response, edits: &[FieldEdit]) -> Response {
+    let edits = edits.iter().filter(|edit| is_passed_on(edit.name.as_bytes()));
+    let changes = edits.map(|edit| FieldChange {
+        action: if edit.replaces { FieldAction::Set } else { FieldAction::Add },
+        name: edit.name.clone(),
+        value: edit.value.clone(),
+    });
+    let changes: Vec<_> = changes.collect();
+    if changes.is_empty() {
+        return response;
+    }
+    match &mut response {
+        Response::Cached { object, coding, form } => {
+            let changed = ChangedResponse { object: Rc::clone(object), coding: *coding, form: *form, changes };
+            return Response::Changed(Box::new(changed));
+        }
+        Response::Changed(changed) => changed.changes.extend(changes),
+        Response::Built(built) => {
+            for FieldChange { action, name, value } in &changes {
+                if *action == FieldAction::Set {
+                    built.fields.set(name, value);
+                } else {
+                    built.fields.push(name, value);
+                }
+            }
+        }
+    }
+    response
+}
+
+/// Status and fields of what is cached, without those that the connection adds.
+fn head_of(object: &CachedObject, coding: Coding, form: Form) -> (Status, Fields) {
+    let representation = object.object.representation(coding);
+    let (status, head) = match form {
+        Form::Whole => (representation.status, &representation.head),
+        Form::NotModified => (Status::NOT_MODIFIED, &representation.not_modified_head),
+        Form::Part { .. } => (Status::PARTIAL_CONTENT, &representation.partial_head),
+    };
+    let mut encoded = Vec::new();
+    head.h1.write(&[b' '; date::DATE_BYTES], &mut encoded);
+    let stored = object.object.response();
+    let mut fields = Fields::with_capacity(encoded.len(), 12);
+    for line in encoded.split(|&byte| byte == b'\n').skip(1) {
+        let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        // Date and Server of what another server said are its own.
+        let is_added = stored.is_none() && [&b"date"[..], b"server"].iter().any(|own| name.eq_ignore_ascii_case(own));
+        if !is_added && is_passed_on(name) {
+            fields.push(name, value);
+        }
+    }
+    if let Form::Part { offset, length } = form {
+        let mut content_range = Vec::new();
+        range::write_content_range(&(offset..offset + length), representation.content.length(), &mut content_range);
+        fields.push("Content-Range", content_range);
+    }
+    if let Some(stored) = stored {
+        fields.push("Age", stored.stored.age_seconds(Now::read().monotonic_ms).to_string());
+    }
+    (status, fields)
+}
+
+fn body_of(object: &CachedObject, coding: Coding, form: Form) -> Body {
+    let content = &object.object.representation(coding).content;
+    let range: Range<u64> = match form {
+        Form::Whole => 0..content.length(),
+        Form::NotModified => return Body::default(),
+        Form::Part { offset, length } => offset..offset + length,
+    };
+    Body::from_segments(vec![content_slice(content, &range)])
+}
+
+/// Reads a part of a file, which may have to be waited for.
+async fn read(file: Arc<OpenFile>, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+    let read = Blocking::spawn(move || {
+        let mut bytes = vec![0; length as usize];
+        file.read_exact_at(&mut bytes, offset)?;
+        // What changed while it was read is none of its versions.
+        if file.is_unchanged() { Ok(bytes) } else { Err(io::ErrorKind::InvalidData.into()) }
+    });
+    read.await.map_err(io::Error::other)?
+}

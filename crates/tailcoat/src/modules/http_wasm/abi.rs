@@ -1,0 +1,310 @@
+//! The functions that guests import from the module `http_handler`: <https://http-wasm.io/http-handler-abi/>.
+
+use std::future::poll_fn;
+use std::task::{Context as Task, Poll};
+
+use wasmtime::{Caller, Engine, Linker, Memory, Result, bail, format_err};
+
+use super::exchange::{BUFFER_REQUEST, BUFFER_RESPONSE, Exchange, FieldsKind, Stage, TRAILERS};
+use super::guest::Guest;
+use super::wasi;
+
+/// The name by which guests import the functions.
+pub(super) const MODULE: &str = "http_handler";
+
+/// Levels of lines for the log: debug is -1, none is 3. What is below this one is not logged.
+const LEVEL_INFO: i32 = 0;
+const LEVEL_WARN: i32 = 1;
+const LEVEL_ERROR: i32 = 2;
+
+/// A number of values, and the bytes that they take, each with NUL behind it.
+type CountAndLength = u64;
+
+/// Whether it was the end, and how many bytes were read.
+type EndAndLength = u64;
+
+/// All that guests may import: these functions, and those of WASI that do something.
+pub(in crate::modules) fn linker(engine: &Engine) -> Result<Linker<Guest>> {
+    let mut linker = Linker::new(engine);
+    wasi::add(&mut linker)?;
+    add_environment(&mut linker)?;
+    add_requests(&mut linker)?;
+    add_fields(&mut linker)?;
+    add_responses(&mut linker)?;
+    Ok(linker)
+}
+
+fn add_environment(linker: &mut Linker<Guest>) -> Result<()> {
+    linker.func_wrap(MODULE, "enable_features", |mut caller: Caller<'_, Guest>, features: u32| -> u32 {
+        let exchange = caller.data_mut().exchange_mut();
+        exchange.features |= features & (BUFFER_REQUEST | BUFFER_RESPONSE | TRAILERS);
+        exchange.features
+    })?;
+    linker.func_wrap(MODULE, "get_config", |mut caller: Caller<'_, Guest>, buffer: u32, limit: u32| {
+        let (memory, guest) = parts(&mut caller)?;
+        write_value(memory, buffer, limit, guest.settings())
+    })?;
+    linker.func_wrap(MODULE, "log_enabled", |level: i32| -> u32 { u32::from(is_logged(level)) })?;
+    linker.func_wrap(MODULE, "log", |mut caller: Caller<'_, Guest>, level: i32, message: u32, length: u32| {
+        let (memory, guest) = parts(&mut caller)?;
+        let message = slice(memory, message, length)?;
+        if is_logged(level) {
+            let level: &[u8] = match level {
+                LEVEL_WARN => b"warning: ",
+                LEVEL_ERROR => b"error: ",
+                _ => b"",
+            };
+            guest.write_log(&[level, message, b"\n"].concat());
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn add_requests(linker: &mut Linker<Guest>) -> Result<()> {
+    linker.func_wrap(MODULE, "get_method", |mut caller: Caller<'_, Guest>, buffer: u32, limit: u32| {
+        let (memory, guest) = parts(&mut caller)?;
+        write_value(memory, buffer, limit, guest.exchange().method()?)
+    })?;
+    linker.func_wrap(MODULE, "set_method", |mut caller: Caller<'_, Guest>, method: u32, length: u32| {
+        let (memory, guest) = parts(&mut caller)?;
+        guest.exchange_mut().set_method(slice(memory, method, length)?)
+    })?;
+    linker.func_wrap(MODULE, "get_uri", |mut caller: Caller<'_, Guest>, buffer: u32, limit: u32| {
+        let (memory, guest) = parts(&mut caller)?;
+        write_value(memory, buffer, limit, guest.exchange().uri()?)
+    })?;
+    linker.func_wrap(MODULE, "set_uri", |mut caller: Caller<'_, Guest>, uri: u32, length: u32| {
+        let (memory, guest) = parts(&mut caller)?;
+        guest.exchange_mut().set_uri(slice(memory, uri, length)?)
+    })?;
+    linker.func_wrap(MODULE, "get_protocol_version", |mut caller: Caller<'_, Guest>, buffer: u32, limit: u32| {
+        let (memory, guest) = parts(&mut caller)?;
+        write_value(memory, buffer, limit, guest.exchange().protocol_version()?.as_bytes())
+    })?;
+    linker.func_wrap(MODULE, "get_source_addr", |mut caller: Caller<'_, Guest>, buffer: u32, limit: u32| {
+        let (memory, guest) = parts(&mut caller)?;
+        write_value(memory, buffer, limit, guest.exchange().source()?.as_bytes())
+    })?;
+    Ok(())
+}
+
+fn add_fields(linker: &mut Linker<Guest>) -> Result<()> {
+    linker.func_wrap(
+        MODULE,
+        "get_header_names",
+        |mut caller: Caller<'_, Guest>, kind: u32, buffer: u32, limit: u32| {
+            let (memory, guest) = parts(&mut caller)?;
+            let exchange = guest.exchange();
+            exchange.expect_request()?;
+            let mut names: Vec<Vec<u8>> = Vec::new();
+            for (name, _) in exchange.fields(fields_kind(kind)?) {
+                let name = name.to_ascii_lowercase();
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+            write_values(memory, buffer, limit, || names.iter().map(Vec::as_slice))
+        },
+    )?;
+    linker.func_wrap(
+        MODULE,
+        "get_header_values",
+        |mut caller: Caller<'_, Guest>, kind: u32, name: u32, name_length: u32, buffer: u32, limit: u32| {
+            let (memory, guest) = parts(&mut caller)?;
+            let kind = fields_kind(kind)?;
+            // It has to be copied, for the values may be written where it is.
+            let name = slice(memory, name, name_length)?.to_vec();
+            let exchange = guest.exchange();
+            exchange.expect_request()?;
+            write_values(memory, buffer, limit, || {
+                exchange.fields(kind).filter(|(other, _)| other.eq_ignore_ascii_case(&name)).map(|(_, value)| value)
+            })
+        },
+    )?;
+    for (function, replaces) in [("set_header_value", true), ("add_header_value", false)] {
+        linker.func_wrap(
+            MODULE,
+            function,
+            move |mut caller: Caller<'_, Guest>, kind: u32, name: u32, name_length: u32, value: u32, length: u32| {
+                let (memory, guest) = parts(&mut caller)?;
+                let (name, value) = (slice(memory, name, name_length)?, slice(memory, value, length)?);
+                guest.exchange_mut().edit_field(fields_kind(kind)?, replaces, name, Some(value))
+            },
+        )?;
+    }
+    linker.func_wrap(
+        MODULE,
+        "remove_header",
+        |mut caller: Caller<'_, Guest>, kind: u32, name: u32, name_length: u32| {
+            let (memory, guest) = parts(&mut caller)?;
+            guest.exchange_mut().edit_field(fields_kind(kind)?, true, slice(memory, name, name_length)?, None)
+        },
+    )?;
+    Ok(())
+}
+
+fn add_responses(linker: &mut Linker<Guest>) -> Result<()> {
+    linker.func_wrap(MODULE, "get_status_code", |mut caller: Caller<'_, Guest>| -> Result<u32> {
+        Ok(u32::from(caller.data_mut().exchange().status()?.code()))
+    })?;
+    linker.func_wrap(MODULE, "set_status_code", |mut caller: Caller<'_, Guest>, status: u32| {
+        caller.data_mut().exchange_mut().set_status(status)
+    })?;
+    linker.func_wrap(MODULE, "write_body", |mut caller: Caller<'_, Guest>, kind: u32, body: u32, length: u32| {
+        let (memory, guest) = parts(&mut caller)?;
+        let (bytes, bytes_max) = (slice(memory, body, length)?, guest.buffered_bytes_max);
+        let exchange = guest.exchange_mut();
+        exchange.expect_request()?;
+        match body_kind(kind)? {
+            Body::Request if exchange.stage == Stage::Response => {
+                bail!("the request has gone on to the next handler")
+            }
+            Body::Request => exchange.request_body.write(bytes, bytes_max),
+            Body::Response => exchange.response.content.write(bytes, bytes_max),
+        }
+    })?;
+    linker.func_wrap_async(
+        MODULE,
+        "read_body",
+        |mut caller: Caller<'_, Guest>, (kind, buffer, limit): (u32, u32, u32)| {
+            Box::new(async move {
+                let kind = body_kind(kind)?;
+                let mut filled = 0;
+                poll_fn(|task| poll_read(&mut caller, kind, (buffer, limit), &mut filled, task)).await
+            })
+        },
+    )?;
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+enum Body {
+    Request,
+    Response,
+}
+
+fn poll_read(
+    caller: &mut Caller<'_, Guest>,
+    kind: Body,
+    (buffer, limit): (u32, u32),
+    filled: &mut usize,
+    task: &mut Task<'_>,
+) -> Poll<Result<EndAndLength>> {
+    let (memory, guest) = parts(caller)?;
+    let kept_max = guest.buffered_bytes_max;
+    let exchange: &mut Exchange = guest.exchange_mut();
+    exchange.expect_request()?;
+    let buffer = slice_mut(memory, buffer, limit)?;
+    if buffer.is_empty() {
+        return Poll::Ready(Err(format_err!("read_body without room for content")));
+    }
+    let (count, is_end) = match kind {
+        Body::Request => {
+            let kept_max = exchange.buffers_request().then_some(kept_max);
+            std::task::ready!(exchange.request_body.poll_read(task, buffer, filled, kept_max))?
+        }
+        Body::Response => exchange.response.content.read(buffer)?,
+    };
+    Poll::Ready(Ok((u64::from(is_end) << 32) | count as u64))
+}
+
+/// The guest's memory, and what the host keeps for it.
+pub(super) fn parts<'a>(caller: &'a mut Caller<'_, Guest>) -> Result<(&'a mut [u8], &'a mut Guest)> {
+    let memory: Memory = match caller.data().memory {
+        Some(memory) => memory,
+        // While it is instantiated.
+        None => caller
+            .get_export("memory")
+            .and_then(wasmtime::Extern::into_memory)
+            .ok_or_else(|| format_err!("the guest exports no memory"))?,
+    };
+    Ok(memory.data_and_store_mut(caller))
+}
+
+pub(super) fn slice(memory: &[u8], start: u32, length: u32) -> Result<&[u8]> {
+    let range = start as usize..start as usize + length as usize;
+    memory.get(range).ok_or_else(|| format_err!("an address outside of memory"))
+}
+
+pub(super) fn slice_mut(memory: &mut [u8], start: u32, length: u32) -> Result<&mut [u8]> {
+    let range = start as usize..start as usize + length as usize;
+    memory.get_mut(range).ok_or_else(|| format_err!("an address outside of memory"))
+}
+
+/// Writes a value if there is room for it; and tells its length in any case.
+fn write_value(memory: &mut [u8], buffer: u32, limit: u32, value: &[u8]) -> Result<u32> {
+    let length = u32::try_from(value.len())?;
+    if length <= limit {
+        slice_mut(memory, buffer, length)?.copy_from_slice(value);
+    }
+    Ok(length)
+}
+
+/// The same with several values, each with NUL behind it.
+fn write_values<'a, I: Iterator<Item = &'a [u8]>>(
+    memory: &mut [u8],
+    buffer: u32,
+    limit: u32,
+    values: impl Fn() -> I,
+) -> Result<CountAndLength> {
+    let (mut count, mut length) = (0u64, 0usize);
+    for value in values() {
+        count += 1;
+        length += value.len() + 1;
+    }
+    let length = u32::try_from(length)?;
+    if length <= limit {
+        let mut rest = slice_mut(memory, buffer, length)?;
+        for value in values() {
+            let (place, behind) = rest.split_at_mut(value.len() + 1);
+            place[..value.len()].copy_from_slice(value);
+            place[value.len()] = 0;
+            rest = behind;
+        }
+    }
+    Ok(count << 32 | u64::from(length))
+}
+
+fn fields_kind(kind: u32) -> Result<FieldsKind> {
+    Ok(match kind {
+        0 => FieldsKind::Request,
+        1 => FieldsKind::Response,
+        2 => FieldsKind::RequestTrailers,
+        3 => FieldsKind::ResponseTrailers,
+        _ => bail!("there is no header kind {kind}"),
+    })
+}
+
+fn body_kind(kind: u32) -> Result<Body> {
+    Ok(match kind {
+        0 => Body::Request,
+        1 => Body::Response,
+        _ => bail!("there is no body kind {kind}"),
+    })
+}
+
+fn is_logged(level: i32) -> bool {
+    (LEVEL_INFO..=LEVEL_ERROR).contains(&level)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_written_if_there_is_room() {
+        let check = |values: &[&[u8]], limit: u32, expect: (u64, &[u8])| {
+            let mut memory = [b'-'; 8];
+            let told = write_values(&mut memory, 1, limit, || values.iter().copied()).unwrap();
+            assert_eq!((told, &memory[..]), expect, "{values:?} {limit}");
+        };
+        check(&[], 0, (0, b"--------"));
+        check(&[b"ab", b"c"], 5, (2 << 32 | 5, b"-ab\0c\0--"));
+        check(&[b"ab", b"c"], 4, (2 << 32 | 5, b"--------"));
+        check(&[b""], 1, (1 << 32 | 1, b"-\0------"));
+        assert!(write_values(&mut [0; 4], 2, 9, || [&b"abc"[..]].into_iter()).is_err(), "beyond memory");
+        assert_eq!(write_value(&mut [0; 4], u32::MAX, 1, b"abc").unwrap(), 3);
+        assert!(write_value(&mut [0; 4], u32::MAX, 3, b"abc").is_err());
+    }
+}

@@ -1,0 +1,95 @@
+//! What the host keeps for an instance.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wasmtime::Memory;
+
+use super::exchange::Exchange;
+use crate::modules::Module;
+use crate::modules::guest::line_log;
+use crate::modules::limiter::Limiter;
+use crate::modules::log::LineLog;
+use crate::modules::meter::Meter;
+
+/// The data of an instance on the host's side.
+pub(in crate::modules) struct Guest {
+    log: LineLog,
+    settings: Arc<[u8]>,
+    /// `NAME=value`.
+    environment: Vec<String>,
+    began: Instant,
+    pub(super) limiter: Limiter,
+    pub(super) meter: Arc<Meter>,
+    /// Known once it has been instantiated.
+    pub(super) memory: Option<Memory>,
+    pub(super) buffered_bytes_max: usize,
+    exchange: Box<Exchange>,
+    /// What it asked for before there was a request.
+    features: u32,
+}
+
+impl Guest {
+    /// What an instance of this module has.
+    pub(super) fn new(module: &Module, meter: Arc<Meter>) -> Self {
+        let config = &module.config;
+        let environment = config.grants.environment.iter().map(|(name, value)| format!("{name}={value}"));
+        Self {
+            log: line_log(module),
+            settings: Arc::clone(&module.settings),
+            environment: environment.collect(),
+            began: Instant::now(),
+            limiter: Limiter::new(&config.limits, module.runtime.memory()),
+            meter,
+            memory: None,
+            buffered_bytes_max: config.limits.buffered_bytes_max,
+            exchange: Box::default(),
+            features: 0,
+        }
+    }
+
+    pub(super) fn exchange(&self) -> &Exchange {
+        &self.exchange
+    }
+
+    pub(super) fn exchange_mut(&mut self) -> &mut Exchange {
+        &mut self.exchange
+    }
+
+    /// Takes note of what was asked for while it started.
+    pub(super) fn on_started(&mut self) {
+        self.features = self.exchange.features;
+    }
+
+    /// Begins with a request: that of its exchange, or of this one.
+    pub(super) fn begin(&mut self, exchange: Option<Box<Exchange>>) {
+        if let Some(exchange) = exchange {
+            self.exchange = exchange;
+        }
+        self.exchange.features = self.features;
+    }
+
+    /// Forgets the request.
+    pub(super) fn end(&mut self, log_bytes_max: usize) {
+        self.log.restart(log_bytes_max);
+        self.exchange.end();
+    }
+
+    pub(super) fn settings(&self) -> &[u8] {
+        &self.settings
+    }
+
+    pub(super) fn environment(&self) -> &[String] {
+        &self.environment
+    }
+
+    /// How long it has been there.
+    pub(super) fn age(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Writes to the log, where lines end with LF.
+    pub(super) fn write_log(&self, bytes: &[u8]) {
+        self.log.write(bytes);
+    }
+}

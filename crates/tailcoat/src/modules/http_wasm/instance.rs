@@ -1,0 +1,134 @@
+//! An instance of a core module, and what becomes of it between two requests.
+
+use std::sync::Arc;
+
+use wasmtime::{InstancePre, Linker, Memory, Module as CoreModule, Result, Store, TypedFunc};
+use wasmtime_wasi::I32Exit;
+
+use super::exchange::Exchange;
+use super::guest::Guest;
+use super::wasi;
+use crate::config::Reset;
+use crate::modules::Module;
+use crate::modules::code::told;
+use crate::modules::meter::Meter;
+
+/// Memory is compared with what it was in pieces of this size: pages of the system, of which most are untouched.
+const PAGE_BYTES: usize = 4096;
+
+/// A compiled core module.
+pub struct Code(InstancePre<Guest>);
+
+/// An instance, with the request that it has.
+pub struct Instance {
+    pub(super) store: Store<Guest>,
+    pub(super) handle_request: TypedFunc<(), u64>,
+    pub(super) handle_response: TypedFunc<(u32, u32), ()>,
+    memory: Memory,
+    /// What its memory was when it had started, if that is to be restored.
+    initial: Option<Box<[u8]>>,
+}
+
+impl Code {
+    /// Finds what a module imports.
+    ///
+    /// # Errors
+    /// It is none of this ABI; the message is for a person.
+    pub(in crate::modules) fn new(module: &CoreModule, linker: &Linker<Guest>) -> std::result::Result<Self, String> {
+        for function in ["handle_request", "handle_response"] {
+            if module.get_export(function).is_none() {
+                return Err(format!(
+                    "is a core module without the function {function} of the http-wasm HTTP handler ABI; build it for that, \
+                     or make a component of it: for `wasm32-wasip2`, or with `wasm-tools component new`"
+                ));
+            }
+        }
+        if module.get_export("memory").is_none() {
+            return Err("exports no memory".to_owned());
+        }
+        let mut linker = linker.clone();
+        wasi::add_missing(&mut linker, module);
+        linker.instantiate_pre(module).map(Self).map_err(told)
+    }
+}
+
+impl Instance {
+    /// Instantiates it and has it start.
+    ///
+    /// # Errors
+    /// It failed, or there is no room for it.
+    pub(super) async fn new(code: &Code, module: &Module, meter: Arc<Meter>) -> std::result::Result<Self, Failed> {
+        let mut store = Store::new(module.runtime.engine(), Guest::new(module, meter));
+        store.limiter(|guest| &mut guest.limiter);
+        store.epoch_deadline_callback(|store| store.data().meter.on_interrupt());
+        store.set_epoch_deadline(1);
+        match start(code, &mut store).await {
+            Ok((handle_request, handle_response, memory)) => {
+                store.data_mut().on_started();
+                let is_restored = module.config.reset == Reset::Memory;
+                let initial = is_restored.then(|| memory.data(&store).into());
+                Ok(Self { store, handle_request, handle_response, memory, initial })
+            }
+            Err(error) => Err(Failed { error, store: Box::new(store) }),
+        }
+    }
+
+    /// The request that it has, and the response.
+    pub fn exchange(&mut self) -> &mut Exchange {
+        self.store.data_mut().exchange_mut()
+    }
+
+    /// Takes the request away, and resets the instance for the next one; whether it can have one.
+    pub fn reset(&mut self, module: &Module) -> bool {
+        match module.config.reset {
+            Reset::Fresh => return false,
+            Reset::None => {}
+            Reset::Memory if self.restore() => {}
+            Reset::Memory => return false,
+        }
+        self.store.data_mut().end(module.config.limits.log_bytes_max);
+        true
+    }
+
+    /// Makes memory what it was; false if it has grown, which can't be undone.
+    fn restore(&mut self) -> bool {
+        let memory = self.memory.data_mut(&mut self.store);
+        let Some(initial) = self.initial.as_deref().filter(|initial| initial.len() == memory.len()) else {
+            return false;
+        };
+        // Comparing leaves what was never touched to be the module's own image, which instances share.
+        for (page, initial) in memory.chunks_mut(PAGE_BYTES).zip(initial.chunks(PAGE_BYTES)) {
+            if page != initial {
+                page.copy_from_slice(initial);
+            }
+        }
+        true
+    }
+}
+
+/// Why there is no instance, and what was there of it.
+pub(super) struct Failed {
+    pub(super) error: wasmtime::Error,
+    pub(super) store: Box<Store<Guest>>,
+}
+
+type Exports = (TypedFunc<(), u64>, TypedFunc<(u32, u32), ()>, Memory);
+
+async fn start(code: &Code, store: &mut Store<Guest>) -> Result<Exports> {
+    let instance = code.0.instantiate_async(&mut *store).await?;
+    let memory = instance.get_memory(&mut *store, "memory");
+    let memory = memory.ok_or_else(|| wasmtime::format_err!("the guest's memory is none"))?;
+    store.data_mut().memory = Some(memory);
+    // A library has the one, a program the other, which may say by an exit that it has started.
+    for function in ["_initialize", "_start"] {
+        if let Ok(function) = instance.get_typed_func::<(), ()>(&mut *store, function)
+            && let Err(error) = function.call_async(&mut *store, ()).await
+            && !matches!(error.downcast_ref(), Some(I32Exit(0)))
+        {
+            return Err(error);
+        }
+    }
+    let handle_request = instance.get_typed_func(&mut *store, "handle_request")?;
+    let handle_response = instance.get_typed_func(&mut *store, "handle_response")?;
+    Ok((handle_request, handle_response, memory))
+}

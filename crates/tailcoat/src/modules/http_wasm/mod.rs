@@ -1,0 +1,138 @@
+//! Core modules of the HTTP handler ABI of http-wasm: they answer requests themselves, or change them and let the next
+//! handler answer, and then change the response. Each function of the ABI is a call, so that little is in between; and
+//! instances may be used again.
+
+mod abi;
+mod content;
+mod exchange;
+mod guest;
+mod instance;
+mod wasi;
+
+use std::sync::Arc;
+use std::task::{Context as Task, Poll};
+
+pub(super) use self::abi::linker;
+pub use self::content::PassedContent;
+pub use self::exchange::{ChangedRequest, Exchange, FieldEdit, GuestResponse};
+pub(super) use self::guest::Guest;
+pub use self::instance::{Code, Instance};
+use super::call::failure_of;
+use super::meter::Meter;
+use super::run::Run;
+use super::{Failure, Module};
+
+/// What an instance does with a request. Dropping it ends the instance.
+pub struct HandlerCall {
+    module: Arc<Module>,
+    run: Run<Result<(Box<Instance>, Next), Failure>>,
+}
+
+/// A request that an instance is to handle.
+pub enum Begun {
+    /// This instance, whose exchange has it.
+    Used(Box<Instance>),
+    /// A fresh one.
+    Fresh(Box<Exchange>),
+}
+
+/// What is to become of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The guest has answered it.
+    Answered,
+    /// The next handler has it, and then the guest once more, with this number.
+    Handler(u32),
+}
+
+impl Module {
+    /// Has an instance handle a request. Nothing happens before the call is polled.
+    pub fn handle_request(self: &Arc<Self>, code: Arc<super::Code>, begun: Begun) -> HandlerCall {
+        let meter = match &begun {
+            Begun::Used(instance) => Arc::clone(&instance.store.data().meter),
+            Begun::Fresh(_) => Arc::new(Meter::new(self.config.limits.processor_time_max)),
+        };
+        let (module, of_instance) = (Arc::clone(self), Arc::clone(&meter));
+        let run = async move {
+            let (mut instance, exchange) = match begun {
+                Begun::Used(instance) => (instance, None),
+                Begun::Fresh(exchange) => (module.new_instance(&code, of_instance).await?, Some(exchange)),
+            };
+            let guest = instance.store.data_mut();
+            guest.meter.restart();
+            guest.begin(exchange);
+            instance.store.set_epoch_deadline(1);
+            let handled = instance.handle_request.call_async(&mut instance.store, ()).await;
+            match handled {
+                // The lower half is whether to go on, the upper one a number for later.
+                Ok(next) if next & 0xffff_ffff == 0 => Ok((instance, Next::Answered)),
+                Ok(next) => match instance.read_rest().await {
+                    Ok(()) => Ok((instance, Next::Handler((next >> 32) as u32))),
+                    Err(error) => Err(module.failed(&error, instance)),
+                },
+                Err(error) => Err(module.failed(&error, instance)),
+            }
+        };
+        HandlerCall { module: Arc::clone(self), run: Run::new(run, meter, Arc::clone(&self.runtime)) }
+    }
+
+    /// Has an instance handle the next handler's response, which its exchange has.
+    pub fn handle_response(self: &Arc<Self>, mut instance: Box<Instance>, context: u32, is_error: bool) -> HandlerCall {
+        let (module, meter) = (Arc::clone(self), Arc::clone(&instance.store.data().meter));
+        let run = async move {
+            instance.store.set_epoch_deadline(1);
+            let parameters = (context, u32::from(is_error));
+            match instance.handle_response.call_async(&mut instance.store, parameters).await {
+                Ok(()) => Ok((instance, Next::Answered)),
+                Err(error) => Err(module.failed(&error, instance)),
+            }
+        };
+        HandlerCall { module: Arc::clone(self), run: Run::new(run, meter, Arc::clone(&self.runtime)) }
+    }
+
+    async fn new_instance(&self, code: &super::Code, meter: Arc<Meter>) -> Result<Box<Instance>, Failure> {
+        let super::Code::HttpWasm(code) = code else {
+            return Err(Failure::Failed("its code is of another kind".to_owned()));
+        };
+        match Instance::new(code, self, Arc::clone(&meter)).await {
+            Ok(instance) => Ok(Box::new(instance)),
+            Err(failed) => Err(failure_of(&failed.error, &meter, &failed.store.data().limiter)),
+        }
+    }
+
+    /// Why an instance is of no more use.
+    fn failed(&self, error: &wasmtime::Error, mut instance: Box<Instance>) -> Failure {
+        if instance.exchange().request_body().is_too_large() {
+            return Failure::TooLarge;
+        }
+        let guest = instance.store.data();
+        failure_of(error, &guest.meter, &guest.limiter)
+    }
+}
+
+impl Instance {
+    /// Reads what is left of the request's content, if the next handler is to have it all.
+    async fn read_rest(&mut self) -> wasmtime::Result<()> {
+        let kept_max = self.store.data().buffered_bytes_max;
+        let exchange = self.exchange();
+        if !exchange.buffers_request() {
+            return Ok(());
+        }
+        std::future::poll_fn(|task| exchange.request_body().poll_rest(task, kept_max)).await
+    }
+}
+
+impl HandlerCall {
+    /// Runs the instance; ready with it when it has done its part, or with what went wrong.
+    pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<Result<(Box<Instance>, Next), Failure>> {
+        self.run.poll(task).map(|done| {
+            let done = done.unwrap_or_else(|| Err(Failure::Failed("the server failed with it".to_owned())));
+            if let Err(failure) = &done
+                && *failure != Failure::TooLarge
+            {
+                self.module.log().warn(format_args!("the module {} {failure}", self.module.name), "");
+            }
+            done
+        })
+    }
+}

@@ -1,0 +1,139 @@
+//! Where an instance runs: on the worker's thread, and on others when it computes for long.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use super::engine::Runtime;
+use super::meter::Meter;
+use super::ticker::Ticker;
+
+/// A module that has computed so long leaves the worker's thread when it is next interrupted. Not an option: it is as
+/// long as a worker's other requests may wait for one, and as short as pays for moving.
+const TIME_ON_WORKER: Duration = Duration::from_millis(1);
+
+/// What an instance does for a request. Dropping it ends the instance.
+pub(super) struct Run<T> {
+    place: Place<T>,
+    meter: Arc<Meter>,
+    runtime: Arc<Runtime>,
+}
+
+enum Place<T> {
+    /// On the thread that polls it.
+    Here(Metered<T>),
+    /// On a thread for those that take long.
+    Away(JoinHandle<T>),
+    /// Nowhere any more.
+    Ended,
+}
+
+/// An instance, which is metered and can be interrupted while it runs.
+struct Metered<T> {
+    work: Pin<Box<dyn Future<Output = T> + Send>>,
+    meter: Arc<Meter>,
+    runtime: Arc<Runtime>,
+}
+
+impl<T: Send + 'static> Run<T> {
+    pub(super) fn new(
+        work: impl Future<Output = T> + Send + 'static,
+        meter: Arc<Meter>,
+        runtime: Arc<Runtime>,
+    ) -> Self {
+        let metered = Metered { work: Box::pin(work), meter: Arc::clone(&meter), runtime: Arc::clone(&runtime) };
+        Self { place: Place::Here(metered), meter, runtime }
+    }
+
+    /// Gives the instance its turn, if it runs here. Ready with what came of it; with `None` if that was told before, or
+    /// nothing came of it as the server itself failed (a panic, which is on standard error).
+    pub(super) fn poll(&mut self, task: &mut Task<'_>) -> Poll<Option<T>> {
+        let polled = match &mut self.place {
+            Place::Ended => return Poll::Ready(None),
+            Place::Away(handle) => Pin::new(handle).poll(task).map(Result::ok),
+            Place::Here(run) => Pin::new(run).poll(task).map(Some),
+        };
+        if polled.is_ready() {
+            self.place = Place::Ended;
+        } else if self.meter.used() >= TIME_ON_WORKER {
+            self.leave_worker();
+            // It has to be polled where it is now, so that whoever waits is told.
+            if let Place::Away(handle) = &mut self.place {
+                return Pin::new(handle).poll(task).map(Result::ok);
+            }
+        }
+        polled
+    }
+
+    /// Lets it do what it still has to, for so long at most.
+    pub(super) fn finish(mut self, limit: Duration) {
+        match std::mem::replace(&mut self.place, Place::Ended) {
+            Place::Here(run) => {
+                self.meter.set_away();
+                // It ends by itself.
+                drop(self.runtime.threads().spawn(tokio::time::timeout(limit, run)));
+            }
+            Place::Away(mut handle) => {
+                self.runtime.threads().spawn(async move {
+                    if tokio::time::timeout(limit, &mut handle).await.is_err() {
+                        handle.abort();
+                    }
+                });
+            }
+            Place::Ended => {}
+        }
+    }
+
+    fn leave_worker(&mut self) {
+        self.place = match std::mem::replace(&mut self.place, Place::Ended) {
+            Place::Here(run) => {
+                self.meter.set_away();
+                Place::Away(self.runtime.threads().spawn(run))
+            }
+            elsewhere => elsewhere,
+        };
+    }
+}
+
+impl<T> Drop for Run<T> {
+    fn drop(&mut self) {
+        if let Place::Away(handle) = &self.place {
+            handle.abort();
+        }
+    }
+}
+
+impl<T> Future for Metered<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<T> {
+        let Self { work, meter, runtime } = &mut *self;
+        let _running = Running::begin(meter, runtime.ticker());
+        work.as_mut().poll(task)
+    }
+}
+
+/// The time that an instance runs, up to its end or its next pause.
+struct Running<'a> {
+    meter: &'a Meter,
+    ticker: &'a Ticker,
+}
+
+impl<'a> Running<'a> {
+    fn begin(meter: &'a Meter, ticker: &'a Ticker) -> Self {
+        ticker.enter();
+        meter.begin();
+        Self { meter, ticker }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.meter.end();
+        self.ticker.leave();
+    }
+}
