@@ -112,8 +112,8 @@ fn in_place(place: Place, node: &str) -> String {
         Place::Cache => format!("cache {{\n {node}\n}}\n{site}\n"),
         Place::AutomaticCertificates => format!("automatic-certificates {{\n {node}\n}}\n{site}\n"),
         Place::Upstream => {
-            let scheme = if node.starts_with("tls-") { "https" } else { "http" };
-            format!("upstream \"x\" {{\n server \"{scheme}://[::1]:80\"\n {node}\n}}\n{site}\n")
+            let servers = "server \"http://[::1]:80\"\n server \"https://[::1]\"";
+            format!("upstream \"x\" {{\n {servers}\n {node}\n}}\n{site}\n")
         }
     }
 }
