@@ -50,10 +50,9 @@ impl Meter {
         Ok(UpdateDeadline::Interrupt)
     }
 
-    /// It begins with another request, on the worker's thread.
+    /// It begins with another request, wherever it runs.
     pub(super) fn restart(&self) {
         self.used_ns.store(0, Ordering::Relaxed);
-        self.is_away.store(false, Ordering::Relaxed);
     }
 
     /// Whether it was stopped for having computed too long.
@@ -66,7 +65,12 @@ impl Meter {
         Duration::from_nanos(self.used_ns.load(Ordering::Relaxed))
     }
 
-    /// From now on it runs on other threads.
+    /// From now on it runs on the worker's thread. Not to be called while it runs: the two have clocks of their own.
+    pub(super) fn set_here(&self) {
+        self.is_away.store(false, Ordering::Relaxed);
+    }
+
+    /// From now on it runs on other threads. Not to be called while it runs.
     pub(super) fn set_away(&self) {
         self.is_away.store(true, Ordering::Relaxed);
     }

@@ -45,6 +45,8 @@ impl<T: Send + 'static> Run<T> {
         meter: Arc<Meter>,
         runtime: Arc<Runtime>,
     ) -> Self {
+        // An instance that is used again may have ended elsewhere.
+        meter.set_here();
         let metered = Metered { work: Box::pin(work), meter: Arc::clone(&meter), runtime: Arc::clone(&runtime) };
         Self { place: Place::Here(metered), meter, runtime }
     }
