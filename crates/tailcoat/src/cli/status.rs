@@ -84,7 +84,7 @@ fn watch(server: &ServerSocket, of_top: Option<PathBuf>, interval: Duration) -> 
         let shown = overview(&status, before.as_ref(), terminal_size()).join("\n");
         let clear = if std::io::stdout().is_terminal() { HOME } else { "" };
         let mut stdout = std::io::stdout().lock();
-        if write!(stdout, "{clear}{shown}\n").and_then(|()| stdout.flush()).is_err() {
+        if writeln!(stdout, "{clear}{shown}").and_then(|()| stdout.flush()).is_err() {
             // A reader that went away has seen what it wanted.
             return ExitCode::SUCCESS;
         }

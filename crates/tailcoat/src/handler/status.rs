@@ -30,7 +30,7 @@ impl StatusHandler {
     /// The handler for this configuration.
     pub fn new(view: &StatusView, is_guarded: bool, observer: &Arc<Observer>) -> Self {
         let content_security_policy = content_security_policy(PAGE);
-        Self { view: view.clone(), is_guarded, observer: Arc::clone(observer), content_security_policy }
+        Self { view: *view, is_guarded, observer: Arc::clone(observer), content_security_policy }
     }
 
     /// Answers a request.

@@ -68,9 +68,9 @@ impl Module {
                 Ok(next) if next & 0xffff_ffff == 0 => Ok((instance, Next::Answered)),
                 Ok(next) => match instance.read_rest().await {
                     Ok(()) => Ok((instance, Next::Handler((next >> 32) as u32))),
-                    Err(error) => Err(module.failed(&error, instance)),
+                    Err(error) => Err(module.failed(&error, &mut instance)),
                 },
-                Err(error) => Err(module.failed(&error, instance)),
+                Err(error) => Err(module.failed(&error, &mut instance)),
             }
         };
         HandlerCall { module: Arc::clone(self), run: Run::new(run, meter, Arc::clone(&self.runtime)) }
@@ -84,7 +84,7 @@ impl Module {
             let parameters = (context, u32::from(is_error));
             match instance.handle_response.call_async(&mut instance.store, parameters).await {
                 Ok(()) => Ok((instance, Next::Answered)),
-                Err(error) => Err(module.failed(&error, instance)),
+                Err(error) => Err(module.failed(&error, &mut instance)),
             }
         };
         HandlerCall { module: Arc::clone(self), run: Run::new(run, meter, Arc::clone(&self.runtime)) }
@@ -101,7 +101,7 @@ impl Module {
     }
 
     /// Why an instance is of no more use.
-    fn failed(&self, error: &wasmtime::Error, mut instance: Box<Instance>) -> Failure {
+    fn failed(&self, error: &wasmtime::Error, instance: &mut Instance) -> Failure {
         if instance.exchange().request_body().is_too_large() {
             return Failure::TooLarge;
         }
