@@ -60,10 +60,8 @@ fn problem(line: &str, allowed: &[String]) -> Option<String> {
     let Ok(expression) = Expression::parse_mode(licence, ParseMode::LAX) else {
         return Some(format!("{package}: its licence {licence:?} is no SPDX expression"));
     };
-    let is_allowed = expression.evaluate(|requirement| {
-        requirement.addition.is_none()
-            && requirement.license.id().is_some_and(|id| allowed.iter().any(|allowed| allowed == id.name))
-    });
+    // With its exception, if it has one: that is a licence of its own.
+    let is_allowed = expression.evaluate(|requirement| allowed.contains(&requirement.to_string()));
     (!is_allowed).then(|| format!("{package}: its licence {licence} is not allowed by deny.toml"))
 }
 
@@ -73,14 +71,19 @@ mod tests {
 
     #[test]
     fn problems() {
-        let allowed = allowed_licences("# x\nallow = [\n    \"MIT\",\n    \"ISC\",\n]\n");
-        assert_eq!(allowed, ["MIT", "ISC"]);
+        let allowed = allowed_licences("# x\nallow = [\n    \"MIT\",\n    \"Apache-2.0 WITH LLVM-exception\",\n]\n");
+        assert_eq!(allowed, ["MIT", "Apache-2.0 WITH LLVM-exception"]);
         for (line, expect) in [
             ("a v1.0.0|MIT", None),
             ("a v1.0.0|MIT (*)", None),
             ("a v1.0.0 (/somewhere/a)|MIT OR GPL-2.0-only", None),
             ("a v1.0.0|GPL-2.0-only/MIT", None),
-            ("a v1.0.0|Apache-2.0 WITH LLVM-exception OR MIT", None),
+            ("a v1.0.0|Apache-2.0 WITH LLVM-exception OR GPL-2.0-only", None),
+            ("a v1.0.0|Apache-2.0", Some("a v1.0.0: its licence Apache-2.0 is not allowed by deny.toml")),
+            (
+                "a v1.0.0|MIT WITH LLVM-exception",
+                Some("a v1.0.0: its licence MIT WITH LLVM-exception is not allowed by deny.toml"),
+            ),
             ("", None),
             (
                 "a v1.0.0|MIT AND GPL-2.0-only",
