@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::support::upstream::Step::{Read as Await, Write as Say};
+use crate::support::upstream::Upstream;
 use crate::support::{LARGE_BYTES, PATIENCE, Server, ask, read_until};
 
 /// A site whose programs are shell scripts with these names and texts, each in `/cgi-bin/`.
@@ -238,6 +240,26 @@ fn what_can_not_be_run() {
     for attack in ["../etc/passwd", "%2e%2e/%2e%2e/etc/passwd", "fine%00"] {
         let answered = site.get(attack);
         assert!(answered.starts_with("HTTP/1.1 40"), "{attack}: {answered}");
+    }
+}
+
+#[test]
+fn what_is_no_program_is_asked_for_elsewhere() {
+    let directory = tempfile::tempdir().unwrap();
+    write_script(&directory.path().join("here"), "echo 'Content-Type: text/plain'; echo; echo here", 0o755);
+    let elsewhere = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\nelsewhere";
+    let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Say(elsewhere)]]);
+    let server = Server::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n cgi \"/cgi-bin/*\" root=\"{}\" {{ strip-prefix \"/cgi-bin\" }}\n\
+         forward \"http://{}\"\n}}\nserver {{ workers 1 }}\n",
+        directory.path().display(),
+        upstream.address
+    ));
+    for (name, expect) in [("here", "here\n"), ("there", "elsewhere")] {
+        let request = format!("GET /cgi-bin/{name} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        let answered = ask(&server, &request);
+        let content = without_chunks(answered.split_once("\r\n\r\n").unwrap().1);
+        assert_eq!(content, expect, "{answered}");
     }
 }
 
