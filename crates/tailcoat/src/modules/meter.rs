@@ -86,3 +86,26 @@ impl Meter {
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each of the two clocks has a beginning of its own: mixed up, they tell of as long as the machine is up.
+    #[test]
+    fn a_request_that_begins_on_another_thread_keeps_its_clock() {
+        let goes_on = |meter: &Meter| matches!(meter.on_interrupt(), Ok(UpdateDeadline::Yield(_)));
+        let meter = Meter::new(Duration::from_secs(60));
+        meter.begin();
+        meter.end();
+        meter.set_away();
+        meter.begin();
+        meter.restart();
+        assert!(goes_on(&meter) && !meter.is_used_up());
+        meter.end();
+        meter.set_here();
+        meter.begin();
+        meter.restart();
+        assert!(goes_on(&meter) && meter.used() < Duration::from_secs(60));
+    }
+}
