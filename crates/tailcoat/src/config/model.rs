@@ -569,7 +569,7 @@ pub enum ErrorPageFile {
 }
 
 /// Where requests are logged, and how.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AccessLog {
     /// Where to.
     pub target: AccessLogTarget,

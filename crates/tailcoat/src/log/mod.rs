@@ -5,8 +5,9 @@
 //! them and hands them to the kernel in large pieces. If it cannot keep up, records are dropped whole and counted, and
 //! serving goes on.
 //!
-//! Nothing here is global: a new configuration [`start`]s a writer of its own, and the old one is shut down when the last
-//! worker has let go of it.
+//! When the configuration changes, what it has new is opened ([`LogHandle::prepare`]) before anything is changed
+//! ([`LogHandle::apply`]). A log keeps its id for good. One that is not wanted any more is closed; a request that began
+//! while it was opens it once more for its line.
 
 mod binary;
 mod convert;
@@ -23,10 +24,11 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use convert::{ConvertError, ConvertReport, Damage, DamageKind, convert};
@@ -36,9 +38,11 @@ pub use recorder::Recorder;
 pub use server::{ServerLog, Style, escaped};
 pub use syslog::FACILITIES;
 pub use tap::{RecordFilter, Tail, Tailed};
-use writer::{Command, Shared};
 
-use crate::config::{AccessLog, AccessLogFormat, Limits, Server};
+use self::output::{Counters, Output};
+use self::recorder::LogTable;
+use self::writer::{Arrival, Command, LogState, Shared};
+use crate::config::{AccessLog, AccessLogFormat, AccessLogTarget, Limits, Server};
 
 /// Limits of the access logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,18 +93,25 @@ pub struct Counts {
 /// # Errors
 /// A target that cannot be opened, or one that two logs want in different formats; the message says which.
 pub fn start(logs: &[AccessLog], options: Options, server_log: ServerLog) -> io::Result<(LogHandle, Vec<LogId>)> {
-    writer::start(logs, options, server_log)
+    let (shared, commands) = writer::start(options, server_log)?;
+    let known = Known { states: Vec::new(), ids: HashMap::new(), wanted: HashSet::new(), options };
+    let handle = LogHandle { shared, commands, known: Arc::new(Mutex::new(known)) };
+    let change = handle.prepare(logs, options)?;
+    let ids = change.ids.clone();
+    handle.apply(change);
+    Ok((handle, ids))
 }
 
 /// What became of the records of all logs of a writer, for whoever looks from elsewhere.
 #[derive(Clone, Debug)]
-pub struct LogCounts(Arc<Shared>);
+pub struct LogCounts(Arc<Mutex<Known>>);
 
 impl LogCounts {
     /// All logs together.
     pub fn total(&self) -> Counts {
-        let sum = |which: fn(&output::Counters) -> &AtomicU64| {
-            self.0.counters.iter().map(|counters| which(counters).load(Ordering::Relaxed)).sum()
+        let known = lock(&self.0);
+        let sum = |which: fn(&Counters) -> &AtomicU64| {
+            known.states.iter().map(|state| which(&state.counters).load(Ordering::Relaxed)).sum()
         };
         Counts { written: sum(|counters| &counters.written), dropped: sum(|counters| &counters.dropped) }
     }
@@ -111,15 +122,90 @@ impl LogCounts {
 pub struct LogHandle {
     shared: Arc<Shared>,
     commands: Sender<Command>,
+    known: Arc<Mutex<Known>>,
+}
+
+/// The logs that there have been so far, by their ids, and the options of now.
+#[derive(Debug)]
+struct Known {
+    states: Vec<Arc<LogState>>,
+    ids: HashMap<AccessLog, LogId>,
+    /// Those that are not closed.
+    wanted: HashSet<LogId>,
+    options: Options,
+}
+
+/// Logs that are open, and could be written to.
+#[derive(Debug)]
+pub struct LogChange {
+    /// The id of each log, in the order in which they were asked for.
+    pub ids: Vec<LogId>,
+    new: Vec<(AccessLog, Arrival)>,
+    options: Options,
+}
+
+/// What recorders have to know of the logs.
+#[derive(Clone, Debug)]
+pub struct LogView {
+    shared: Arc<Shared>,
+    commands: Sender<Command>,
+    logs: LogTable,
     options: Options,
 }
 
 impl LogHandle {
     /// A recorder for one worker. Any number may exist; each has a ring of its own.
     pub fn recorder(&self) -> Recorder {
-        let (producer, consumer) = rtrb::RingBuffer::new(self.options.ring_bytes_max);
-        self.command(Command::Adopt(consumer));
-        Recorder::new(producer, Arc::clone(&self.shared), self.options)
+        Recorder::new(self.view())
+    }
+
+    /// What recorders have to know now.
+    pub fn view(&self) -> LogView {
+        let known = self.known();
+        let (logs, options) = (known.states.as_slice().into(), known.options);
+        LogView { shared: Arc::clone(&self.shared), commands: self.commands.clone(), logs, options }
+    }
+
+    /// Opens what is new among these logs. Nothing is changed before that is [applied](Self::apply); only one change may
+    /// be on its way.
+    ///
+    /// # Errors
+    /// Those of [`start`].
+    pub fn prepare(&self, logs: &[AccessLog], options: Options) -> io::Result<LogChange> {
+        let known = self.known();
+        let mut change = LogChange { ids: Vec::with_capacity(logs.len()), new: Vec::new(), options };
+        let mut wanted: HashMap<&AccessLogTarget, (LogId, &AccessLogFormat)> = HashMap::new();
+        for log in logs {
+            let id = match wanted.get(&log.target) {
+                Some((id, format)) if *format == &log.format => *id,
+                Some(_) => {
+                    let message = format!("{} is wanted in two formats", output::name_of(&log.target));
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+                }
+                None => change.open(log, &known)?,
+            };
+            wanted.insert(&log.target, (id, &log.format));
+            change.ids.push(id);
+        }
+        Ok(change)
+    }
+
+    /// Has the writer write to these logs, and to no others but what began while they were wanted. To be called before
+    /// anything is recorded for them.
+    pub fn apply(&self, change: LogChange) {
+        let LogChange { ids, new, options } = change;
+        let mut known = self.known();
+        let mut arrivals = Vec::with_capacity(new.len());
+        for (log, arrival) in new {
+            let id = LogId(known.states.len() as u16);
+            known.ids.insert(log, id);
+            known.states.push(Arc::clone(&arrival.state));
+            arrivals.push(arrival);
+        }
+        known.wanted = ids.iter().copied().collect();
+        known.options = options;
+        self.shared.add(arrivals);
+        self.command(Command::Change(options, ids));
     }
 
     /// Opens all files again (SIGUSR1), after what was recorded so far has been written to the old ones. A file that
@@ -130,7 +216,7 @@ impl LogHandle {
 
     /// What became of the records of a log so far.
     pub fn counts(&self, log: LogId) -> Counts {
-        let counters = &self.shared.counters[log.index()];
+        let counters = &self.known().states[log.index()].counters;
         Counts { written: counters.written.load(Ordering::Relaxed), dropped: counters.dropped.load(Ordering::Relaxed) }
     }
 
@@ -146,7 +232,7 @@ impl LogHandle {
 
     /// What became of all records, for whoever looks from elsewhere.
     pub fn log_counts(&self) -> LogCounts {
-        LogCounts(Arc::clone(&self.shared))
+        LogCounts(Arc::clone(&self.known))
     }
 
     /// Writes what was recorded and ends the writer. Returns whether it ended within `limit`; a target that takes nothing
@@ -163,6 +249,46 @@ impl LogHandle {
         // Fails only if the writer has ended by a panic; then records are dropped and counted, and serving goes on.
         let _ = self.commands.send(command);
         self.shared.wake();
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        lock(&self.known)
+    }
+}
+
+fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    // Nothing is left half done where it could panic.
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LogChange {
+    /// Opens a log, if it isn't, and returns its id.
+    fn open(&mut self, log: &AccessLog, known: &Known) -> io::Result<LogId> {
+        let id = known.ids.get(log).copied();
+        if let Some(id) = id.filter(|id| known.wanted.contains(id)) {
+            return Ok(id);
+        }
+        // Also if it was open once, for it may be that it can't be any more.
+        let output = Output::open(log)?;
+        if let Some(id) = id {
+            return Ok(id);
+        }
+        let id = u16::try_from(known.states.len() + self.new.len())
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "more than 65,536 access logs so far"))?;
+        let state = Arc::new(LogState { capture: output.capture(), counters: Counters::default() });
+        self.new.push((log.clone(), Arrival { output, state }));
+        Ok(LogId(id))
+    }
+}
+
+impl LogView {
+    /// A ring to the writer.
+    fn ring(&self) -> rtrb::Producer<u8> {
+        let (producer, consumer) = rtrb::RingBuffer::new(self.options.ring_bytes_max);
+        // Fails only if the writer has ended by a panic; then records are dropped and counted, and serving goes on.
+        let _ = self.commands.send(Command::Adopt(consumer));
+        self.shared.wake();
+        producer
     }
 }
 

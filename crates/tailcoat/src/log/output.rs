@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use super::format::Formatter;
+use super::format::{Formatter, TemplateError};
 use super::record::{Capture, StoredRecord};
 use super::server::ServerLog;
 use super::stream::Stream;
@@ -38,6 +38,9 @@ impl Counters {
 pub(super) struct Output {
     /// As messages call it.
     name: String,
+    log: AccessLog,
+    /// Whether the configuration still has it. If not, it is closed, and opened again for requests that began before.
+    is_wanted: bool,
     formatter: Formatter,
     sink: Sink,
     /// Why the target takes nothing.
@@ -52,6 +55,7 @@ pub(super) struct Output {
 enum Sink {
     Stream(Stream),
     Syslog(Syslog),
+    Closed,
 }
 
 impl Output {
@@ -61,22 +65,27 @@ impl Output {
     /// Those of the target, or a format or facility that does not exist; the message names the log.
     pub(super) fn open(log: &AccessLog) -> io::Result<Self> {
         let name = name_of(&log.target);
-        let in_context = |error: io::Error| io::Error::new(error.kind(), format!("cannot open {name}: {error}"));
-        let invalid = |message: String| in_context(io::Error::new(io::ErrorKind::InvalidInput, message));
-        let formatter = Formatter::new(&log.format).map_err(|error| invalid(error.to_string()))?;
-        let sink = match &log.target {
-            AccessLogTarget::File(path) => Sink::Stream(Stream::open(path, formatter.unit()).map_err(in_context)?),
-            AccessLogTarget::Stdout => Sink::Stream(Stream::stdout(formatter.unit()).map_err(in_context)?),
-            AccessLogTarget::Syslog(_) if log.format == AccessLogFormat::Binary => {
-                return Err(invalid("the binary format needs a file or standard output".into()));
-            }
-            AccessLogTarget::Syslog(facility) => Syslog::new(Path::new(SYSTEM_SOCKET), facility)
-                .map(Sink::Syslog)
-                .ok_or_else(|| invalid(format!("no such facility; there are {}", FACILITIES.join(", "))))?,
+        let invalid =
+            |error: TemplateError| io::Error::new(io::ErrorKind::InvalidInput, format!("cannot open {name}: {error}"));
+        let formatter = Formatter::new(&log.format).map_err(invalid)?;
+        let sink = Sink::open(log, &formatter)?;
+        let mut output = Self {
+            name,
+            log: log.clone(),
+            is_wanted: true,
+            formatter,
+            sink,
+            trouble: None,
+            trouble_reported: false,
+            dropped_reported: 0,
         };
-        let mut output = Self { name, formatter, sink, trouble: None, trouble_reported: false, dropped_reported: 0 };
         output.begin();
         Ok(output)
+    }
+
+    /// Says whether the configuration still has it.
+    pub(super) fn set_wanted(&mut self, is_wanted: bool) {
+        self.is_wanted = is_wanted;
     }
 
     /// Which request fields it needs.
@@ -86,7 +95,11 @@ impl Output {
 
     /// Takes a record.
     pub(super) fn append(&mut self, record: &StoredRecord<'_>, pending_bytes_max: usize, counters: &Counters) {
+        if matches!(self.sink, Sink::Closed) {
+            self.open_again();
+        }
         match &mut self.sink {
+            Sink::Closed => counters.add_dropped(1),
             Sink::Stream(stream) if self.trouble.is_some() && stream.pending.len() >= pending_bytes_max => {
                 counters.add_dropped(1);
             }
@@ -121,6 +134,21 @@ impl Output {
                 self.trouble = result.err();
             }
             Sink::Syslog(syslog) => syslog.flush(),
+            Sink::Closed => {}
+        }
+        if !self.is_wanted && !self.is_pending() {
+            self.sink = Sink::Closed;
+        }
+    }
+
+    /// Opens what was closed because the configuration did not have it any more: a request that began before has ended.
+    fn open_again(&mut self) {
+        match Sink::open(&self.log, &self.formatter) {
+            Ok(sink) => {
+                self.sink = sink;
+                self.begin();
+            }
+            Err(error) => self.trouble = Some(error),
         }
     }
 
@@ -193,6 +221,24 @@ impl Output {
         let mut start = Vec::new();
         self.formatter.push_start(SystemTime::now(), &mut start);
         stream.pending.splice(..0, start);
+    }
+}
+
+impl Sink {
+    fn open(log: &AccessLog, formatter: &Formatter) -> io::Result<Self> {
+        let in_context =
+            |error: io::Error| io::Error::new(error.kind(), format!("cannot open {}: {error}", name_of(&log.target)));
+        let invalid = |message: String| in_context(io::Error::new(io::ErrorKind::InvalidInput, message));
+        match &log.target {
+            AccessLogTarget::File(path) => Stream::open(path, formatter.unit()).map(Self::Stream).map_err(in_context),
+            AccessLogTarget::Stdout => Stream::stdout(formatter.unit()).map(Self::Stream).map_err(in_context),
+            AccessLogTarget::Syslog(_) if log.format == AccessLogFormat::Binary => {
+                Err(invalid("the binary format needs a file or standard output".into()))
+            }
+            AccessLogTarget::Syslog(facility) => Syslog::new(Path::new(SYSTEM_SOCKET), facility)
+                .map(Self::Syslog)
+                .ok_or_else(|| invalid(format!("no such facility; there are {}", FACILITIES.join(", ")))),
+        }
     }
 }
 

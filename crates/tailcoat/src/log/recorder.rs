@@ -3,15 +3,20 @@ use std::sync::atomic::Ordering;
 
 use rtrb::Producer;
 
-use super::Options;
+use super::LogView;
 use super::record::{self, Record};
-use super::writer::Shared;
+use super::writer::{LogState, Shared};
+
+/// What recorders know of the logs, by their ids.
+pub(super) type LogTable = Arc<[Arc<LogState>]>;
 
 /// A worker's way into the access logs: its end of the ring to the writer.
 #[derive(Debug)]
 pub struct Recorder {
     ring: Producer<u8>,
     shared: Arc<Shared>,
+    /// By their ids.
+    logs: LogTable,
     /// The record being encoded; kept for its memory.
     scratch: Vec<u8>,
     value_bytes_max: usize,
@@ -22,28 +27,45 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    pub(super) fn new(ring: Producer<u8>, shared: Arc<Shared>, options: Options) -> Self {
-        Self {
+    pub(super) fn new(view: LogView) -> Self {
+        let ring = view.ring();
+        let mut recorder = Self {
             ring,
-            shared,
+            shared: Arc::clone(&view.shared),
+            logs: Arc::default(),
             scratch: Vec::with_capacity(4 << 10),
-            value_bytes_max: options.value_bytes_max.min(usize::from(u16::MAX)),
-            wake_bytes: (options.ring_bytes_max / 4).max(1),
+            value_bytes_max: 0,
+            wake_bytes: 0,
             unchecked_bytes: 0,
+        };
+        recorder.take_in(&view);
+        recorder
+    }
+
+    /// Goes by what is known of the logs now. What was recorded before stays in order.
+    pub fn take_in(&mut self, view: &LogView) {
+        let LogView { logs, options, .. } = view;
+        if self.ring.buffer().capacity() != options.ring_bytes_max {
+            // The writer empties the old ring before it lets go of it.
+            self.ring = view.ring();
+            self.unchecked_bytes = 0;
         }
+        self.logs = Arc::clone(logs);
+        self.value_bytes_max = options.value_bytes_max.min(usize::from(u16::MAX));
+        self.wake_bytes = (options.ring_bytes_max / 4).max(1);
     }
 
     /// Records a request. If the ring is full, the record is dropped and counted.
     pub fn record(&mut self, record: &Record<'_>) {
         let index = record.log.index();
-        let Some(capture) = self.shared.captures.get(index) else {
-            debug_assert!(false, "a log's id is of the same start as the recorder");
+        let Some(log) = self.logs.get(index) else {
+            debug_assert!(false, "a log comes before its records");
             return;
         };
         self.scratch.clear();
-        record::encode(record, capture, self.value_bytes_max, &mut self.scratch);
+        record::encode(record, &log.capture, self.value_bytes_max, &mut self.scratch);
         if self.ring.push_entire_slice(&self.scratch).is_err() {
-            self.shared.counters[index].dropped.fetch_add(1, Ordering::Relaxed);
+            log.counters.dropped.fetch_add(1, Ordering::Relaxed);
         }
         self.unchecked_bytes += self.scratch.len();
         let is_filling = self.unchecked_bytes >= self.wake_bytes && self.is_filling();

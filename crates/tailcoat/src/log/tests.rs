@@ -155,10 +155,10 @@ fn every_record_is_written_once_or_counted() {
                 });
             }
         });
-        let shared = Arc::clone(&handle.shared);
+        let state = Arc::clone(&handle.view().logs[0]);
         assert!(handle.shutdown(Duration::from_secs(5)));
-        let dropped = shared.counters[0].dropped.load(Ordering::Relaxed) as usize;
-        let written = shared.counters[0].written.load(Ordering::Relaxed) as usize;
+        let dropped = state.counters.dropped.load(Ordering::Relaxed) as usize;
+        let written = state.counters.written.load(Ordering::Relaxed) as usize;
         assert_eq!(written + dropped, WORKERS * RECORDS);
         assert_eq!(messages.text().contains(&format!("records dropped, {dropped} since the start")), dropped > 0);
 
@@ -310,15 +310,56 @@ fn a_target_that_takes_nothing_delays_the_end_no_longer_than_allowed() {
     for _ in 0..3000 {
         recorder.record(&record_of(log, TestRequest::new(b"/", &[]).subject()));
     }
-    let shared = Arc::clone(&handle.shared);
+    let state = Arc::clone(&handle.view().logs[0]);
     let began = Instant::now();
     handle.shutdown(Duration::from_millis(200));
     assert!(began.elapsed() < Duration::from_secs(2));
     let counts = || {
-        let counters = &shared.counters[0];
+        let counters = &state.counters;
         counters.written.load(Ordering::Relaxed) + counters.dropped.load(Ordering::Relaxed)
     };
     wait_until("the count", || counts() == 3000);
+}
+
+#[test]
+fn logs_change_while_requests_are_under_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = |name: &str| file_log(&directory.path().join(name), AccessLogFormat::Template("{target}".into()));
+    let lines = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap_or_default();
+    let (handle, ids) = start(&[log("a"), log("b")], Options::default(), Messages::default().log()).unwrap();
+    let mut recorder = handle.recorder();
+    let record = |recorder: &mut Recorder, log: LogId, target: &str| {
+        recorder.record(&record_of(log, TestRequest::new(target.as_bytes(), &[]).subject()));
+    };
+    record(&mut recorder, ids[0], "/1");
+    // What can't be opened changes nothing.
+    let missing = AccessLog { target: AccessLogTarget::File("/dev/null/none".into()), format: AccessLogFormat::Json };
+    assert!(handle.prepare(&[log("c"), missing], Options::default()).is_err());
+    let options = Options { ring_bytes_max: 128 << 10, ..Options::default() };
+    let change = handle.prepare(&[log("b"), log("c"), log("c")], options).unwrap();
+    let new = change.ids.clone();
+    assert_eq!((new[0], new[1]), (ids[1], new[2]), "a log keeps its id");
+    handle.apply(change);
+    // Before the recorder has heard of it, and after.
+    record(&mut recorder, ids[0], "/2");
+    recorder.take_in(&handle.view());
+    record(&mut recorder, new[1], "/3");
+    wait_until("the lines", || lines("a") == "/1\n/2\n" && lines("c") == "/3\n");
+    // Its file is closed, so that one that is taken away stays away, until a request that began before has ended.
+    std::fs::remove_file(directory.path().join("a")).unwrap();
+    record(&mut recorder, ids[1], "/4");
+    wait_until("the line", || lines("b") == "/4\n");
+    assert!(!directory.path().join("a").exists());
+    record(&mut recorder, ids[0], "/5");
+    wait_until("the late line", || lines("a") == "/5\n");
+    // One that comes back.
+    let change = handle.prepare(&[log("a")], options).unwrap();
+    assert_eq!(change.ids, [ids[0]]);
+    handle.apply(change);
+    recorder.take_in(&handle.view());
+    record(&mut recorder, ids[0], "/6");
+    assert!(handle.shutdown(Duration::from_secs(5)));
+    assert_eq!(lines("a"), "/5\n/6\n");
 }
 
 /// A disk that fills up, and has room again later: lines are whole at any time, and all that are missing are counted.
@@ -386,12 +427,12 @@ fn full_disk(disk: &Path, format: AccessLogFormat) {
     std::fs::remove_file(&filler).unwrap();
     wait_until("the end of the trouble", || messages.text().contains("takes records again"));
     record(5);
-    let shared = Arc::clone(&handle.shared);
+    let state = Arc::clone(&handle.view().logs[0]);
     assert!(handle.shutdown(Duration::from_secs(5)));
     let written = lines();
     assert!(written.is_sorted_by(|left, right| left < right), "each once, in order");
     assert_eq!(written.last(), Some(&2004));
-    assert_eq!(shared.counters[0].written.load(Ordering::Relaxed), written.len() as u64);
-    assert_eq!(shared.counters[0].dropped.load(Ordering::Relaxed), 2005 - written.len() as u64);
+    assert_eq!(state.counters.written.load(Ordering::Relaxed), written.len() as u64);
+    assert_eq!(state.counters.dropped.load(Ordering::Relaxed), 2005 - written.len() as u64);
     std::fs::remove_file(&path).unwrap();
 }

@@ -4,32 +4,43 @@
 //! written at once. After that it dozes for the flush interval, and only a ring that is filling wakes it earlier. So under
 //! load it is woken once for some hundred kilobytes of records, and without load not at all.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering, fence};
-use std::sync::mpsc::{Receiver, SyncSender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use rtrb::Consumer;
 
-use super::output::{Counters, Output, name_of};
+use super::Options;
+use super::output::{Counters, Output};
 use super::record::{Capture, LogId, StoredRecord};
 use super::server::ServerLog;
 use super::tap::Tap;
-use super::{LogHandle, Options};
-use crate::config::{AccessLog, AccessLogFormat, AccessLogTarget};
 
 /// What recorders and the handle share with the writer.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: AtomicU8,
     writer: OnceLock<Thread>,
-    /// By log.
-    pub(super) captures: Box<[Capture]>,
-    /// By log.
-    pub(super) counters: Box<[Counters]>,
+    /// Logs that the writer has not taken over yet. It does before it takes a record of one: whoever records has got the
+    /// log's id after the log came here.
+    arrivals: Mutex<Vec<Arrival>>,
+}
+
+/// A log that comes to the writer, after those that came before: its id is their number.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) output: Output,
+    pub(super) state: Arc<LogState>,
+}
+
+/// What recorders and the handle know of a log.
+#[derive(Debug)]
+pub(super) struct LogState {
+    pub(super) capture: Capture,
+    pub(super) counters: Counters,
 }
 
 /// The writer is at work, and will look at the rings again before it sleeps.
@@ -59,6 +70,16 @@ impl Shared {
         }
     }
 
+    /// Has the writer take over logs.
+    pub(super) fn add(&self, arrivals: Vec<Arrival>) {
+        self.arrivals().extend(arrivals);
+    }
+
+    fn arrivals(&self) -> MutexGuard<'_, Vec<Arrival>> {
+        // Nothing is left half done where it could panic.
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Wakes the writer, whatever it does.
     pub(super) fn wake(&self) {
         if let Some(writer) = self.writer.get() {
@@ -76,30 +97,23 @@ pub(super) enum Command {
     Tap(Box<Tap>),
     /// Open the files again.
     Reopen,
+    /// Work by these options from now on, and keep only these logs open.
+    Change(Options, Vec<LogId>),
     /// Write what is there within this time, say so, and end.
     Shutdown { limit: Duration, done: SyncSender<()> },
     /// Write what can be written at once, and end.
     End,
 }
 
-/// Opens the logs and starts the thread; see [`super::start`].
-pub(super) fn start(
-    logs: &[AccessLog],
-    options: Options,
-    server_log: ServerLog,
-) -> io::Result<(LogHandle, Vec<LogId>)> {
-    let (outputs, ids) = open(logs)?;
-    let shared = Arc::new(Shared {
-        state: AtomicU8::new(BUSY),
-        writer: OnceLock::new(),
-        captures: outputs.iter().map(Output::capture).collect(),
-        counters: outputs.iter().map(|_| Counters::default()).collect(),
-    });
+/// Starts the thread, which has no log yet.
+pub(super) fn start(options: Options, server_log: ServerLog) -> io::Result<(Arc<Shared>, Sender<Command>)> {
+    let (state, writer, arrivals) = (AtomicU8::new(BUSY), OnceLock::new(), Mutex::default());
+    let shared = Arc::new(Shared { state, writer, arrivals });
     let (commands, command_queue) = channel();
     let writer = Writer {
         shared: Arc::clone(&shared),
         commands: command_queue,
-        outputs,
+        logs: Logs::default(),
         rings: Vec::new(),
         taps: Vec::new(),
         scratch: Vec::new(),
@@ -110,38 +124,13 @@ pub(super) fn start(
     let thread = thread::Builder::new().name("access-log".into()).spawn(move || writer.run())?;
     // Set before anybody has a recorder; a command that was sent before is seen in the first round.
     let _ = shared.writer.set(thread.thread().clone());
-    Ok((LogHandle { shared, commands, options }, ids))
-}
-
-/// Opens each log once, and finds its id for each that was asked for.
-fn open(logs: &[AccessLog]) -> io::Result<(Vec<Output>, Vec<LogId>)> {
-    let mut opened: HashMap<&AccessLogTarget, (usize, &AccessLogFormat)> = HashMap::new();
-    let (mut outputs, mut ids) = (Vec::new(), Vec::new());
-    for log in logs {
-        let index = match opened.get(&log.target) {
-            Some(&(index, format)) if *format == log.format => index,
-            Some(_) => {
-                let message = format!("{} is wanted in two formats", name_of(&log.target));
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-            }
-            None => {
-                outputs.push(Output::open(log)?);
-                opened.insert(&log.target, (outputs.len() - 1, &log.format));
-                outputs.len() - 1
-            }
-        };
-        let id = u16::try_from(index)
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "more than 65,536 access logs"))?;
-        ids.push(LogId(id));
-    }
-    Ok((outputs, ids))
+    Ok((shared, commands))
 }
 
 struct Writer {
     shared: Arc<Shared>,
     commands: Receiver<Command>,
-    /// By log.
-    outputs: Vec<Output>,
+    logs: Logs,
     rings: Vec<Consumer<u8>>,
     /// Operators who look on.
     taps: Vec<Tap>,
@@ -152,18 +141,48 @@ struct Writer {
     reported_at: Option<Instant>,
 }
 
+/// The logs, by their ids.
+#[derive(Default)]
+struct Logs(Vec<(Output, Arc<LogState>)>);
+
+impl Logs {
+    fn take_over(&mut self, arrivals: &mut Vec<Arrival>) {
+        self.0.extend(arrivals.drain(..).map(|Arrival { output, state }| (output, state)));
+    }
+
+    fn append(&mut self, record: &StoredRecord<'_>, pending_bytes_max: usize, shared: &Shared) {
+        let index = record.log.index();
+        if index >= self.0.len() {
+            self.take_over(&mut shared.arrivals());
+        }
+        let Some((output, state)) = self.0.get_mut(index) else {
+            debug_assert!(false, "a log comes before its records");
+            return;
+        };
+        output.append(record, pending_bytes_max, &state.counters);
+    }
+
+    fn for_each(&mut self, mut each: impl FnMut(&mut Output, &Counters)) {
+        self.0.iter_mut().for_each(|(output, state)| each(output, &state.counters));
+    }
+
+    fn any(&self, of: impl Fn(&Output, &Counters) -> bool) -> bool {
+        self.0.iter().any(|(output, state)| of(output, &state.counters))
+    }
+}
+
 impl Writer {
     fn run(mut self) {
         loop {
             self.shared.state.store(BUSY, Ordering::Relaxed);
             let ending = self.take_commands();
             let moved = self.drain();
-            self.flush();
+            self.logs.for_each(Output::flush);
             self.report();
             if let Some((limit, done)) = ending {
                 self.end(limit);
                 // Closed before anybody hears of it.
-                self.outputs.clear();
+                self.logs.0.clear();
                 // Nobody waits if the handle was dropped.
                 let _ = done.map(|done| done.send(()));
                 return;
@@ -174,6 +193,7 @@ impl Writer {
 
     /// Does what was asked for. Returns how long an end may take, and whom to tell.
     fn take_commands(&mut self) -> Option<(Duration, Option<SyncSender<()>>)> {
+        self.logs.take_over(&mut self.shared.arrivals());
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::Adopt(ring) => self.rings.push(ring),
@@ -183,8 +203,14 @@ impl Writer {
                 }
                 Command::Reopen => {
                     self.drain();
-                    for (output, counters) in self.outputs.iter_mut().zip(&self.shared.counters) {
-                        output.reopen(counters, &self.server_log);
+                    let Self { logs, server_log, .. } = self;
+                    logs.for_each(|output, counters| output.reopen(counters, server_log));
+                }
+                Command::Change(options, wanted) => {
+                    self.options = options;
+                    self.logs.take_over(&mut self.shared.arrivals());
+                    for (index, (output, _)) in self.logs.0.iter_mut().enumerate() {
+                        output.set_wanted(wanted.iter().any(|id| id.index() == index));
                     }
                 }
                 Command::Shutdown { limit, done } => return Some((limit, Some(done))),
@@ -196,7 +222,7 @@ impl Writer {
 
     /// Takes what the rings hold by now. Returns whether there was anything.
     fn drain(&mut self) -> bool {
-        let Self { outputs, rings, taps, scratch, shared, options, .. } = self;
+        let Self { logs, rings, taps, scratch, shared, options, .. } = self;
         let mut moved = false;
         let mut take = |bytes: &[u8]| {
             let Some(record) = StoredRecord::decode(bytes) else {
@@ -204,8 +230,7 @@ impl Writer {
                 return;
             };
             taps.retain_mut(|tap| tap.on_record(&record));
-            let log = record.log.index();
-            outputs[log].append(&record, options.pending_bytes_max, &shared.counters[log]);
+            logs.append(&record, options.pending_bytes_max, shared);
         };
         rings.retain_mut(|ring| {
             // Asked first: what was pushed before the recorder went is then seen below.
@@ -216,27 +241,21 @@ impl Writer {
         moved
     }
 
-    fn flush(&mut self) {
-        for (output, counters) in self.outputs.iter_mut().zip(&self.shared.counters) {
-            output.flush(counters);
-        }
-    }
-
     fn report(&mut self) {
         if self.reported_at.is_some_and(|at| at.elapsed() < self.options.report_interval) {
             return;
         }
-        for (output, counters) in self.outputs.iter_mut().zip(&self.shared.counters) {
+        let Self { logs, server_log, reported_at, .. } = self;
+        logs.for_each(|output, counters| {
             if output.has_report(counters) {
-                output.report(counters, &self.server_log);
-                self.reported_at = Some(Instant::now());
+                output.report(counters, server_log);
+                *reported_at = Some(Instant::now());
             }
-        }
+        });
     }
 
     fn sleep(&self, moved: bool) {
-        let mut outputs = self.outputs.iter().zip(&self.shared.counters);
-        if moved || outputs.any(|(output, counters)| output.is_pending() || output.has_report(counters)) {
+        if moved || self.logs.any(|output, counters| output.is_pending() || output.has_report(counters)) {
             self.shared.state.store(DOZING, Ordering::Relaxed);
             thread::park_timeout(self.options.flush_interval);
             return;
@@ -252,16 +271,17 @@ impl Writer {
     /// Writes the rest, as far as that goes within `limit`.
     fn end(&mut self, limit: Duration) {
         let began = Instant::now();
-        while self.outputs.iter().any(Output::is_pending) && began.elapsed() < limit {
+        while self.logs.any(|output, _| output.is_pending()) && began.elapsed() < limit {
             thread::sleep(limit.min(Duration::from_millis(20)));
-            self.flush();
+            self.logs.for_each(Output::flush);
         }
-        for (output, counters) in self.outputs.iter_mut().zip(&self.shared.counters) {
+        let Self { logs, server_log, .. } = self;
+        logs.for_each(|output, counters| {
             output.discard(counters);
             if output.has_report(counters) {
-                output.report(counters, &self.server_log);
+                output.report(counters, server_log);
             }
-        }
+        });
     }
 }
 
