@@ -13,7 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tailcoat::config::{self, AccessLog, AccessLogFormat, AccessLogTarget};
-use tailcoat::connection::{Clock, Connections, Context, Socket};
+use tailcoat::connection::{Clock, Connections, Context, Generation, Socket};
 use tailcoat::handler::{Parts, SharedSite};
 use tailcoat::log::{Client, LogHandle, ServerLog};
 use tailcoat::metrics::Metrics;
@@ -187,7 +187,7 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
         observer: &Observer::new(None),
         spawner: None,
     };
-    let site = SharedSite::new(&config.sites[0], &config, parts);
+    let site = SharedSite::new(&config.sites[0], &config, parts, None);
     let target = AccessLogTarget::File(log_directory.join("access.log"));
     let logs = [AccessLog { target, format: AccessLogFormat::Combined }];
     let (log, ids) = tailcoat::log::start(&logs, tailcoat::log::Options::default(), server_log.clone()).unwrap();
@@ -199,16 +199,16 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
         log: Some(ids[0]),
         server_log,
         counted: site_slot,
+        tls: None,
     };
-    let router = Rc::new(Router::new(vec![setup], &[vec![0]]));
+    let generation = Generation::new(Router::new(vec![setup], &[vec![0]]), config.limits.clone());
     let clock = Clock::new(Arc::new(AtomicBool::new(true)));
-    let context =
-        Rc::new(Context::new(router, config.limits.clone(), true, log.recorder(), clock).counting(worker_metrics));
+    let context = Rc::new(Context::new(generation, log.recorder(), clock).counting(worker_metrics));
     let (client, server) = UnixStream::pair().unwrap();
     client.set_nonblocking(true).unwrap();
     server.set_nonblocking(true).unwrap();
-    let connections = Rc::new(Connections::new(context, None).unwrap());
-    connections.start(Socket::new(server.into()), Client::Unix, 0, false, None);
+    let connections = Rc::new(Connections::new(context, Arc::default()).unwrap());
+    connections.start(Socket::new(server.into()), Client::Unix, 0);
     tokio::task::spawn_local(connections.run());
     (client, log)
 }

@@ -63,7 +63,15 @@ impl H2Client {
 
     /// The same, with limits of its own.
     pub(crate) fn with(server: &Server, limits: Limits) -> Self {
-        let socket = server.connect();
+        Self::over(server.connect(), limits)
+    }
+
+    /// Goes on with a connection.
+    pub(crate) fn connect_to(socket: TcpStream) -> Self {
+        Self::over(socket, limits())
+    }
+
+    fn over(socket: TcpStream, limits: Limits) -> Self {
         socket.set_nodelay(true).expect("a socket has that");
         let mut client = Self {
             socket,

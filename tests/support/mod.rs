@@ -4,6 +4,7 @@ pub(crate) mod fastcgi;
 pub(crate) mod guests;
 pub(crate) mod h2;
 pub(crate) mod h2_upstream;
+pub(crate) mod operated;
 pub(crate) mod real_server;
 pub(crate) mod tls;
 pub(crate) mod upstream;
@@ -51,8 +52,13 @@ impl Server {
     pub(crate) fn run(config: &str) -> Self {
         let file = tempfile::NamedTempFile::new().expect("a file for the configuration");
         std::fs::write(file.path(), config).expect("it can be written");
+        Self::run_from(file.path())
+    }
+
+    /// Runs with a configuration file.
+    pub(crate) fn run_from(file: &Path) -> Self {
         let mut command = tailcoat();
-        command.arg("run").arg("-c").arg(file.path());
+        command.arg("run").arg("-c").arg(file);
         Self::start(command)
     }
 
@@ -139,6 +145,18 @@ impl Server {
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
         assert!(status.is_ok_and(|status| status.success()), "signal {name}");
+    }
+
+    /// The process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The names of its threads.
+    pub(crate) fn thread_names(&self) -> Vec<String> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it runs");
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.map(|name| name.trim().to_owned()).collect()
     }
 
     /// The most memory that it has had in RAM so far, in KiB.

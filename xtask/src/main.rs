@@ -1,4 +1,4 @@
-//! One command each: ci, conformance, caching, modules, bench, fuzz.
+//! One command each: ci, conformance, caching, modules, operate, bench, fuzz.
 
 mod bench;
 mod caching;
@@ -7,6 +7,7 @@ mod conformance;
 mod fuzz;
 mod licences;
 mod modules;
+mod operate;
 mod tidy;
 
 use std::error::Error;
@@ -17,6 +18,7 @@ usage: cargo xtask ci [CHECK]...
        cargo xtask conformance [OPTION]...
        cargo xtask caching [OPTION]... [TEST]...
        cargo xtask modules [NAME]...
+       cargo xtask operate [--reloads N] [--upgrades N] [--sites N]
        cargo xtask bench SCENARIO [OPTION]...
        cargo xtask fuzz [TARGET]... [--seconds N]";
 
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
         Some("conformance") => exit_code(conformance::run(arguments)),
         Some("caching") => exit_code(caching::run(arguments)),
         Some("modules") => modules::run(arguments),
+        Some("operate") => operate::run(arguments),
         Some("bench") => bench::run(arguments),
         Some("fuzz") => exit_code(fuzz::run(arguments)),
         _ => {

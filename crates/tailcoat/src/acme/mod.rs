@@ -8,16 +8,17 @@ mod order;
 mod schedule;
 mod store;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use instant_acme::{Account, CertificateIdentifier, ExternalAccountKey, NewAccount};
 use tokio::runtime::Builder;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Mutex, Semaphore};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use self::order::{OrderError, Ordering};
@@ -53,13 +54,40 @@ struct Manager {
     log: ServerLog,
 }
 
+/// The thread that does it. It ends when this is dropped, in the middle of an order, if need be: what is in the state
+/// directory is whole at any time, and whoever is next begins anew.
+#[derive(Debug)]
+pub struct Keeper {
+    plans: UnboundedSender<Plan>,
+}
+
+/// What a configuration wants kept.
+#[derive(Debug)]
+pub struct Plan {
+    settings: AutomaticCertificates,
+    store: Store,
+    validations: Arc<Validations>,
+    certificates: Vec<Wanted>,
+}
+
 /// A certificate, and the sites that use it.
-struct Managed {
+#[derive(Debug)]
+struct Wanted {
     names: Vec<String>,
     path: PathBuf,
     sites: Vec<Arc<SiteTls>>,
+}
+
+/// A certificate that is kept.
+struct Managed {
+    names: Vec<String>,
+    path: PathBuf,
+    sites: SharedSites,
     renewal: Renewal,
 }
+
+/// The sites that use a certificate; others may when the configuration changes.
+type SharedSites = Arc<std::sync::Mutex<Vec<Arc<SiteTls>>>>;
 
 /// What an authority said of when to renew a certificate.
 #[derive(Default)]
@@ -94,36 +122,132 @@ pub fn place_certificates(config: &mut Config) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Begins to get and to renew what is needed, on a thread that ends with the process.
-///
-/// # Errors
-/// The state directory or the thread can't be made.
-pub fn start(config: &Config, tls: &AllTls, log: ServerLog) -> io::Result<()> {
-    let store = Store::of(&config.automatic_certificates)?;
-    store.create()?;
-    let mut by_path: BTreeMap<PathBuf, Managed> = BTreeMap::new();
-    for site in tls.sites() {
-        let site_config = &config.sites[site.index];
-        if site_config.tls.is_automatic {
-            let names = names_of(site_config);
-            let path = store.certificate_path(&names);
-            let managed = Managed { names, path: path.clone(), sites: Vec::new(), renewal: Renewal::default() };
-            by_path.entry(path).or_insert(managed).sites.push(Arc::clone(site));
+impl Plan {
+    /// What a configuration wants kept. Makes the state directory, if certificates are wanted.
+    ///
+    /// # Errors
+    /// The state directory can't be made.
+    pub fn new(config: &Config, tls: &AllTls) -> io::Result<Self> {
+        let store = Store::of(&config.automatic_certificates)?;
+        let mut by_path: BTreeMap<PathBuf, Wanted> = BTreeMap::new();
+        for (index, site) in tls.sites() {
+            let site_config = &config.sites[*index];
+            if site_config.tls.is_automatic {
+                let names = names_of(site_config);
+                let path = store.certificate_path(&names);
+                let wanted = Wanted { names, path: path.clone(), sites: Vec::new() };
+                by_path.entry(path).or_insert(wanted).sites.push(Arc::clone(site));
+            }
+        }
+        if !by_path.is_empty() {
+            store.create()?;
+        }
+        Ok(Self {
+            settings: config.automatic_certificates.clone(),
+            store,
+            validations: Arc::clone(tls.validations()),
+            certificates: by_path.into_values().collect(),
+        })
+    }
+
+    /// Whether there is nothing to keep.
+    pub fn is_empty(&self) -> bool {
+        self.certificates.is_empty()
+    }
+}
+
+impl Keeper {
+    /// Begins to get and to renew what is wanted.
+    ///
+    /// # Errors
+    /// The thread can't be made.
+    pub fn start(plan: Plan, log: ServerLog) -> io::Result<Self> {
+        let (plans, receiver) = unbounded_channel();
+        let keeper = Self { plans };
+        keeper.change(plan);
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        std::thread::Builder::new().name("acme".into()).spawn(move || runtime.block_on(run(receiver, log)))?;
+        Ok(keeper)
+    }
+
+    /// Goes on with what is wanted now. Orders that are under way for certificates that stay are not disturbed.
+    pub fn change(&self, plan: Plan) {
+        // Fails only if the thread has ended by a panic, which has been told.
+        let _ = self.plans.send(plan);
+    }
+}
+
+/// Keeps what the latest plan says, until there will be no other.
+async fn run(mut plans: UnboundedReceiver<Plan>, log: ServerLog) {
+    let mut next = plans.recv().await;
+    while let Some(plan) = next.take() {
+        let Plan { settings, store, validations, certificates } = plan;
+        let (account, orders) = (Mutex::new(None), Semaphore::new(ORDERS_MAX));
+        let log = log.clone();
+        let manager = Arc::new(Manager { settings, store, validations, account, orders, log });
+        // The process that was first does it for all that share the directory; the others see the files change.
+        let _lock = tokio::select! {
+            lock = manager.lock() => lock,
+            plan = plans.recv() => {
+                next = plan;
+                continue;
+            }
+        };
+        let mut tasks = Tasks::default();
+        tasks.keep(&manager, certificates);
+        next = loop {
+            tokio::select! {
+                plan = plans.recv() => match plan {
+                    Some(plan) if plan.settings == manager.settings => tasks.keep(&manager, plan.certificates),
+                    plan => break plan,
+                },
+                () = tasks.ended(&manager.log) => {}
+            }
+        };
+    }
+}
+
+/// One task a certificate.
+#[derive(Default)]
+struct Tasks {
+    running: JoinSet<()>,
+    /// By the certificate's path.
+    known: HashMap<PathBuf, (AbortHandle, SharedSites)>,
+}
+
+impl Tasks {
+    /// Keeps these certificates, and no others.
+    fn keep(&mut self, manager: &Arc<Manager>, certificates: Vec<Wanted>) {
+        let mut known = std::mem::take(&mut self.known);
+        for Wanted { names, path, sites } in certificates {
+            let entry = match known.remove(&path) {
+                Some((task, shared)) => {
+                    *shared.lock().unwrap_or_else(PoisonError::into_inner) = sites;
+                    (task, shared)
+                }
+                None => {
+                    let shared: SharedSites = Arc::new(sites.into());
+                    let (path, sites) = (path.clone(), Arc::clone(&shared));
+                    let managed = Managed { names, path, sites, renewal: Renewal::default() };
+                    (self.running.spawn(Arc::clone(manager).keep(managed)), shared)
+                }
+            };
+            self.known.insert(path, entry);
+        }
+        known.into_values().for_each(|(task, _)| task.abort());
+    }
+
+    /// Tells of a task that has ended by a panic.
+    async fn ended(&mut self, log: &ServerLog) {
+        match self.running.join_next().await {
+            Some(Err(error)) if !error.is_cancelled() => {
+                log.error(format_args!("a certificate is not renewed any more: {error}"), "restart the server");
+            }
+            Some(_) => {}
+            // There is none.
+            None => std::future::pending().await,
         }
     }
-    let manager = Manager {
-        settings: config.automatic_certificates.clone(),
-        store,
-        validations: Arc::clone(tls.validations()),
-        account: Mutex::new(None),
-        orders: Semaphore::new(ORDERS_MAX),
-        log,
-    };
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let certificates = by_path.into_values().collect();
-    let run = move || runtime.block_on(Arc::new(manager).run(certificates));
-    std::thread::Builder::new().name("acme".into()).spawn(run)?;
-    Ok(())
 }
 
 /// The names that a site's certificate is for, in an order that does not change.
@@ -135,11 +259,11 @@ fn names_of(site: &crate::config::Site) -> Vec<String> {
 }
 
 impl Manager {
-    async fn run(self: Arc<Self>, certificates: Vec<Managed>) {
-        // The process that was first does it for all that share the directory; the others see the files change.
-        let _lock = loop {
+    /// Takes the lock of the state directory, when it is free.
+    async fn lock(&self) -> std::fs::File {
+        loop {
             match self.store.lock() {
-                Ok(Some(lock)) => break lock,
+                Ok(Some(lock)) => return lock,
                 Ok(None) => {}
                 Err(error) => self.log.error(
                     format_args!("no certificates can be got: {error}"),
@@ -147,15 +271,6 @@ impl Manager {
                 ),
             }
             sleep(LOCK_INTERVAL).await;
-        };
-        let mut tasks = JoinSet::new();
-        for certificate in certificates {
-            tasks.spawn(Arc::clone(&self).keep(certificate));
-        }
-        while let Some(ended) = tasks.join_next().await {
-            if let Err(error) = ended {
-                self.log.error(format_args!("a certificate is not renewed any more: {error}"), "restart the server");
-            }
         }
     }
 
@@ -263,10 +378,8 @@ impl Manager {
         };
         let issued = ordering.run().await?;
         self.store.save_certificate(&certificate.path, &issued).map_err(OrderError::new)?;
-        for site in &certificate.sites {
-            site.reload().map_err(OrderError::new)?;
-        }
-        Ok(())
+        let sites = certificate.sites.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        sites.iter().try_for_each(|site| site.reload()).map_err(OrderError::new)
     }
 
     /// The account, made if there is none yet.

@@ -22,6 +22,7 @@ use crate::tls::{create_private_directory, write_private};
 const NAME_BYTES_MAX: usize = 100;
 
 /// The directory of one authority.
+#[derive(Debug)]
 pub(super) struct Store {
     directory: PathBuf,
 }

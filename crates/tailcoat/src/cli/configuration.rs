@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{EXIT_CONFIG, print, start};
+use super::{EXIT_CONFIG, fail, print, start};
 use crate::config::{self, Checked, Diagnostics, Origin};
+use crate::server::Handover;
 
 #[derive(Debug, Args)]
 pub(super) struct ConfigFile {
@@ -17,16 +18,28 @@ pub(super) struct ConfigFile {
 }
 
 /// `run`: the server with a configuration file. One with an error never starts.
-pub(super) fn run(file: Option<PathBuf>) -> ExitCode {
+pub(super) fn run(file: Option<PathBuf>, is_watched: bool) -> ExitCode {
     let file = file.unwrap_or_else(|| config::DEFAULT_PATH.into());
+    // First, for it comes on standard input.
+    let handover = match Handover::from_environment() {
+        Ok(handover) => handover,
+        Err(error) => return fail(format_args!("cannot take over: {error}")),
+    };
+    let refuse = |reason: &str| handover.iter().for_each(|handover| handover.fail(reason));
     let checked = match load(&file, config::check_file) {
         Ok(checked) => checked,
-        Err(code) => return code,
+        Err(code) => {
+            refuse("its configuration can't be read");
+            return code;
+        }
     };
     print_findings(&checked.diagnostics);
     match checked.config {
-        Some(config) => start(config, Origin::File(file)),
-        None => ExitCode::from(EXIT_CONFIG),
+        Some(config) => start(config, Origin::File(file, is_watched), handover),
+        None => {
+            refuse(&format!("its configuration has errors\n{}", checked.diagnostics.to_text(false)));
+            ExitCode::from(EXIT_CONFIG)
+        }
     }
 }
 

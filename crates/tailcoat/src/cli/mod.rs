@@ -10,7 +10,9 @@ mod local_certificate;
 mod log;
 mod module;
 mod pages;
+mod reload;
 mod serve;
+mod set;
 mod status;
 mod status_text;
 
@@ -25,7 +27,7 @@ use clap::{Parser, Subcommand};
 
 use crate::config::{self, Config, Origin};
 use crate::log::ServerLog;
-use crate::server::{Server, ServerAddress};
+use crate::server::{Handover, Server, ServerAddress};
 
 /// Exit code: something failed while running, or `fmt --check` found a file that isn't formatted.
 pub const EXIT_FAILURE: u8 = 1;
@@ -82,6 +84,9 @@ enum Command {
     Run {
         #[command(flatten)]
         file: configuration::ConfigFile,
+        /// Reload when the file, or one that it includes, has changed
+        #[arg(long)]
+        watch: bool,
     },
     /// Check a configuration file: all errors in one go, and what would keep the server from starting
     Check {
@@ -103,6 +108,15 @@ enum Command {
     Upstreams(status::UpstreamsArguments),
     /// Look for what costs speed or safety: in the kernel's settings, limits, permissions and the configuration
     Doctor(doctor::DoctorArguments),
+    /// Have the running server read its configuration again; one with errors changes nothing
+    Reload(reload::Reload),
+    /// Have the binary that is in the place of the running server's take over; if it does not start, nothing changes
+    Upgrade(reload::Upgrade),
+    /// Change the running server until its configuration is read again
+    #[command(subcommand)]
+    Set(set::SetCommand),
+    /// Send a server of an upstream no more requests; what it has under way goes on
+    Drain(set::Drain),
     /// Work with the cache of a running server
     #[command(subcommand)]
     Cache(cache::CacheCommand),
@@ -154,9 +168,9 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let of_top = arguments.config;
     match arguments.command {
         _ if arguments.test => configuration::check(of_top, false),
-        None => configuration::run(of_top),
+        None => configuration::run(of_top, false),
         Some(Command::Serve(serve)) => serve.run(),
-        Some(Command::Run { file }) => configuration::run(file.config.or(of_top)),
+        Some(Command::Run { file, watch }) => configuration::run(file.config.or(of_top), watch),
         Some(Command::Check { file, json }) => configuration::check(file.config.or(of_top), json),
         Some(Command::Fmt(format)) => format.run(),
         Some(Command::DefaultConfig) => print(&config::default_config()),
@@ -164,6 +178,10 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Status(arguments)) => arguments.run(of_top),
         Some(Command::Upstreams(arguments)) => arguments.run(of_top),
         Some(Command::Doctor(arguments)) => arguments.run(of_top),
+        Some(Command::Reload(command)) => command.run(of_top),
+        Some(Command::Upgrade(command)) => command.run(of_top),
+        Some(Command::Set(command)) => command.run(of_top),
+        Some(Command::Drain(command)) => command.run(of_top),
         Some(Command::Cache(command)) => command.run(of_top),
         Some(Command::Module(command)) => command.run(),
         Some(Command::Log(command)) => command.run(of_top),
@@ -175,11 +193,12 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Starts the server, and serves until it is ended.
-fn start(config: Config, origin: Origin) -> ExitCode {
+fn start(config: Config, origin: Origin, mut handover: Option<Handover>) -> ExitCode {
     let server_log = ServerLog::stderr(config.server.log_level);
-    let server = match Server::start(config, server_log.clone()) {
+    let server = match Server::start(config, origin.clone(), server_log.clone(), &mut handover) {
         Ok(server) => server,
         Err(error) => {
+            handover.iter().for_each(|handover| handover.fail(&error.to_string()));
             let code = fail(&error);
             if let Some(help) = help_for(error.kind()) {
                 eprintln!("  {help}");
@@ -188,10 +207,10 @@ fn start(config: Config, origin: Origin) -> ExitCode {
         }
     };
     match origin {
-        Origin::CommandLine => urls(&server.addresses).iter().for_each(|url| eprintln!("Serving at {url}")),
-        Origin::File(_) => {
-            for ServerAddress { socket, has_tls } in &server.addresses {
-                let tls = if *has_tls { " with TLS" } else { "" };
+        Origin::CommandLine => urls(&server.addresses()).iter().for_each(|url| eprintln!("Serving at {url}")),
+        Origin::File(..) => {
+            for ServerAddress { socket, has_tls } in server.addresses() {
+                let tls = if has_tls { " with TLS" } else { "" };
                 server_log.info(format_args!("listening on {socket}{tls}"));
             }
         }

@@ -10,6 +10,7 @@ use clap::Args;
 use super::local_certificate::LocalCertificate;
 use super::{fail, start};
 use crate::config::*;
+use crate::server::Handover;
 
 /// The port that is tried first if none is given.
 const FIRST_PORT: u16 = 8080;
@@ -73,13 +74,20 @@ fn parse_forward(text: &str) -> Result<ServerAddress, String> {
 
 impl Serve {
     pub(super) fn run(self) -> ExitCode {
-        let config = self.listeners().and_then(|listen| {
+        let handover = match Handover::from_environment() {
+            Ok(handover) => handover,
+            Err(error) => return fail(format_args!("cannot take over: {error}")),
+        };
+        let config = self.listeners(handover.as_ref()).and_then(|listen| {
             let certificate = self.certificate(&listen)?;
             self.config(listen, certificate)
         });
         match config {
-            Ok(config) => start(config, Origin::CommandLine),
-            Err(message) => fail(message),
+            Ok(config) => start(config, Origin::CommandLine, handover),
+            Err(message) => {
+                handover.iter().for_each(|handover| handover.fail(&message));
+                fail(message)
+            }
         }
     }
 
@@ -118,9 +126,12 @@ impl Serve {
         Ok(Config { server, upstreams, sites: vec![site], access_log, ..Config::default() })
     }
 
-    /// The addresses that were given, or the first port that is free.
-    fn listeners(&self) -> Result<Vec<Listen>, String> {
+    /// The addresses that were given, or the first port that is free, unless another process hands one over.
+    fn listeners(&self, handover: Option<&Handover>) -> Result<Vec<Listen>, String> {
         if self.listen.is_empty() {
+            if let Some(handover) = handover {
+                return Ok(handover.addresses().cloned().collect());
+            }
             return free_port().map(|address| vec![Listen::Tcp(address)]);
         }
         let mut given: Vec<Listen> = Vec::new();

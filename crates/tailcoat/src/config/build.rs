@@ -51,6 +51,8 @@ pub(super) struct Draft {
     files: Vec<FileSetting>,
     pub(super) sites: Vec<SiteDraft>,
     pub(super) upstreams: Vec<UpstreamDraft>,
+    /// Files that were included, and directories that were looked through for them.
+    pub(super) included: Vec<PathBuf>,
     /// Blocks and options that were given, to tell when one is given again by another file.
     given: Vec<(&'static str, Arc<Source>, Range<usize>)>,
 }
@@ -229,6 +231,11 @@ impl Draft {
                 return Reader { source: source.clone(), diagnostics }.error(finding);
             }
         };
+        if files != [pattern.clone()] {
+            // Others may come.
+            self.included.extend(pattern.parent().map(Path::to_owned));
+        }
+        self.included.extend_from_slice(&files);
         for file in files {
             match read_bytes(&file) {
                 Ok(bytes) => {

@@ -75,8 +75,8 @@ pub fn state_directory() -> Option<PathBuf> {
 /// Where a configuration came from: what a reload reads again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A file; `-` is standard input, which can't be read again.
-    File(PathBuf),
+    /// A file, and whether it is read again when it changes; `-` is standard input, which can't be read again.
+    File(PathBuf, bool),
     /// The command line of `serve`.
     CommandLine,
 }
@@ -108,6 +108,18 @@ pub fn check_file(path: &Path) -> io::Result<Checked> {
 ///
 /// If the file can't be read, or not be understood so far.
 pub fn control_socket(path: &Path) -> io::Result<Option<PathBuf>> {
+    Ok(draft_of(path)?.into_config().server.control_socket)
+}
+
+/// A configuration file, those that it includes, and the directories in which it looks for them, whatever else is wrong with
+/// it.
+pub fn files_of(path: &Path) -> Vec<PathBuf> {
+    let mut files = vec![path.to_owned()];
+    files.extend(draft_of(path).map(|draft| draft.included).unwrap_or_default());
+    files
+}
+
+fn draft_of(path: &Path) -> io::Result<Draft> {
     let bytes = text::read_bytes(path)?;
     let full = std::path::absolute(path)?;
     let directory = full.parent().unwrap_or(Path::new("/"));
@@ -118,7 +130,7 @@ pub fn control_socket(path: &Path) -> io::Result<Option<PathBuf>> {
     };
     let mut draft = Draft::default();
     draft.read(&source, &document, &mut diagnostics);
-    Ok(draft.into_config().server.control_socket)
+    Ok(draft)
 }
 
 /// Reads and checks a configuration from a stream, such as standard input; messages call it `name`, and relative paths
@@ -173,6 +185,23 @@ pub fn listen_from_text(text: &str, directory: &Path) -> Result<Vec<Listen>, Str
 /// What is wrong with it, for a person.
 pub fn server_address_from_text(text: &str, directory: &Path) -> Result<ServerAddress, String> {
     value::parse_server_address(text, directory).map_err(|wrong| wrong.to_string())
+}
+
+/// These limits, but for what a text says, as in the block `limits`.
+///
+/// # Errors
+///
+/// What is wrong with it, for a person.
+pub fn limits_from_text(limits: &Limits, text: &str) -> Result<Limits, String> {
+    let mut diagnostics = Diagnostics::default();
+    let block = format!("limits {{\n{text}\n}}\n").into_bytes();
+    let source = text::to_source("limits", block, Path::new("/"), &mut diagnostics);
+    let mut draft = Draft::default();
+    draft.limits = limits.clone();
+    if let Some(document) = text::parse_document(&source, &mut diagnostics) {
+        draft.read(&source, &document, &mut diagnostics);
+    }
+    if diagnostics.has_error() { Err(diagnostics.to_text(false).trim_end().to_owned()) } else { Ok(draft.limits) }
 }
 
 /// Reads the format of an access log, as in the option `access-log`.

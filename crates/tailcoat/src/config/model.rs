@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use wire::http::Status;
 
 use super::automatic::AutomaticCertificates;
@@ -71,6 +72,8 @@ pub struct Server {
     pub pin_workers: bool,
     /// How long a drain (SIGTERM, SIGINT) waits for open requests.
     pub grace_time: Duration,
+    /// How long a new process may take till it serves, when the binary is upgraded.
+    pub upgrade_timeout: Duration,
     /// Whether responses carry `Server: tailcoat`.
     pub server_field: bool,
     /// Versions of HTTP that are spoken, of which there is at least one.
@@ -127,6 +130,19 @@ pub enum LogLevel {
     Info,
     /// For finding faults.
     Debug,
+}
+
+impl LogLevel {
+    /// The one of this name, as in the configuration.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "error" => Self::Error,
+            "warn" => Self::Warn,
+            "info" => Self::Info,
+            "debug" => Self::Debug,
+            _ => return None,
+        })
+    }
 }
 
 /// Limits, each safe on the open Internet by default.
@@ -291,7 +307,7 @@ pub enum StatusViewKind {
 }
 
 /// An address to listen on.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Listen {
     /// TCP over IPv4 or IPv6.
     Tcp(SocketAddr),
@@ -611,6 +627,7 @@ impl Default for Server {
             workers: None,
             pin_workers: true,
             grace_time: Duration::from_secs(30),
+            upgrade_timeout: Duration::from_secs(60),
             server_field: true,
             http_versions: HttpVersions::default(),
             listen_backlog: 4096,

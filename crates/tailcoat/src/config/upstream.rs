@@ -73,6 +73,13 @@ pub struct UpstreamTls {
     pub offers_http2: bool,
 }
 
+impl UpstreamTls {
+    /// Whether something of it is in files, which may change.
+    pub fn has_files(&self) -> bool {
+        self.authorities.is_some() || self.certificate.is_some()
+    }
+}
+
 impl Default for UpstreamTls {
     fn default() -> Self {
         Self { authorities: None, server_name: None, is_verified: true, certificate: None, offers_http2: true }

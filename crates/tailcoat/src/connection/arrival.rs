@@ -24,7 +24,7 @@ pub(super) const REQUEST_TIMEOUT: Refusal =
 
 /// Whether a body or response is slower than allowed, measured from its beginning.
 pub(super) fn is_too_slow(bytes: u64, elapsed_ms: u64, context: &Context) -> bool {
-    let limits = &context.limits;
+    let limits = &context.generation().limits;
     elapsed_ms > limits.write_timeout.as_millis() as u64
         && bytes.saturating_mul(1_000) < limits.rate_bytes_per_second_min.saturating_mul(elapsed_ms)
 }

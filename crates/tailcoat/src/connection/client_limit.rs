@@ -1,16 +1,13 @@
 use std::num::NonZeroU64;
-use std::sync::Arc;
 
-use crate::config::Config;
+use super::Generation;
 use crate::log::Client;
-use crate::routing::rules::{AddressSet, CountTable, KeyHasher};
+use crate::routing::rules::{CountTable, KeyHasher};
 
 /// How many connections each client may have, over all workers. Proxies that are trusted speak for many and may have any
 /// number, and so may unix sockets.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ClientLimit {
-    connections_max: u32,
-    exempt: AddressSet,
     table: CountTable,
     hasher: KeyHasher,
 }
@@ -20,34 +17,18 @@ pub struct ClientLimit {
 pub struct ClientPlace(NonZeroU64);
 
 impl ClientLimit {
-    /// The limit of a configuration, if it has one.
-    pub fn new(config: &Config) -> Option<Arc<Self>> {
-        let connections_max = config.limits.connections_per_client_max;
-        (connections_max > 0).then(|| {
-            Arc::new(Self {
-                connections_max,
-                exempt: AddressSet::new(&config.server.trusted_proxies),
-                table: CountTable::default(),
-                hasher: KeyHasher::default(),
-            })
-        })
-    }
-
     /// A place for a connection of this client: `Ok(None)` if it needs none.
     ///
     /// # Errors
     /// There are too many.
-    pub fn take(&self, client: Client) -> Result<Option<ClientPlace>, TooManyConnections> {
-        if client == Client::Unix || self.exempt.has(client) {
+    pub fn take(&self, client: Client, generation: &Generation) -> Result<Option<ClientPlace>, TooManyConnections> {
+        let connections_max = generation.limits.connections_per_client_max;
+        if connections_max == 0 || client == Client::Unix || generation.router.trusts(client) {
             return Ok(None);
         }
         // One of 2^64 clients would be another.
         let key = NonZeroU64::new(self.hasher.of_client(client)).unwrap_or(NonZeroU64::MIN);
-        if self.table.add(key.get(), self.connections_max) {
-            Ok(Some(ClientPlace(key)))
-        } else {
-            Err(TooManyConnections)
-        }
+        if self.table.add(key.get(), connections_max) { Ok(Some(ClientPlace(key))) } else { Err(TooManyConnections) }
     }
 
     /// A connection has ended.
@@ -62,27 +43,43 @@ pub struct TooManyConnections;
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+    use std::sync::Arc;
+
     use super::*;
-    use crate::config::{ClientPattern, Network};
+    use crate::config::{ClientPattern, Config, Limits, LogLevel, Network};
+    use crate::log::ServerLog;
+    use crate::routing::Router;
+    use crate::routing::rules::AllRules;
+
+    fn generation(connections_per_client_max: u32) -> Generation {
+        let mut config = Config::default();
+        let network = Network::new([10, 0, 0, 0].into(), 8).unwrap();
+        config.server.trusted_proxies = vec![ClientPattern::Network(network)];
+        let rules = AllRules::new(&config, &ServerLog::stderr(LogLevel::Error), None).unwrap();
+        let router = Router::new(Vec::new(), &[]).trusting(&Arc::new(rules), &Rc::default());
+        Generation::new(router, Limits { connections_per_client_max, ..Limits::default() })
+    }
 
     #[test]
     fn places() {
-        let mut config = Config::default();
-        assert!(ClientLimit::new(&config).is_none());
-        config.limits.connections_per_client_max = 2;
-        let network = Network::new([10, 0, 0, 0].into(), 8).unwrap();
-        config.server.trusted_proxies = vec![ClientPattern::Network(network)];
-        let limit = ClientLimit::new(&config).unwrap();
-        let take = |address: &str| limit.take(Client::Ip(address.parse().unwrap()));
-        let first = take("192.0.2.1:1").unwrap().unwrap();
-        assert!(take("192.0.2.1:2").unwrap().is_some());
-        assert!(take("192.0.2.1:3").is_err());
-        assert!(take("192.0.2.2:3").unwrap().is_some(), "another client");
+        let limit = ClientLimit::default();
+        let (mut generation_of_two, none) = (generation(2), generation(0));
+        let take =
+            |address: &str, generation: &Generation| limit.take(Client::Ip(address.parse().unwrap()), generation);
+        assert!(take("192.0.2.1:1", &none).unwrap().is_none());
+        let first = take("192.0.2.1:1", &generation_of_two).unwrap().unwrap();
+        assert!(take("192.0.2.1:2", &generation_of_two).unwrap().is_some());
+        assert!(take("192.0.2.1:3", &generation_of_two).is_err());
+        assert!(take("192.0.2.2:3", &generation_of_two).unwrap().is_some(), "another client");
         limit.give_back(first);
-        assert!(take("192.0.2.1:4").unwrap().is_some());
+        assert!(take("192.0.2.1:4", &generation_of_two).unwrap().is_some());
         for _ in 0..3 {
-            assert!(take("10.0.0.1:1").unwrap().is_none(), "a proxy");
-            assert!(limit.take(Client::Unix).unwrap().is_none());
+            assert!(take("10.0.0.1:1", &generation_of_two).unwrap().is_none(), "a proxy");
+            assert!(limit.take(Client::Unix, &generation_of_two).unwrap().is_none());
         }
+        generation_of_two.limits.connections_per_client_max = 3;
+        assert!(take("192.0.2.1:5", &generation_of_two).unwrap().is_some(), "those that are open count still");
+        assert!(take("192.0.2.1:6", &generation_of_two).is_err());
     }
 }

@@ -16,12 +16,9 @@ use tokio::net::TcpStream;
 
 use super::group::Group;
 use super::live::longest_open;
-use super::{
-    ClientLimit, ClientPlace, Context, H1Connection, H2Connection, Opened, Opening, Socket, TooManyConnections,
-};
+use super::{ClientLimit, ClientPlace, Context, H1Connection, H2Connection, Opened, Opening, Socket};
 use crate::log::Client;
 use crate::metrics::{Limit, LiveRequest};
-use crate::tls::ListenerTls;
 
 /// Connections that are polled before the runtime has its turn.
 const EVENTS_A_TURN_MAX: usize = 256;
@@ -33,7 +30,7 @@ const EVENTS_A_TURN_MAX: usize = 256;
 /// time. They are futures all the same: whatever else of the runtime they wait for wakes them.
 pub struct Connections {
     context: Rc<Context>,
-    client_limit: Option<Arc<ClientLimit>>,
+    client_limit: Arc<ClientLimit>,
     /// As a stream, for that type of the runtime takes any descriptor and lets us make the system call.
     epoll: TcpStream,
     /// By their numbers in the table of connections.
@@ -90,7 +87,7 @@ impl Connections {
     ///
     /// # Errors
     /// Out of descriptors or memory.
-    pub fn new(context: Rc<Context>, client_limit: Option<Arc<ClientLimit>>) -> io::Result<Self> {
+    pub fn new(context: Rc<Context>, client_limit: Arc<ClientLimit>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // Waiting on it never blocks, as it is done here, but the runtime wants to be sure.
         rustix::io::ioctl_fionbio(&epoll, true)?;
@@ -100,25 +97,18 @@ impl Connections {
     }
 
     /// Takes over a connection that was accepted from a listener, and does for it what can be done at once. Closes it if
-    /// the client has as many as it may. If it `is_proxied`, it begins with a header of the PROXY protocol, before TLS.
-    pub fn start(
-        &self,
-        socket: Socket,
-        client: Client,
-        listener: u16,
-        is_proxied: bool,
-        tls: Option<&Arc<ListenerTls>>,
-    ) {
-        let client_place = match self.client_limit.as_ref().map(|limit| limit.take(client)).transpose() {
-            Ok(place) => place.flatten(),
-            Err(TooManyConnections) => return self.context.count_limit(Limit::ConnectionsPerClientMax),
+    /// the client has as many as it may.
+    pub fn start(&self, socket: Socket, client: Client, listener: u16) {
+        let Ok(client_place) = self.client_limit.take(client, &self.context.generation()) else {
+            return self.context.count_limit(Limit::ConnectionsPerClientMax);
         };
         if let Some(metrics) = self.context.metrics() {
             metrics.connections_opened.add(1);
         }
+        let (is_proxied, tls) = self.context.generation().beginning(listener, client);
         let context = Rc::clone(&self.context);
         let (connection, slot) = if is_proxied || tls.is_some() {
-            let (opening, slot) = Opening::new(socket, client, listener, is_proxied, tls.map(Arc::clone), context);
+            let (opening, slot) = Opening::new(socket, client, listener, is_proxied, tls, context);
             (Connection::Opening(Box::new(opening)), slot)
         } else {
             let opened = Opened::at_once(socket, client, &context);
@@ -270,8 +260,8 @@ impl Place {
         if let Some(metrics) = connections.context.metrics() {
             metrics.connections_closed.add(1);
         }
-        if let (Some(limit), Some(place)) = (&connections.client_limit, self.client_place.take()) {
-            limit.give_back(place);
+        if let Some(place) = self.client_place.take() {
+            connections.client_limit.give_back(place);
         }
     }
 
@@ -316,7 +306,7 @@ impl Connection {
 
     /// A connection whose first request can come.
     fn of(opened: Opened, listener: u16, context: Rc<Context>) -> Self {
-        if opened.is_http2 || !context.http_versions.get().http1 {
+        if opened.is_http2 || !context.generation().http_versions.http1 {
             return Self::Http2(Box::new(H2Connection::new(opened, listener, context)));
         }
         Self::Http1(Box::new(H1Connection::new(opened, listener, context)))
@@ -384,7 +374,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Limits, LogLevel};
-    use crate::connection::Clock;
+    use crate::connection::{Clock, Generation};
     use crate::log::ServerLog;
     use crate::routing::Router;
 
@@ -394,16 +384,16 @@ mod tests {
     fn context(limits: Limits) -> Rc<Context> {
         let server_log = ServerLog::stderr(LogLevel::Error);
         let (log, _) = crate::log::start(&[], crate::log::Options::default(), server_log).unwrap();
-        let router = Rc::new(Router::new(Vec::new(), &[Vec::new()]));
+        let generation = Generation::new(Router::new(Vec::new(), &[Vec::new()]), limits);
         let clock = Clock::new(Arc::new(AtomicBool::new(true)));
-        Rc::new(Context::new(router, limits, true, log.recorder(), clock))
+        Rc::new(Context::new(generation, log.recorder(), clock))
     }
 
     fn connect(connections: &Connections, listener: u16) -> UnixStream {
         let (client, server) = UnixStream::pair().unwrap();
         client.set_nonblocking(true).unwrap();
         server.set_nonblocking(true).unwrap();
-        connections.start(Socket::new(server.into()), Client::Unix, listener, false, None);
+        connections.start(Socket::new(server.into()), Client::Unix, listener);
         client
     }
 
@@ -425,7 +415,7 @@ mod tests {
         let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
         runtime.block_on(async {
             // That there is no second listener is a fault that routing panics at.
-            let connections = Rc::new(Connections::new(context(Limits::default()), None).unwrap());
+            let connections = Rc::new(Connections::new(context(Limits::default()), Arc::default()).unwrap());
             spawn_local(Rc::clone(&connections).run());
             let mut others = [connect(&connections, 0), connect(&connections, 0)];
             for round in 0..3 {
@@ -449,7 +439,7 @@ mod tests {
         const ROUNDS: usize = 300;
         let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
         runtime.block_on(async {
-            let connections = Rc::new(Connections::new(context(Limits::default()), None).unwrap());
+            let connections = Rc::new(Connections::new(context(Limits::default()), Arc::default()).unwrap());
             let mut clients: Vec<_> = (0..CLIENTS).map(|_| connect(&connections, 0)).collect();
             spawn_local(Rc::clone(&connections).run());
             // More answers than a socket holds, and nobody reads.

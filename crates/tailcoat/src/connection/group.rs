@@ -5,7 +5,7 @@ use std::mem::swap;
 
 use super::connections::{Connection, Place};
 use super::output::Output;
-use super::{Connections, Context, input_bytes};
+use super::{Connections, Context};
 
 /// Connections that go on together at most. What they read and send has to stay in the processor's first cache.
 const MEMBERS_MAX: usize = 16;
@@ -71,9 +71,9 @@ impl Member {
     /// Reads, if the next request is all that is awaited.
     fn read(&mut self, place: &mut Place, context: &Context) {
         let Some(Connection::Http1(connection)) = &mut place.connection else { return };
-        if self.input.is_empty() {
-            // There was none yet, or it was lent to a handler, who keeps it.
-            self.input = vec![0; input_bytes(&context.limits)];
+        if self.input.len() < context.input_bytes.get() {
+            // There was none yet, it was lent to a handler, who keeps it, or more is allowed since.
+            self.input = vec![0; context.input_bytes.get()];
         }
         self.read = connection.read_ahead(&mut self.input);
     }

@@ -34,7 +34,7 @@ const CLIENT_DIVISOR: usize = 8;
 pub struct Handshakes {
     begun: Cell<u32>,
     /// Where they wait, if there is a limit.
-    line: Option<Rc<Line>>,
+    line: RefCell<Option<Rc<Line>>>,
 }
 
 #[derive(Debug)]
@@ -79,12 +79,23 @@ pub struct TooManyHandshakes;
 impl Handshakes {
     /// With a limit to so many a second, 0 is none; and with this time for each.
     pub fn new(per_second_max: u32, time_limit: Duration) -> Self {
+        let handshakes = Self { begun: Cell::new(0), line: RefCell::default() };
+        handshakes.set_limit(per_second_max, time_limit);
+        handshakes
+    }
+
+    /// Changes the limit. If it is another, those that wait keep their places in the line that there was.
+    pub fn set_limit(&self, per_second_max: u32, time_limit: Duration) {
         let line = 1_000_000_u64.checked_div(per_second_max.into()).map(|interval_us| {
             let waiting_max = (time_limit / WAIT_DIVISOR).as_micros() as u64 / interval_us.max(1);
             let (hasher, state) = (KeyHasher::default(), RefCell::default());
             Rc::new(Line { interval_us, waiting_max: waiting_max.max(1) as usize, hasher, state })
         });
-        Self { begun: Cell::new(0), line }
+        let limits = |line: &Option<Rc<Line>>| line.as_ref().map(|line| (line.interval_us, line.waiting_max));
+        let current = &mut *self.line.borrow_mut();
+        if limits(current) != limits(&line) {
+            *current = line;
+        }
     }
 
     /// Joins the line; `None` if there is none.
@@ -92,7 +103,7 @@ impl Handshakes {
     /// # Errors
     /// The line, or the client's share of it, is full.
     pub fn join(&self, client: Client) -> Result<Option<LinePlace>, TooManyHandshakes> {
-        let Some(line) = &self.line else { return Ok(None) };
+        let Some(line) = &*self.line.borrow() else { return Ok(None) };
         let ticket = line.join(client).ok_or(TooManyHandshakes)?;
         Ok(Some(LinePlace { line: Rc::clone(line), ticket, timer: None }))
     }
@@ -225,7 +236,8 @@ mod tests {
         drop(first);
         assert_eq!(next(&second, NOW_MS), Some(0));
         drop(second);
-        let state = handshakes.line.as_ref().unwrap().state.borrow();
+        let line = handshakes.line.borrow().clone().unwrap();
+        let state = line.state.borrow();
         assert!(state.waiting.is_empty() && state.of_clients.is_empty());
     }
 

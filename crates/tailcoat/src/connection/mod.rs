@@ -7,6 +7,7 @@ mod arrival;
 mod client_limit;
 mod clock;
 mod connections;
+mod generation;
 mod group;
 mod h1;
 mod h2;
@@ -23,7 +24,7 @@ mod transmit;
 mod transport;
 mod tunnel;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 pub use client_limit::{ClientLimit, ClientPlace, TooManyConnections};
 pub use clock::Clock;
 pub use connections::Connections;
+pub use generation::{Generation, ListenerState};
 use h1::H1Connection;
 use h2::H2Connection;
 use handshakes::Handshakes;
@@ -39,14 +41,12 @@ pub use socket::Socket;
 pub use table::{ConnectionTable, SWEEPS_A_ROUND, Stage, Verdict};
 use tls_socket::TlsSocket;
 use transport::Transport;
-use wire::h1::{BodyLimits, HeadLimits, InputLimits};
 use wire::http::RequestHead;
 
 use self::output::Output;
-use crate::config::{HttpVersions, Limits};
+use crate::config::Limits;
 use crate::log::Recorder;
 use crate::metrics::{Limit, WorkerMetrics};
-use crate::routing::Router;
 
 /// Input that is read at once, beyond a head's limit.
 const READ_BYTES: usize = 16 << 10;
@@ -56,32 +56,22 @@ const CONTENT_BYTES: usize = 64 << 10;
 
 /// What all connections of a worker share. It stays on the worker's thread.
 pub struct Context {
-    /// Who answers requests.
-    pub router: Rc<Router>,
-    /// The configured limits.
-    pub limits: Limits,
-    /// Those that the engines of `wire` need, in their form.
-    pub(crate) input_limits: InputLimits,
-    /// The same for HTTP/2.
-    pub(crate) h2_limits: wire::h2::Limits,
-    /// Versions of HTTP that are spoken.
-    pub http_versions: Cell<HttpVersions>,
-    /// Whether responses carry `Server`.
-    pub server_field: bool,
+    /// What they serve by now.
+    generation: RefCell<Rc<Generation>>,
     /// The worker's clock.
     pub clock: Clock,
     /// All open connections.
     pub table: RefCell<ConnectionTable>,
     /// Where requests are logged.
     pub recorder: RefCell<Recorder>,
-    /// Whether handlers want to know where clients have connected to, which costs a system call a request.
-    pub tells_destinations: Cell<bool>,
     /// The handshakes of TLS that begin.
     handshakes: Handshakes,
     /// Where it is counted what the worker does, if it is.
     metrics: Option<Arc<WorkerMetrics>>,
     /// Set when the worker ends: answers in progress are the last ones.
     pub is_draining: Cell<bool>,
+    /// Bytes of the buffers for input: enough for all that was ever allowed, since a connection may have kept so much.
+    input_bytes: Cell<usize>,
     scratch: RefCell<Scratch>,
 }
 
@@ -106,12 +96,12 @@ struct Scratch {
 
 impl Scratch {
     /// All connections of the worker use it in turn. What one left when it failed is nobody else's.
-    fn clear(&mut self, limits: &Limits) {
+    fn clear(&mut self, input_bytes: usize) {
         self.output.clear();
         self.frames.clear();
-        if self.input.is_empty() {
-            // It had lent the buffer to a handler when it failed.
-            self.input = vec![0; input_bytes(limits)];
+        if self.input.len() < input_bytes {
+            // It had lent the buffer to a handler when it failed, or more is allowed since.
+            self.input = vec![0; input_bytes];
         }
     }
 }
@@ -156,34 +146,20 @@ impl Context {
         }
     }
 
-    /// A context with these limits.
-    pub fn new(router: Rc<Router>, limits: Limits, server_field: bool, recorder: Recorder, clock: Clock) -> Self {
-        let input = vec![0; input_bytes(&limits)];
+    /// A context that begins with this generation.
+    pub fn new(generation: Generation, recorder: Recorder, clock: Clock) -> Self {
+        let limits = &generation.limits;
+        let input_bytes = input_bytes(limits);
+        let input = vec![0; input_bytes];
         Self {
-            router,
-            input_limits: InputLimits {
-                head: HeadLimits {
-                    head_bytes_max: limits.head_bytes_max,
-                    fields_max: limits.fields_max,
-                    target_bytes_max: limits.target_bytes_max,
-                },
-                body: BodyLimits {
-                    body_bytes_max: limits.body_bytes_max.answered_here(),
-                    extension_bytes_max: limits.head_bytes_max,
-                    trailer_bytes_max: limits.head_bytes_max,
-                },
-            },
-            h2_limits: h2::engine_limits(&limits),
-            http_versions: Cell::default(),
             handshakes: Handshakes::new(limits.tls_handshakes_per_second_max, limits.tls_handshake_timeout),
-            limits,
-            server_field,
+            generation: RefCell::new(Rc::new(generation)),
             clock,
             table: RefCell::default(),
             recorder: RefCell::new(recorder),
-            tells_destinations: Cell::new(false),
             metrics: None,
             is_draining: Cell::new(false),
+            input_bytes: Cell::new(input_bytes),
             scratch: RefCell::new(Scratch {
                 input,
                 read: None,
@@ -197,5 +173,23 @@ impl Context {
                 content: vec![0; CONTENT_BYTES],
             }),
         }
+    }
+
+    /// What is served by now. Not to be held while anything is waited for.
+    pub fn generation(&self) -> Ref<'_, Generation> {
+        Ref::map(self.generation.borrow(), Rc::as_ref)
+    }
+
+    /// Serves by another generation from the next request on; returns the one before.
+    pub fn take_in(&self, generation: Generation) -> Rc<Generation> {
+        let limits = &generation.limits;
+        self.input_bytes.set(self.input_bytes.get().max(input_bytes(limits)));
+        self.handshakes.set_limit(limits.tls_handshakes_per_second_max, limits.tls_handshake_timeout);
+        self.generation.replace(Rc::new(generation))
+    }
+
+    /// Whether a connection of this listener takes no further request.
+    fn is_ending(&self, listener: u16) -> bool {
+        self.is_draining.get() || self.generation().is_retired(listener)
     }
 }

@@ -49,8 +49,8 @@ enum Awaited {
     Hello(Socket, Box<Acceptor>),
     /// Its turn, when there are many handshakes. Nothing is awaited of the client, but that it stays.
     Turn(Socket, Box<Accepted>, Option<LinePlace>),
-    /// The end of the handshake. The index of the site, and the name that was asked for.
-    Handshake(Box<TlsSocket>, usize, Option<Box<str>>),
+    /// The end of the handshake. The id of the site, and the name that was asked for.
+    Handshake(Box<TlsSocket>, u32, Option<Box<str>>),
     /// The end of a handshake that shows an authority something.
     Validation(Box<TlsSocket>),
     /// Nothing more.
@@ -169,7 +169,7 @@ impl Opening {
             }
         }
         let scratch = &mut *context.scratch.borrow_mut();
-        scratch.clear(&context.limits);
+        scratch.clear(context.input_bytes.get());
         let buffer = &mut scratch.input;
         loop {
             self.awaited = match std::mem::replace(&mut self.awaited, Awaited::Nothing) {
@@ -218,7 +218,7 @@ impl Opening {
     }
 
     fn time_limit(&self) -> Duration {
-        let limits = &self.context.limits;
+        let limits = &self.context.generation().limits;
         match self.tls {
             Some(_) => limits.tls_handshake_timeout,
             None => limits.head_timeout,
@@ -324,7 +324,7 @@ impl Opening {
         let _ = socket.poll_write(&[PLAIN_HTTP_HEAD, PLAIN_HTTP_REASON].concat());
         let _ = socket.shutdown_write();
         let context = &self.context;
-        let account = context.router.default_account(self.listener);
+        let account = context.generation().router.default_account(self.listener);
         let peer = Peer { client: self.client, tls: None };
         let sent = (Status::BAD_REQUEST, PLAIN_HTTP_REASON.len() as u64);
         let told = Told { link: None, handler: HandlerKind::None, is_hit: false, sent, is_complete: true };
@@ -368,7 +368,7 @@ impl Opening {
         tls.feed(&std::mem::take(&mut self.kept))?;
         Poll::Ready(Ok(match is_validation {
             true => Awaited::Validation(tls),
-            false => Awaited::Handshake(tls, site.index, name.map(Into::into)),
+            false => Awaited::Handshake(tls, site.id, name.map(Into::into)),
         }))
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::log::RecordFilter;
 use crate::status::Status;
@@ -38,6 +38,38 @@ pub enum Order {
         #[serde(default)]
         requests_max: usize,
     },
+    /// Read the configuration again, and take it up if it has no error.
+    Reload {
+        /// Whether what is found is told with boxes and colours.
+        #[serde(default)]
+        is_fancy: bool,
+    },
+    /// Start the binary that is at this one's place by now, and let it take over.
+    Upgrade,
+    /// Have so many workers.
+    SetWorkers {
+        /// How many.
+        count: usize,
+    },
+    /// Show what is at least as severe in the server's own log: `error`, `warn`, `info` or `debug`.
+    SetLogLevel {
+        /// The least severity.
+        level: String,
+    },
+    /// Keep another limit: an option of `limits`, with its value.
+    SetLimit {
+        /// The option, as the block `limits` has it.
+        option: String,
+    },
+    /// Send a server no more requests, or again.
+    DrainServer {
+        /// The upstream.
+        upstream: String,
+        /// The server, as it is configured.
+        server: String,
+        /// Whether it gets no more.
+        is_drained: bool,
+    },
 }
 
 /// What became of an [`Order`]. Most have one; others, such as one to follow something, have any number, until the
@@ -57,6 +89,8 @@ pub enum Report {
     Missed(u64),
     /// Nothing was changed, for this reason.
     Refused(String),
+    /// Nothing was changed, for the configuration has errors: what was found, as `check` prints it.
+    Invalid(String),
 }
 
 /// An order, and whom to tell.
@@ -76,8 +110,11 @@ impl Order {
     /// How long is waited for a report; `None` for those that take as long as it takes.
     pub(super) fn time_limit(&self) -> Option<Duration> {
         match self {
-            Self::PurgeCache { .. } | Self::Status { .. } => Some(PATIENCE),
+            // What it takes to check a configuration and to open all that it names is the configuration's business.
+            Self::Reload { .. } | Self::Upgrade | Self::SetWorkers { .. } | Self::SetLimit { .. } => None,
             Self::TailLog { .. } => None,
+            Self::PurgeCache { .. } | Self::Status { .. } => Some(PATIENCE),
+            Self::SetLogLevel { .. } | Self::DrainServer { .. } => Some(PATIENCE),
         }
     }
 }
@@ -92,8 +129,44 @@ impl Reply {
         self.0.closed().await;
     }
 
+    /// To nobody, for what the server orders itself.
+    pub fn to_nobody() -> Self {
+        Self(unbounded_channel().0)
+    }
+
     /// Reports; `false` if nobody wants to know any more.
     pub fn report(&self, report: Report) -> bool {
         self.0.send(report).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_and_reports_come_back_as_they_were() {
+        let orders = [
+            Order::PurgeCache { urls: vec!["http://a/".into()], prefixes: Vec::new(), all: false },
+            Order::Reload { is_fancy: true },
+            Order::Upgrade,
+            Order::SetWorkers { count: 2 },
+            Order::SetLogLevel { level: "warn".into() },
+            Order::SetLimit { option: "fields-max 5".into() },
+            Order::DrainServer { upstream: "app".into(), server: "http://a:1".into(), is_drained: true },
+        ];
+        for order in orders {
+            let line = serde_json::to_string(&order).unwrap();
+            assert_eq!(serde_json::from_str::<Order>(&line).unwrap(), order, "{line}");
+        }
+        for report in [
+            Report::Done("done".into()),
+            Report::Purged(3),
+            Report::Refused("no".into()),
+            Report::Invalid("errors".into()),
+        ] {
+            let line = serde_json::to_string(&report).unwrap();
+            assert_eq!(serde_json::from_str::<Report>(&line).unwrap(), report, "{line}");
+        }
     }
 }

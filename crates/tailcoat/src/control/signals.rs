@@ -1,6 +1,7 @@
 use std::io::{self, IsTerminal};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use rustix::process::Signal;
+use tokio::signal::unix::{Signal as Arriving, SignalKind, signal};
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,19 +12,34 @@ pub enum Command {
     DrainWithoutLimit,
     /// SIGUSR1: open the log files again.
     ReopenLogs,
-    /// SIGHUP, SIGUSR2: what other servers reload or upgrade themselves at, and this one can't.
-    Unsupported,
+    /// SIGHUP: read the configuration again.
+    Reload,
+    /// SIGUSR2: start another binary, and let it take over.
+    Upgrade,
+}
+
+impl Command {
+    /// The signal that asks for it.
+    pub fn signal(self) -> Signal {
+        match self {
+            Self::Drain => Signal::TERM,
+            Self::DrainWithoutLimit => Signal::QUIT,
+            Self::ReopenLogs => Signal::USR1,
+            Self::Reload => Signal::HUP,
+            Self::Upgrade => Signal::USR2,
+        }
+    }
 }
 
 /// The signals that the server listens to.
 #[derive(Debug)]
 pub struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    quit: Signal,
-    user1: Signal,
-    user2: Signal,
-    hangup: Signal,
+    terminate: Arriving,
+    interrupt: Arriving,
+    quit: Arriving,
+    user1: Arriving,
+    user2: Arriving,
+    hangup: Arriving,
     /// SIGHUP comes also when the terminal goes that the server was started from; then it is to end.
     has_terminal: bool,
 }
@@ -50,8 +66,8 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => Command::Drain,
             _ = self.interrupt.recv() => Command::Drain,
-            _ = self.hangup.recv() => if self.has_terminal { Command::Drain } else { Command::Unsupported },
-            _ = self.user2.recv() => Command::Unsupported,
+            _ = self.hangup.recv() => if self.has_terminal { Command::Drain } else { Command::Reload },
+            _ = self.user2.recv() => Command::Upgrade,
             _ = self.quit.recv() => Command::DrainWithoutLimit,
             _ = self.user1.recv() => Command::ReopenLogs,
         }

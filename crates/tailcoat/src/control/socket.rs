@@ -2,6 +2,7 @@ use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::geteuid;
@@ -27,12 +28,13 @@ const CONNECTIONS_MAX: usize = 16;
 pub struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
+    removes_file: Arc<AtomicBool>,
 }
 
 impl ControlSocket {
-    /// The socket that is bound to this path.
-    pub fn new(listener: UnixListener, path: PathBuf) -> Self {
-        Self { listener, path }
+    /// The socket that is bound to this path. Its file goes with it, if that is so by then.
+    pub fn new(listener: UnixListener, path: PathBuf, removes_file: Arc<AtomicBool>) -> Self {
+        Self { listener, path, removes_file }
     }
 
     /// Passes orders on until the task is dropped, and writes what is reported.
@@ -63,8 +65,10 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // If it is gone already, so much the better.
-        let _ = std::fs::remove_file(&self.path);
+        if self.removes_file.load(Ordering::Relaxed) {
+            // If it is gone already, so much the better.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -142,7 +146,7 @@ mod tests {
     fn orders_are_passed_on_and_reports_come_back() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("control.sock");
-        let socket = ControlSocket::new(UnixListener::bind(&path).unwrap(), path.clone());
+        let socket = ControlSocket::new(UnixListener::bind(&path).unwrap(), path.clone(), Arc::new(true.into()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (sender, mut orders) = unbounded_channel();
         runtime.spawn(socket.serve(sender));

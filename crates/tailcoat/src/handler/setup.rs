@@ -15,7 +15,7 @@ use super::response_cache::{ResponseCache, SharedResponseCache};
 use super::static_file::{FileTree, StaticFile};
 use super::status::StatusHandler;
 use super::{Outcome, Routed};
-use crate::config::{self, Config, ErrorPageFile, Files, GatewayPart, Runners};
+use crate::config::{self, Config, ErrorPageFile, Files, GatewayPart, PathPattern, Runners};
 use crate::log::ServerLog;
 use crate::metrics::HandlerKind;
 use crate::modules::{Module, Modules};
@@ -73,6 +73,8 @@ impl Handler {
 /// What the workers share of a site's handlers.
 #[derive(Debug)]
 pub struct SharedSite {
+    /// Those of the routes.
+    paths: Vec<PathPattern>,
     handlers: Vec<SharedHandler>,
     /// Lowest and highest status, and where the page is.
     error_pages: Vec<(u16, u16, Arc<FileTree>, Vec<u8>)>,
@@ -126,12 +128,17 @@ pub struct Parts<'a> {
 }
 
 impl SharedSite {
-    /// Prepares a site's handlers. Nothing is opened yet.
-    pub fn new(site: &config::Site, config: &Config, parts: Parts<'_>) -> Self {
+    /// Prepares a site's handlers. Nothing is opened yet. What the configuration leaves as it was `before` goes on with what
+    /// it has: files that are open, responses that are stored, programs that run.
+    pub fn new(site: &config::Site, config: &Config, parts: Parts<'_>, before: Option<&Self>) -> Self {
         let Parts { store, upstreams, modules, .. } = parts;
         let tree = |files: &Files, runners: Runners| {
             let (server_field, ranges_max) = (config.server.server_field, config.limits.ranges_max);
-            FileTree::new(files.clone(), runners, server_field, ranges_max, Arc::clone(store))
+            let mut trees = before.into_iter().flat_map(Self::trees);
+            let known = trees.find(|tree| tree.is_of(files, &runners, server_field, ranges_max));
+            known
+                .cloned()
+                .unwrap_or_else(|| FileTree::new(files.clone(), runners, server_field, ranges_max, Arc::clone(store)))
         };
         let mut gateways: Vec<Arc<SharedGateway>> = Vec::new();
         let handlers: Vec<_> = site
@@ -144,7 +151,8 @@ impl SharedSite {
                 config::Handler::Gateway(gateway, part) => {
                     let known = gateways.iter().find(|shared| Arc::ptr_eq(&shared.config, gateway)).cloned();
                     let shared = known.unwrap_or_else(|| {
-                        let shared = Arc::new(SharedGateway::new(gateway, config, parts));
+                        let before = before.and_then(|before| before.gateway(gateway));
+                        let shared = Arc::new(SharedGateway::new(gateway, config, parts, before));
                         gateways.push(Arc::clone(&shared));
                         shared
                     });
@@ -153,7 +161,9 @@ impl SharedSite {
                 config::Handler::Forward(forward) => {
                     let index = upstream_of(forward, upstreams);
                     let cache = forward.cache.as_ref().map(|caching| {
-                        SharedResponseCache::new(caching.clone(), forward, config.limits.ranges_max, Arc::clone(store))
+                        let before = before.and_then(|before| before.cache(&route.path, caching, forward));
+                        let ranges_max = config.limits.ranges_max;
+                        SharedResponseCache::succeeding(caching.clone(), forward, ranges_max, Arc::clone(store), before)
                     });
                     SharedHandler::Forward(Plan::new(forward, &upstreams[index]), index, cache)
                 }
@@ -184,7 +194,40 @@ impl SharedSite {
             Some((page.from, page.to, tree, path))
         });
         let error_pages = error_pages.collect();
-        Self { handlers, error_pages }
+        let paths = site.routes.iter().map(|route| route.path.clone()).collect();
+        Self { paths, handlers, error_pages }
+    }
+
+    fn trees(&self) -> impl Iterator<Item = &Arc<FileTree>> {
+        let of_handlers = self.handlers.iter().filter_map(|handler| match handler {
+            SharedHandler::StaticFile(tree) => Some(tree),
+            _ => None,
+        });
+        of_handlers.chain(self.error_pages.iter().map(|(_, _, tree, _)| tree))
+    }
+
+    /// The gateway with this configuration.
+    fn gateway(&self, config: &config::Gateway) -> Option<&SharedGateway> {
+        self.handlers.iter().find_map(|handler| match handler {
+            SharedHandler::Gateway(shared, _) if *shared.config == *config => Some(&**shared),
+            _ => None,
+        })
+    }
+
+    /// The cache before the forward for these paths that can be gone on with.
+    fn cache(
+        &self,
+        path: &PathPattern,
+        caching: &config::ResponseCaching,
+        forward: &config::Forward,
+    ) -> Option<&Arc<SharedResponseCache>> {
+        let handlers = self.paths.iter().zip(&self.handlers).filter(|(of, _)| *of == path);
+        handlers
+            .filter_map(|(_, handler)| match handler {
+                SharedHandler::Forward(_, _, cache) => cache.as_ref(),
+                _ => None,
+            })
+            .find(|cache| cache.means_the_same(caching, forward))
     }
 
     /// The caches before the site's forwards.
@@ -228,14 +271,17 @@ impl SharedSite {
 }
 
 impl SharedGateway {
-    fn new(gateway: &Arc<config::Gateway>, config: &Config, parts: Parts<'_>) -> Self {
+    fn new(gateway: &Arc<config::Gateway>, config: &Config, parts: Parts<'_>, before: Option<&Self>) -> Self {
         let Parts { store, upstreams, log, spawner, .. } = parts;
         let forward = &gateway.forward;
         let (plan, runner) = match gateway.protocol {
             config::GatewayProtocol::Cgi => {
                 // Whoever makes the parts sees to it that there is one.
                 let spawner = spawner.unwrap_or_else(|| panic!("nobody starts programs"));
-                let programs = SharedPrograms::new(&gateway.programs, Arc::clone(spawner));
+                let programs = match before.map(|before| &before.runner) {
+                    Some(Runner::Programs(programs)) => Arc::clone(programs),
+                    _ => SharedPrograms::new(&gateway.programs, Arc::clone(spawner)),
+                };
                 (Plan::of_programs(forward, log), Runner::Programs(programs))
             }
             _ => {
@@ -243,11 +289,19 @@ impl SharedGateway {
                 (Plan::new(forward, &upstreams[index]), Runner::Servers(index))
             }
         };
-        let tree = gateway.has_files().then(|| ScriptTree::new(gateway, store));
         let cache = forward.cache.as_ref().map(|caching| {
-            SharedResponseCache::new(caching.clone(), forward, config.limits.ranges_max, Arc::clone(store))
+            let before = before.and_then(|before| before.cache.as_ref());
+            let ranges_max = config.limits.ranges_max;
+            SharedResponseCache::succeeding(caching.clone(), forward, ranges_max, Arc::clone(store), before)
         });
-        let plan_of_scripts = GatewayPlan::new(Arc::clone(gateway), tree, log, config.server.server_field);
+        let server_field = config.server.server_field;
+        let plan_of_scripts = match before.filter(|before| before.plan.server_field() == server_field) {
+            Some(before) => Arc::clone(&before.plan),
+            None => {
+                let tree = gateway.has_files().then(|| ScriptTree::new(gateway, store));
+                GatewayPlan::new(Arc::clone(gateway), tree, log, server_field)
+            }
+        };
         Self { config: Arc::clone(gateway), plan: plan_of_scripts, forward: plan, runner, cache }
     }
 

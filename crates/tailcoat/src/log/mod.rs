@@ -238,7 +238,7 @@ impl LogHandle {
     /// Writes what was recorded and ends the writer. Returns whether it ended within `limit`; a target that takes nothing
     /// may keep it longer, and then it is left behind. Recorders should be gone by now: what they record from here on is
     /// lost.
-    pub fn shutdown(self, limit: Duration) -> bool {
+    pub fn shutdown(&self, limit: Duration) -> bool {
         let (done, wait) = sync_channel(1);
         self.command(Command::Shutdown { limit, done });
         // The writer drops `done` without a message only when it has panicked, and then it has ended, too.

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, IsTerminal, Write};
 use std::panic::Location;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -28,7 +29,8 @@ pub struct ServerLog {
 }
 
 struct Inner {
-    level: LogLevel,
+    /// A [`LogLevel`], as a number.
+    level: AtomicU8,
     style: Style,
     state: Mutex<State>,
 }
@@ -66,7 +68,13 @@ impl ServerLog {
     /// A log to anything. `output` gets each line in one call.
     pub fn new(level: LogLevel, style: Style, output: Box<dyn Write + Send>) -> Self {
         let state = State { output, places: HashMap::new(), dates: DateTexts::default() };
+        let level = AtomicU8::new(level as u8);
         Self { inner: Arc::new(Inner { level, style, state: Mutex::new(state) }) }
+    }
+
+    /// Shows what is at least as severe from now on.
+    pub fn set_level(&self, level: LogLevel) {
+        self.inner.level.store(level as u8, Ordering::Relaxed);
     }
 
     /// Logs that something failed. `help` is what a person can do about it, or empty.
@@ -103,7 +111,7 @@ impl ServerLog {
     }
 
     fn log(&self, level: LogLevel, message: &dyn Display, help: &str, place: Option<&'static Location<'static>>) {
-        if level > self.inner.level {
+        if level as u8 > self.inner.level.load(Ordering::Relaxed) {
             return;
         }
         // A panic while the lock was held leaves nothing half done that matters for the next line.

@@ -42,6 +42,7 @@ use crate::log::ServerLog;
 /// All modules of a server.
 #[derive(Debug, Default)]
 pub struct Modules {
+    settings: config::Modules,
     modules: Vec<Arc<Module>>,
 }
 
@@ -64,11 +65,14 @@ impl From<LoadError> for std::io::Error {
 }
 
 impl Modules {
-    /// Compiles all modules of a configuration, or loads what was compiled before. Without any, nothing is set up.
+    /// Compiles all modules of a configuration, or loads what was compiled before. Without any, nothing is set up. Those that
+    /// there are already, with the same configuration, go on, with what they have in their stores.
     ///
     /// # Errors
     /// A module that can't be used, or not enough address space.
-    pub fn load(config: &Config, log: &ServerLog) -> Result<Self, LoadError> {
+    pub fn load(config: &Config, log: &ServerLog, before: Option<&Self>) -> Result<Self, LoadError> {
+        let settings = config.modules.clone();
+        let before = before.filter(|before| before.settings == settings);
         let routes = config.sites.iter().flat_map(|site| &site.routes);
         let configs: Vec<&config::Module> = routes
             .filter_map(|route| match &route.handler {
@@ -76,11 +80,18 @@ impl Modules {
                 _ => None,
             })
             .collect();
-        if configs.is_empty() {
-            return Ok(Self::default());
-        }
-        let runtime = Arc::new(Runtime::new(&config.modules, &configs, log)?);
+        let known = |config: &&config::Module| before.and_then(|before| before.find(config)).cloned();
         let mut modules: Vec<Arc<Module>> = Vec::new();
+        for module in configs.iter().filter_map(known) {
+            if !modules.iter().any(|other| Arc::ptr_eq(other, &module)) {
+                modules.push(module);
+            }
+        }
+        let configs: Vec<_> = configs.into_iter().filter(|config| known(config).is_none()).collect();
+        if configs.is_empty() {
+            return Ok(Self { settings, modules });
+        }
+        let runtime = Arc::new(Runtime::new(&settings, &configs, log)?);
         for config in configs {
             if modules.iter().any(|module| module.config == *config) {
                 continue;
@@ -92,7 +103,7 @@ impl Modules {
             };
             modules.push(Arc::new(Module::new(config, code, &runtime)?));
         }
-        Ok(Self { modules })
+        Ok(Self { settings, modules })
     }
 
     /// The module of this configuration, if it was there when the modules were loaded.

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
@@ -29,7 +29,7 @@ pub struct RootId(u32);
 /// limits. Its lock is taken to fill, to evict, and when a worker meets an object for the first time.
 #[derive(Debug)]
 pub struct ObjectStore {
-    limits: Cache,
+    limits: RwLock<Arc<Cache>>,
     hasher: RandomState,
     next_root: AtomicU32,
     directories: Directories,
@@ -96,7 +96,7 @@ impl ObjectStore {
         // Without inotify (its instances are limited, too), changes are seen by the timed check alone.
         let watcher = if limits.watch { Watcher::start(limits.watches_max).ok().map(Arc::new) } else { None };
         Ok(Arc::new(Self {
-            limits,
+            limits: RwLock::new(Arc::new(limits)),
             hasher: RandomState::default(),
             next_root: AtomicU32::new(0),
             directories: Directories::new(watcher),
@@ -107,8 +107,18 @@ impl ObjectStore {
     }
 
     /// The limits.
-    pub fn limits(&self) -> &Cache {
-        &self.limits
+    pub fn limits(&self) -> Arc<Cache> {
+        // What is in there is replaced whole.
+        Arc::clone(&self.limits.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Keeps other limits from now on. What directories are watched stays as it is.
+    pub fn set_limits(&self, limits: Cache) {
+        let limits = Arc::new(limits);
+        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&limits);
+        let mut inner = self.lock();
+        inner.evict(&limits);
+        self.publish_deaths(&inner);
     }
 
     /// What the store holds now.
@@ -150,11 +160,12 @@ impl ObjectStore {
     pub fn insert(&self, root: RootId, path: &[u8], parts: ObjectParts) -> Arc<Object> {
         let key = Key { root, path: path.into(), hash: self.hash(root, path) };
         let object = Arc::new(Object::new(key, parts));
+        let limits = self.limits();
         let mut inner = self.lock();
         if let Some(slot) = inner.find(root, path, object.key.hash) {
             inner.remove(slot);
         }
-        inner.add(&object, &self.limits);
+        inner.add(&object, &limits);
         self.publish_deaths(&inner);
         object
     }
@@ -163,11 +174,12 @@ impl ObjectStore {
     pub fn replace(&self, old: &Object, parts: ObjectParts) -> Arc<Object> {
         let key = Key { root: old.key.root, path: old.key.path.clone(), hash: old.key.hash };
         let object = Arc::new(Object::new(key, parts));
+        let limits = self.limits();
         let mut inner = self.lock();
         match inner.slot_of(old) {
             Some(slot) => {
                 inner.remove(slot);
-                inner.add(&object, &self.limits);
+                inner.add(&object, &limits);
             }
             None => object.state.dead.store(true, Ordering::Relaxed),
         }
@@ -177,9 +189,10 @@ impl ObjectStore {
 
     /// Counts the memory of an object anew, after it got another coding.
     pub fn recount(&self, object: &Object) {
+        let limits = self.limits();
         let mut inner = self.lock();
         inner.recount(object);
-        inner.evict(&self.limits);
+        inner.evict(&limits);
         self.publish_deaths(&inner);
     }
 
@@ -232,9 +245,8 @@ impl ObjectStore {
         hasher.finish()
     }
 
-    #[inline]
     pub(super) fn revalidate_after_ms(&self) -> u64 {
-        self.limits.revalidate_after.as_millis() as u64
+        self.limits().revalidate_after.as_millis() as u64
     }
 
     /// Number of objects that died so far.

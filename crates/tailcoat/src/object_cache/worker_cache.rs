@@ -13,7 +13,7 @@ use crate::metrics::WorkerMetrics;
 #[derive(Debug)]
 pub struct WorkerCache {
     store: Arc<ObjectStore>,
-    revalidate_after_ms: u64,
+    revalidate_after_ms: Cell<u64>,
     table: RefCell<HashTable<Rc<CachedObject>>>,
     /// Deaths that this table has been cleared of.
     deaths_seen: Cell<u64>,
@@ -36,7 +36,7 @@ impl WorkerCache {
     /// An empty table in front of this store.
     pub fn new(store: Arc<ObjectStore>) -> Self {
         Self {
-            revalidate_after_ms: store.revalidate_after_ms(),
+            revalidate_after_ms: Cell::new(store.revalidate_after_ms()),
             deaths_seen: Cell::new(store.deaths()),
             table: RefCell::default(),
             metrics: None,
@@ -61,6 +61,11 @@ impl WorkerCache {
     /// The store of all workers.
     pub fn store(&self) -> &Arc<ObjectStore> {
         &self.store
+    }
+
+    /// Goes by the limits that the store has now.
+    pub fn take_in_limits(&self) {
+        self.revalidate_after_ms.set(self.store.revalidate_after_ms());
     }
 
     /// Number of objects in the table, those included that died since the last [`Self::tick`].
@@ -147,6 +152,10 @@ impl WorkerCache {
         if !visited.load(Ordering::Relaxed) {
             visited.store(true, Ordering::Relaxed);
         }
-        if cached.object.is_due(now_ms, self.revalidate_after_ms) { Lookup::Due(cached) } else { Lookup::Fresh(cached) }
+        if cached.object.is_due(now_ms, self.revalidate_after_ms.get()) {
+            Lookup::Due(cached)
+        } else {
+            Lookup::Fresh(cached)
+        }
     }
 }

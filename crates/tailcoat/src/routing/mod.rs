@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use self::rules::{AllRules, RequestIds, Rules, Visit};
+use self::rules::{AllRules, RequestIds, Rules, TrustedProxies, Visit};
 use self::site::Site;
 use crate::config::HostPattern;
 use crate::handler::{ErrorPages, Handler, OwnedRequest, Response, Routed};
-use crate::log::{LogId, ServerLog};
+use crate::log::{Client, LogId, ServerLog};
 use crate::metrics::NameSlot;
 use crate::tls::Validations;
 
@@ -60,11 +60,14 @@ pub struct SiteSetup<'a> {
     pub server_log: ServerLog,
     /// Where its requests are counted.
     pub counted: NameSlot,
+    /// Its TLS, if it has any: [`SiteTls::id`](crate::tls::SiteTls::id).
+    pub tls: Option<u32>,
 }
 
 /// All sites, by listener. Each worker has its own.
 pub struct Router {
-    listeners: Vec<Hosts>,
+    /// By their numbers.
+    listeners: Vec<Rc<Hosts>>,
     /// If proxies are trusted.
     trusting: Option<Trusting>,
     /// If certificates are automatic: what authorities ask for.
@@ -90,14 +93,13 @@ impl Router {
     /// A router for these sites. `listeners` has for each listener the indices of the sites that use it.
     pub fn new(setups: Vec<SiteSetup<'_>>, listeners: &[Vec<usize>]) -> Self {
         let configs: Vec<_> = setups.iter().map(|setup| setup.config).collect();
-        let sites: Vec<_> =
-            setups.into_iter().enumerate().map(|(index, setup)| Rc::new(Site::new(index, setup))).collect();
+        let sites: Vec<_> = setups.into_iter().map(|setup| Rc::new(Site::new(setup))).collect();
         let listeners = listeners
             .iter()
             .map(|indices| {
                 let mut hosts = Hosts::default();
                 indices.iter().for_each(|&index| hosts.add(configs[index], &sites[index]));
-                hosts
+                Rc::new(hosts)
             })
             .collect();
         Self { listeners, trusting: None, validations: None }
@@ -108,6 +110,29 @@ impl Router {
         let (rules, ids) = (Arc::clone(rules), Rc::clone(ids));
         self.trusting = rules.trusted_proxies.is_some().then_some(Trusting { rules, ids });
         self
+    }
+
+    /// Has the sites that another has for these listeners.
+    pub fn keep(&mut self, listeners: impl Iterator<Item = usize>, before: &Self) {
+        for listener in listeners {
+            if let (Some(of), Some(hosts)) = (self.listeners.get_mut(listener), before.listeners.get(listener)) {
+                *of = Rc::clone(hosts);
+            }
+        }
+    }
+
+    /// How many listeners there are.
+    pub fn listener_count(&self) -> usize {
+        self.listeners.len()
+    }
+
+    /// Whether this is a proxy whose word is taken.
+    pub fn trusts(&self, client: Client) -> bool {
+        self.trusted_proxies().is_some_and(|proxies| proxies.has(client))
+    }
+
+    fn trusted_proxies(&self) -> Option<&TrustedProxies> {
+        self.trusting.as_ref().and_then(|trusting| trusting.rules.trusted_proxies.as_ref())
     }
 
     /// The router, answering authorities that want to see whether names are ours.
@@ -210,18 +235,16 @@ mod tests {
         let sites: Vec<_> = configs
             .iter()
             .map(|config| {
-                Rc::new(Site::new(
-                    0,
-                    SiteSetup {
-                        config,
-                        handlers: Vec::new(),
-                        error_pages: ErrorPages::default(),
-                        rules: None,
-                        log: None,
-                        server_log: ServerLog::stderr(config::LogLevel::Error),
-                        counted: NameSlot::NONE,
-                    },
-                ))
+                Rc::new(Site::new(SiteSetup {
+                    config,
+                    handlers: Vec::new(),
+                    error_pages: ErrorPages::default(),
+                    rules: None,
+                    log: None,
+                    server_log: ServerLog::stderr(crate::config::LogLevel::Error),
+                    counted: NameSlot::NONE,
+                    tls: None,
+                }))
             })
             .collect();
         let mut hosts = Hosts::default();

@@ -19,8 +19,8 @@ use crate::metrics::{HandlerKind, NameSlot};
 /// A site's routes and error pages.
 pub(super) struct Site {
     routes: Vec<Route>,
-    /// If clients are asked for certificates: which site their connections must be to.
-    tls_index: Option<usize>,
+    /// If clients are asked for certificates: which TLS their connections must have.
+    required_tls: Option<Option<u32>>,
     error_pages: ErrorPages,
     body_bytes_max: u64,
     pub(super) rules: Option<Rules>,
@@ -38,12 +38,12 @@ struct Route {
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
 impl Site {
-    /// A site with its index in the configuration.
-    pub(super) fn new(index: usize, setup: SiteSetup<'_>) -> Self {
+    /// A site.
+    pub(super) fn new(setup: SiteSetup<'_>) -> Self {
         let patterns = setup.config.routes.iter().map(|route| route.path.clone());
         Self {
             routes: patterns.zip(setup.handlers).map(|(path, handler)| Route { path, handler }).collect(),
-            tls_index: setup.config.tls.client_certificates.as_ref().map(|_| index),
+            required_tls: setup.config.tls.client_certificates.as_ref().map(|_| setup.tls),
             error_pages: setup.error_pages,
             body_bytes_max: setup.config.body_bytes_max.answered_here(),
             rules: setup.rules,
@@ -55,7 +55,7 @@ impl Site {
 
     /// Whether a request came over a connection that asked for another site's certificates, or for none.
     pub(super) fn is_misdirected(&self, routed: &Routed<'_>) -> bool {
-        self.tls_index.is_some_and(|index| routed.tls.is_none_or(|tls| tls.site != index))
+        self.required_tls.is_some_and(|id| routed.tls.is_none_or(|tls| Some(tls.site) != id))
     }
 
     /// Where a request is logged and counted that rules have not seen.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::Server;
-use crate::config::{AccessLogFormat, log_format_from_text};
+use super::reload::{Asker, Source};
+use crate::config::{self, AccessLogFormat, LogLevel, log_format_from_text};
 use crate::control::{Order, Reply, Report, Request};
-use crate::handler::SharedSite;
 use crate::handler::response_cache::Purge;
 use crate::log::{Tail, Tailed};
 
@@ -25,9 +25,12 @@ async fn pass_on(mut tail: Tail, reply: Reply) {
     }
 }
 
+/// Most workers, as for the option.
+const WORKERS_MAX: usize = 1_024;
+
 impl Server {
     /// Carries an order out.
-    pub(super) fn carry_out(&self, Request { order, reply }: Request) {
+    pub(super) fn carry_out(&mut self, Request { order, reply }: Request) {
         match order {
             Order::PurgeCache { urls, prefixes, all } => {
                 reply.report(Report::Purged(self.purge(&urls, &prefixes, all)));
@@ -35,7 +38,7 @@ impl Server {
             Order::TailLog { filter, format } => {
                 let tail = log_format_from_text(&format).and_then(|format| match format {
                     AccessLogFormat::Binary => Err("the binary format is not for terminals".to_owned()),
-                    format => self.access_log.tail(filter, &format).map_err(|error| error.to_string()),
+                    format => self.lasting.access_log.tail(filter, &format).map_err(|error| error.to_string()),
                 });
                 match tail {
                     Ok(tail) => drop(self.runtime.spawn(pass_on(tail, reply))),
@@ -43,11 +46,19 @@ impl Server {
                 }
             }
             Order::Status { requests_max } => {
-                let observer = Arc::clone(&self.observer);
+                let observer = Arc::clone(&self.lasting.observer);
                 // Workers may take their time, and other orders are not to wait for them.
                 self.runtime.spawn(async move {
                     reply.report(Report::Status(Box::new(observer.status(requests_max).await)));
                 });
+            }
+            Order::Reload { is_fancy } => self.reload(Source::File, Some(Asker { reply, is_fancy })),
+            Order::Upgrade => self.reload(Source::Upgrade, Some(Asker { reply, is_fancy: false })),
+            Order::SetWorkers { count } => self.set_workers(count, reply),
+            Order::SetLogLevel { level } => _ = reply.report(self.set_log_level(&level)),
+            Order::SetLimit { option } => self.set_limit(&option, reply),
+            Order::DrainServer { upstream, server, is_drained } => {
+                reply.report(self.drain_server(&upstream, &server, is_drained));
             }
         }
     }
@@ -57,7 +68,50 @@ impl Server {
         let urls = urls.iter().map(|url| Purge::Url(url.as_bytes()));
         let prefixes = prefixes.iter().map(|prefix| Purge::Prefix(prefix.as_bytes()));
         let purges = urls.chain(prefixes).chain(all.then_some(Purge::All));
-        let caches = || self.sites.iter().flat_map(SharedSite::response_caches);
+        let caches = || self.assembly.sites.iter().flat_map(|site| site.response_caches());
         purges.map(|purge| caches().map(|cache| cache.purge(purge)).sum::<usize>()).sum()
+    }
+
+    fn set_workers(&mut self, count: usize, reply: Reply) {
+        if !(1..=WORKERS_MAX).contains(&count) {
+            reply.report(Report::Refused(format!("there can be 1 to {WORKERS_MAX} workers")));
+            return;
+        }
+        let change = Box::new(move |config: &mut config::Config| config.server.workers = Some(count));
+        self.reload(Source::Change(change), Some(Asker { reply, is_fancy: false }));
+    }
+
+    fn set_log_level(&self, level: &str) -> Report {
+        let Some(level) = LogLevel::of_name(level) else {
+            return Report::Refused(format!("no such level: {level}; there are error, warn, info and debug"));
+        };
+        self.lasting.server_log.set_level(level);
+        Report::Done(String::new())
+    }
+
+    fn set_limit(&mut self, option: &str, reply: Reply) {
+        match config::limits_from_text(&self.assembly.config.limits, option) {
+            Ok(limits) => {
+                let change = Box::new(move |config: &mut config::Config| config.limits = limits);
+                self.reload(Source::Change(change), Some(Asker { reply, is_fancy: false }));
+            }
+            Err(reason) => _ = reply.report(Report::Refused(reason)),
+        }
+    }
+
+    fn drain_server(&self, upstream: &str, server: &str, is_drained: bool) -> Report {
+        let Some(shared) = self.assembly.upstreams.iter().find(|shared| shared.name() == upstream) else {
+            return Report::Refused(format!("there is no upstream {upstream}"));
+        };
+        if shared.set_drained(server, is_drained).is_none() {
+            let names: Vec<&str> = shared.servers_in_use().map(|(name, _)| name).collect();
+            return Report::Refused(format!("upstream {upstream} has no server {server}; it has {}", names.join(", ")));
+        }
+        let in_use = shared.servers_in_use().find(|(name, _)| *name == server).map_or(0, |(_, in_use)| in_use);
+        self.lasting.server_log.info(format_args!(
+            "server {server} of upstream {upstream} {}",
+            if is_drained { "gets no more requests" } else { "gets requests again" }
+        ));
+        Report::Done(format!("{in_use} connections to {server} are in use\n"))
     }
 }

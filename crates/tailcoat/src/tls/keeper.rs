@@ -5,10 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::sync::watch::Receiver;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::SiteTls;
+use crate::config::Tls;
 use crate::log::ServerLog;
 
 /// Before a certificate ends, there are warnings from so long before.
@@ -18,34 +20,50 @@ const WARNING_TIME: Duration = Duration::from_secs(7 * 86_400);
 const WARNING_INTERVAL: Duration = Duration::from_secs(86_400);
 
 /// What tells one state of a file from another: device, inode, size, and when it was changed.
-type Stamp = Option<(u64, u64, u64, i64, i64)>;
+pub(super) type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
-/// Looks at the files of all sites at this interval, for ever, and has those read again that have changed.
-pub async fn keep(sites: Vec<Arc<SiteTls>>, interval: Duration, log: ServerLog) {
-    let mut stamps: Vec<Vec<Stamp>> = sites.iter().map(|site| stamps_of(site)).collect();
+/// Which sites' files are looked at, and how often.
+#[derive(Clone, Debug)]
+pub struct KeptSites {
+    /// The sites.
+    pub sites: Vec<Arc<SiteTls>>,
+    /// The time from one look to the next.
+    pub interval: Duration,
+}
+
+/// Looks at the files of these sites, for ever, and has those read again that have changed.
+pub async fn keep(mut kept: Receiver<KeptSites>, log: ServerLog) {
+    let mut warned: Vec<Arc<SiteTls>> = Vec::new();
     let mut until_warning = Duration::ZERO;
     loop {
+        let KeptSites { sites, interval } = kept.borrow_and_update().clone();
         if until_warning.is_zero() {
-            sites.iter().for_each(|site| warn_of_end(site, &log));
+            warned.clear();
             until_warning = WARNING_INTERVAL;
         }
-        sleep(interval).await;
-        until_warning = until_warning.saturating_sub(interval);
-        for (site, known) in sites.iter().zip(&mut stamps) {
-            // Files can be on a disk that is slow, and keys of RSA take their time.
-            let (looked_at, before, log) = (Arc::clone(site), known.clone(), log.clone());
-            let looked = spawn_blocking(move || look(&looked_at, before, &log)).await;
-            // A panic leaves everything as it was.
-            *known = looked.unwrap_or_else(|_| std::mem::take(known));
+        let was_warned = |site: &&Arc<SiteTls>| warned.iter().any(|other| Arc::ptr_eq(site, other));
+        sites.iter().filter(|site| !was_warned(site)).for_each(|site| warn_of_end(site, &log));
+        warned.clone_from(&sites);
+        tokio::select! {
+            () = sleep(interval) => {}
+            changed = kept.changed() => match changed {
+                Ok(()) => continue,
+                // The server has ended.
+                Err(_) => return,
+            },
         }
+        until_warning = until_warning.saturating_sub(interval);
+        // Files can be on a disk that is slow, and keys of RSA take their time.
+        let log = log.clone();
+        // A panic leaves everything as it was.
+        let _ = spawn_blocking(move || sites.iter().for_each(|site| look(site, &log))).await;
     }
 }
 
-/// Has the files of a site read again, if they have changed; returns their stamps.
-fn look(site: &SiteTls, before: Vec<Stamp>, log: &ServerLog) -> Vec<Stamp> {
-    let now = stamps_of(site);
-    if now == before {
-        return before;
+/// Has the files of a site read again, if they have changed.
+fn look(site: &SiteTls, log: &ServerLog) {
+    if !site.has_new_files() {
+        return;
     }
     match site.reload() {
         Ok(()) => {
@@ -58,7 +76,6 @@ fn look(site: &SiteTls, before: Vec<Stamp>, log: &ServerLog) -> Vec<Stamp> {
             log.warn(format_args!("new certificates can't be used: {error}"), "those that are in use are kept");
         }
     }
-    now
 }
 
 fn warn_of_end(site: &SiteTls, log: &ServerLog) {
@@ -79,8 +96,8 @@ fn warn_of_end(site: &SiteTls, log: &ServerLog) {
     );
 }
 
-fn stamps_of(site: &SiteTls) -> Vec<Stamp> {
-    let config = site.config();
+/// The states of all files that these settings name.
+pub(super) fn stamps_of(config: &Tls) -> Vec<Stamp> {
     let authorities = config.client_certificates.iter().map(|asked| asked.authorities.as_path());
     config.certificates.iter().flat_map(|files| files.paths()).chain(authorities).map(stamp).collect()
 }

@@ -7,13 +7,15 @@ mod site;
 mod sites;
 mod state_files;
 mod subject;
+mod tickets;
 mod validations;
 
-pub use keeper::keep;
+pub use keeper::{KeptSites, keep};
 pub use rustls::server::UnbufferedServerConnection as ServerConnection;
 pub use site::SiteTls;
 pub use sites::{AllTls, ListenerTls};
 pub use state_files::{PUBLIC_FILE, create_private_directory, write_private, write_public};
+pub use tickets::{TicketKey, Tickets};
 pub use validations::{Shown, Validations};
 
 use crate::log::TlsRecord;
@@ -29,15 +31,15 @@ pub struct TlsInfo {
     pub server_name: Option<Box<str>>,
     /// The subject of the client's certificate, which was found good (RFC 4514).
     pub client_subject: Option<Box<str>>,
-    /// The index of the site whose settings hold.
-    pub site: usize,
+    /// The site whose settings hold: its [`SiteTls::id`].
+    pub site: u32,
     /// Whether HTTP/2 was agreed upon (RFC 7301).
     pub is_http2: bool,
 }
 
 impl TlsInfo {
     /// What there is to know when the handshake is over. `server_name` is what the client asked for.
-    pub fn new(connection: &ServerConnection, server_name: Option<Box<str>>, site: usize) -> Self {
+    pub fn new(connection: &ServerConnection, server_name: Option<Box<str>>, site: u32) -> Self {
         let version = match connection.protocol_version() {
             Some(rustls::ProtocolVersion::TLSv1_3) => "TLSv1.3",
             _ => "TLSv1.2",

@@ -1,4 +1,4 @@
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
 use rustls::server::danger::ClientCertVerifier;
@@ -8,7 +8,8 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureAlgorithm};
 
-use crate::config::{Certificate, CertificateError, CertificateFiles, HttpVersions, Tls, TlsVersion};
+use super::keeper::{Stamp, stamps_of};
+use crate::config::{Certificate, CertificateError, CertificateFiles, HostPattern, HttpVersions, Tls, TlsVersion};
 
 /// Protocols that are spoken over TLS (RFC 7301), the best first.
 const APPLICATION_PROTOCOLS: &[&[u8]] = &[HTTP2, b"http/1.1"];
@@ -19,12 +20,16 @@ pub(super) const HTTP2: &[u8] = b"h2";
 /// The TLS of a site. What its files say may change while it is used.
 #[derive(Debug)]
 pub struct SiteTls {
-    /// The site's index in the configuration.
-    pub index: usize,
+    /// What tells it from others, also from what another configuration has of the same name.
+    pub id: u32,
+    /// The names that the site answers to.
+    pub names: Vec<HostPattern>,
     config: Tls,
     versions: HttpVersions,
     tickets: Option<Arc<dyn ProducesTickets>>,
     current: RwLock<Current>,
+    /// The states of the files that were read last.
+    stamps: Mutex<Vec<Stamp>>,
 }
 
 /// What came of the files that were read last.
@@ -45,7 +50,8 @@ impl SiteTls {
     /// # Errors
     /// A file can't be read or used.
     pub fn new(
-        index: usize,
+        id: u32,
+        names: &[HostPattern],
         config: &Tls,
         versions: HttpVersions,
         tickets: &Arc<dyn ProducesTickets>,
@@ -54,8 +60,25 @@ impl SiteTls {
         // the same name, which asks for none, or of a certificate that is no good any more.
         let has_tickets = !config.has_no_tickets && config.client_certificates.is_none();
         let tickets = has_tickets.then(|| Arc::clone(tickets));
+        // Before they are read, so that what changes meanwhile is seen later.
+        let stamps = Mutex::new(stamps_of(config));
         let current = RwLock::new(Current::load(config, versions, tickets.as_ref())?);
-        Ok(Self { index, config: config.clone(), versions, tickets, current })
+        Ok(Self { id, names: names.to_vec(), config: config.clone(), versions, tickets, current, stamps })
+    }
+
+    /// Whether it is what these settings make.
+    pub(super) fn is_of(&self, config: &Tls, versions: HttpVersions) -> bool {
+        self.config == *config && self.versions == versions
+    }
+
+    /// Whether its files are in another state than when they were read last.
+    pub(super) fn has_new_files(&self) -> bool {
+        stamps_of(&self.config) != *self.stamps()
+    }
+
+    fn stamps(&self) -> MutexGuard<'_, Vec<Stamp>> {
+        // It is replaced whole.
+        self.stamps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The settings for a handshake that begins now.
@@ -79,6 +102,7 @@ impl SiteTls {
     /// # Errors
     /// A file can't be read or used; then what there was stays.
     pub fn reload(&self) -> Result<(), CertificateError> {
+        *self.stamps() = stamps_of(&self.config);
         let current = Current::load(&self.config, self.versions, self.tickets.as_ref())?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
         Ok(())

@@ -3,17 +3,19 @@ use std::io;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
-use rustls::crypto::aws_lc_rs::Ticketer;
-use rustls::server::ClientHello;
+use rustls::server::{ClientHello, ProducesTickets};
 
 use super::{SiteTls, Validations};
-use crate::config::{Config, HostPattern, Listen};
+use crate::config::{CertificateError, Config, HostPattern, HttpVersions, Listen, Site};
 
 /// The TLS of all sites that have some.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct AllTls {
-    sites: Vec<Arc<SiteTls>>,
+    /// Each with the site's index in the configuration.
+    sites: Vec<(usize, Arc<SiteTls>)>,
+    tickets: Arc<dyn ProducesTickets>,
     validations: Arc<Validations>,
+    next_id: u32,
 }
 
 /// The TLS of a listener: sites by the names that clients ask for.
@@ -27,26 +29,50 @@ pub struct ListenerTls {
 }
 
 impl AllTls {
-    /// Reads the files of all sites.
+    /// Reads the files of all sites. Tickets are made by whoever makes them already, and sites whose settings and files are
+    /// what they were `before` go on as they are.
     ///
     /// # Errors
     /// A file can't be read or used.
-    pub fn new(config: &Config) -> io::Result<Self> {
-        let has_tls = |site: &crate::config::Site| !site.tls.certificates.is_empty();
-        if !config.sites.iter().any(has_tls) {
-            return Ok(Self::default());
+    pub fn new(config: &Config, tickets: &Arc<dyn ProducesTickets>, before: Option<&Self>) -> io::Result<Self> {
+        let mut known: HashMap<&[HostPattern], Vec<&Arc<SiteTls>>> = HashMap::new();
+        for (_, site) in before.into_iter().flat_map(|before| &before.sites) {
+            known.entry(&site.names).or_default().push(site);
         }
-        let tickets = Ticketer::new().map_err(io::Error::other)?;
-        let sites = config.sites.iter().enumerate().filter(|(_, site)| has_tls(site));
-        let sites = sites
-            .map(|(index, site)| SiteTls::new(index, &site.tls, config.server.http_versions, &tickets).map(Arc::new));
-        let sites =
-            sites.collect::<Result<_, _>>().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        Ok(Self { sites, validations: Arc::default() })
+        let mut all = Self {
+            sites: Vec::new(),
+            tickets: Arc::clone(tickets),
+            validations: before.map(|before| Arc::clone(&before.validations)).unwrap_or_default(),
+            next_id: before.map_or(0, |before| before.next_id),
+        };
+        for (index, site) in config.sites.iter().enumerate().filter(|(_, site)| !site.tls.certificates.is_empty()) {
+            let versions = config.server.http_versions;
+            let known = known.get(site.names.as_slice()).into_iter().flatten();
+            let known = known.copied().find(|known| known.is_of(&site.tls, versions));
+            let tls = all.site(site, versions, known);
+            let tls = tls.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+            all.sites.push((index, tls));
+        }
+        Ok(all)
     }
 
-    /// Each site.
-    pub fn sites(&self) -> &[Arc<SiteTls>] {
+    fn site(
+        &mut self,
+        site: &Site,
+        versions: HttpVersions,
+        known: Option<&Arc<SiteTls>>,
+    ) -> Result<Arc<SiteTls>, CertificateError> {
+        if let Some(known) = known.filter(|known| !known.has_new_files()) {
+            return Ok(Arc::clone(known));
+        }
+        // The same site with newer files: who has shown a certificate to it need not show it again.
+        let id = known.map_or(self.next_id, |known| known.id);
+        self.next_id = self.next_id.max(id.wrapping_add(1));
+        SiteTls::new(id, &site.names, &site.tls, versions, &self.tickets).map(Arc::new)
+    }
+
+    /// Each site, with its index in the configuration.
+    pub fn sites(&self) -> &[(usize, Arc<SiteTls>)] {
         &self.sites
     }
 
@@ -57,15 +83,14 @@ impl AllTls {
 
     /// The TLS of a listener; `None` if it has none.
     pub fn listener(&self, config: &Config, listen: &Listen) -> Option<Arc<ListenerTls>> {
-        let site_config = |site: &Arc<SiteTls>| &config.sites[site.index];
-        let mut sites: Vec<_> =
-            self.sites.iter().filter(|site| site_config(site).tls_listen.contains(listen)).collect();
+        let sites = self.sites.iter().map(|(index, site)| (&config.sites[*index], site));
+        let mut sites: Vec<_> = sites.filter(|(config, _)| config.tls_listen.contains(listen)).collect();
         // The first takes what nobody names, unless another is said to: as for requests.
-        sites.sort_by_key(|site| !site_config(site).default);
-        let default = Arc::clone(sites.first()?);
+        sites.sort_by_key(|(config, _)| !config.default);
+        let default = Arc::clone(sites.first()?.1);
         let (mut exact, mut suffixes) = (HashMap::new(), HashMap::new());
-        for site in sites {
-            for name in &site_config(site).names {
+        for (config, site) in sites {
+            for name in &config.names {
                 let (map, name) = match name {
                     HostPattern::Exact(name) => (&mut exact, name),
                     HostPattern::Suffix(suffix) => (&mut suffixes, suffix),
@@ -130,7 +155,8 @@ mod tests {
             ],
             ..Config::default()
         };
-        let all = AllTls::new(&config).unwrap();
+        let tickets = rustls::crypto::aws_lc_rs::Ticketer::new().unwrap();
+        let all = AllTls::new(&config, &tickets, None).unwrap();
         assert!(all.listener(&config, &without).is_none());
         let listener = all.listener(&config, &with_tls).unwrap();
         for (name, expect) in [
@@ -145,7 +171,42 @@ mod tests {
             (Some(""), 4),
             (None, 4),
         ] {
-            assert_eq!(listener.find(name).index, expect, "{name:?}");
+            assert_eq!(listener.find(name).names, config.sites[expect].names, "{name:?}");
         }
+    }
+
+    #[test]
+    fn sites_go_on_as_long_as_settings_and_files_do() {
+        let directory = tempfile::tempdir().unwrap();
+        let [certificate, key] = ["pem", "key"].map(|extension| directory.path().join("a").with_extension(extension));
+        let write = || {
+            let pair = KeyPair::generate().unwrap();
+            let params = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+            std::fs::write(&certificate, params.self_signed(&pair).unwrap().pem()).unwrap();
+            std::fs::write(&key, pair.serialize_pem()).unwrap();
+        };
+        write();
+        let files = CertificateFiles { certificate: certificate.clone(), key: key.clone(), ocsp: None };
+        let site = |name: &str, has_no_tickets| Site {
+            names: vec![HostPattern::Exact(name.into())],
+            tls: Tls { certificates: vec![files.clone()], has_no_tickets, ..Tls::default() },
+            ..Site::default()
+        };
+        let config = |sites: Vec<Site>| Config { sites, ..Config::default() };
+        let tickets = rustls::crypto::aws_lc_rs::Ticketer::new().unwrap();
+        let first = AllTls::new(&config(vec![site("a", false), site("b", false)]), &tickets, None).unwrap();
+        let ids = |all: &AllTls| all.sites.iter().map(|(_, site)| site.id).collect::<Vec<_>>();
+        assert_eq!(ids(&first), [0, 1]);
+        let second =
+            AllTls::new(&config(vec![site("c", false), site("b", false), site("a", true)]), &tickets, Some(&first));
+        let second = second.unwrap();
+        assert_eq!(ids(&second), [2, 1, 3], "other settings are another site");
+        assert!(Arc::ptr_eq(&second.sites[1].1, &first.sites[1].1));
+        write();
+        let third = AllTls::new(&config(vec![site("b", false)]), &tickets, Some(&second)).unwrap();
+        assert_eq!(ids(&third), [1]);
+        assert!(!Arc::ptr_eq(&third.sites[0].1, &second.sites[1].1), "its files were read again");
+        std::fs::write(&key, "none").unwrap();
+        assert!(AllTls::new(&config(vec![site("b", false)]), &tickets, Some(&third)).is_err());
     }
 }

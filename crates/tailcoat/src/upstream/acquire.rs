@@ -335,7 +335,7 @@ impl Upstream {
         for is_backup in [false, true] {
             let fit = |server: u16| {
                 let of = self.shared.server(server);
-                if of.is_backup != is_backup { Standing::Out } else { of.standing(now_ms) }
+                if of.is_backup != is_backup || of.is_drained() { Standing::Out } else { of.standing(now_ms) }
             };
             match self.choose_from(wanted, now_ms, fit) {
                 Err(Refused::NoServer) => {}
@@ -350,7 +350,11 @@ impl Upstream {
         if !self.shared.config.last_resort {
             return Err(Refused::NoServer);
         }
-        self.choose_from(wanted, now_ms, |_| Standing::Fit(FULL_SHARE))
+        let is_drained = |server: u16| self.shared.server(server).is_drained();
+        self.choose_from(wanted, now_ms, |server| match is_drained(server) {
+            true => Standing::Out,
+            false => Standing::Fit(FULL_SHARE),
+        })
     }
 
     fn choose_from(

@@ -44,6 +44,15 @@ impl Addresses {
         Self { state: Mutex::new(state), looked_up: Notify::new() }
     }
 
+    /// Takes over what is known of the same name.
+    pub(super) fn succeed(&self, before: &Self) {
+        let before = before.lock();
+        let (list, is_looked_up) = (before.list.clone(), before.is_looked_up);
+        drop(before);
+        let mut state = self.lock();
+        (state.list, state.is_looked_up) = (list, is_looked_up);
+    }
+
     /// Whether a host needs no lookup.
     pub(super) fn is_literal(host: &str) -> bool {
         literal(host).is_some()

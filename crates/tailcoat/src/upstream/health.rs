@@ -37,7 +37,7 @@ impl HealthLimits {
 }
 
 /// What is known of a server's health.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Health {
     limits: HealthLimits,
     circuit: Circuit,
@@ -100,6 +100,14 @@ impl Health {
             is_check_bad: false,
             contradictions: 0,
         }
+    }
+
+    /// Takes over what is known of the same server, but for limits. Who was tried out is again: how that ends is told
+    /// elsewhere.
+    pub(super) fn succeed(&mut self, before: &Self) {
+        let limits = self.limits;
+        *self = Self { limits, ..*before };
+        self.abandon_trial();
     }
 
     /// Whether a request may be sent.

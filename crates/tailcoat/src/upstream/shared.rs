@@ -44,6 +44,8 @@ pub(super) struct Server {
     failures: AtomicU64,
     /// Whether there is more to its health than that it is fit: all that most requests need to know.
     is_unsettled: AtomicBool,
+    /// An operator wants it to get no more requests.
+    is_drained: AtomicBool,
     health: Mutex<Health>,
 }
 
@@ -63,7 +65,7 @@ pub(super) enum Protocol {
 pub struct ServerState<'a> {
     /// Its address, as it is configured.
     pub name: &'a str,
-    /// `up`; `trial`, if one request may find out whether it is back; or `down`.
+    /// `up`; `trial`, if one request may find out whether it is back; `down`; or `drained`, by an operator's order.
     pub health: &'static str,
     /// Whether it is only there for when no other is.
     pub is_backup: bool,
@@ -87,8 +89,33 @@ impl SharedUpstream {
     /// # Errors
     /// A file that TLS needs can't be read, or is not what it should be.
     pub fn new(config: &config::Upstream, log: ServerLog) -> Result<Arc<Self>, CertificateError> {
+        Self::succeeding(config, log, None)
+    }
+
+    /// The upstream that takes another's place: that one itself if the configuration leaves it as it was, and there are no
+    /// files that may be others by now; else what is known of servers that stay is known from the beginning. Connections
+    /// that are in use then count as the other's.
+    ///
+    /// # Errors
+    /// Those of [`Self::new`].
+    pub fn succeeding(
+        config: &config::Upstream,
+        log: ServerLog,
+        before: Option<&Arc<Self>>,
+    ) -> Result<Arc<Self>, CertificateError> {
+        if let Some(before) = before.filter(|before| before.config == *config && !config.tls.has_files()) {
+            return Ok(Arc::clone(before));
+        }
         let limits = HealthLimits::new(config);
-        let servers = config.servers.iter().map(|server| Server::new(server, limits)).collect();
+        let servers = config.servers.iter().map(|server| {
+            let new = Server::new(server, limits);
+            let mut others = before.iter().flat_map(|before| before.servers.iter());
+            if let Some(known) = others.find(|other| other.name == new.name) {
+                new.succeed(known);
+            }
+            new
+        });
+        let servers = servers.collect();
         let tls = ClientTls::load(config)?;
         Ok(Arc::new(Self { config: config.clone(), servers, queue: Queue::default(), log, tls }))
     }
@@ -96,6 +123,19 @@ impl SharedUpstream {
     /// What it is called.
     pub fn name(&self) -> &str {
         &self.config.name
+    }
+
+    /// Has a server get no more requests, or again; `None` if there is no such server. What it has in progress goes on.
+    pub fn set_drained(&self, server: &str, is_drained: bool) -> Option<()> {
+        let server = self.servers.iter().find(|of| of.name == server)?;
+        server.is_drained.store(is_drained, Ordering::Relaxed);
+        self.queue.call_first();
+        Some(())
+    }
+
+    /// The names of its servers, and the connections that each has in use.
+    pub fn servers_in_use(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.servers.iter().map(|server| (server.name.as_str(), server.in_use()))
     }
 
     /// How it is configured.
@@ -129,6 +169,7 @@ impl SharedUpstream {
         self.servers.iter().map(move |server| ServerState {
             name: &server.name,
             health: match server.standing(now_ms) {
+                _ if server.is_drained() => "drained",
                 Standing::Fit(_) => "up",
                 Standing::Trial => "trial",
                 Standing::Out => "down",
@@ -221,6 +262,7 @@ impl Server {
             requests: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             is_unsettled: AtomicBool::new(false),
+            is_drained: AtomicBool::new(false),
             health: Mutex::new(Health::new(limits)),
         }
     }
@@ -233,6 +275,25 @@ impl Server {
             Location::Tcp { host, port, .. } => format!("{host}:{port}"),
             Location::Unix(_) => "localhost".to_owned(),
         }
+    }
+
+    /// Takes over what is known of the same server.
+    fn succeed(&self, before: &Self) {
+        self.is_drained.store(before.is_drained(), Ordering::Relaxed);
+        if let (Location::Tcp { addresses, .. }, Location::Tcp { addresses: known, .. }) =
+            (&self.location, &before.location)
+        {
+            addresses.succeed(known);
+        }
+        // What of it holds at this time is found out by whoever asks first.
+        self.is_unsettled.store(true, Ordering::Relaxed);
+        let known = before.health.lock().unwrap_or_else(PoisonError::into_inner);
+        self.health.lock().unwrap_or_else(PoisonError::into_inner).succeed(&known);
+    }
+
+    /// Whether an operator wants it to get no more requests.
+    pub(super) fn is_drained(&self) -> bool {
+        self.is_drained.load(Ordering::Relaxed)
     }
 
     /// Connections in use, or exchanges where connections carry several.

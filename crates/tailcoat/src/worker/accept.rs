@@ -1,56 +1,121 @@
 //! Accepting connections, and making room for them.
 
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio::sync::Notify;
 
 use super::listener::AsyncListener;
+use super::{ListenerKey, OpenListener};
 use crate::connection::{Connections, Context};
 use crate::metrics::Limit;
-use crate::routing::rules::AllRules;
-use crate::tls::ListenerTls;
 
 /// The part of the connections that is closed at once when room is needed, so that finding the longest idle (a look at
 /// all) is done seldom.
 const EVICTED_PART: usize = 64;
 
+/// Connections that are accepted from a queue when no more are to be: who comes faster than they are accepted must not keep
+/// it going.
+const ACCEPTED_AT_END_MAX: u32 = 65_536;
+
 /// How long is waited before accepting again when no room could be made.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Accepts the connections of one listener.
-pub(super) struct Acceptor {
+/// What accepts the connections of a worker's listeners.
+pub(super) struct Acceptors {
     pub(super) context: Rc<Context>,
     pub(super) connections: Rc<Connections>,
-    /// The listener's number in the plan.
-    pub(super) number: u16,
-    pub(super) connections_max: usize,
-    /// With the proxies whose connections begin with the PROXY protocol, if any do.
-    pub(super) proxied: Option<Arc<AllRules>>,
-    /// How TLS is spoken there, if it is.
-    pub(super) tls: Option<Arc<ListenerTls>>,
     /// Told when the first connection comes.
     pub(super) busy: Rc<Notify>,
+    pub(super) running: RefCell<HashMap<ListenerKey, Rc<Stop>>>,
+}
+
+/// Tells an acceptor to stop.
+#[derive(Default)]
+pub(super) struct Stop {
+    is_told: Cell<bool>,
+    told: Notify,
+}
+
+impl Acceptors {
+    /// Accepts from these as well.
+    ///
+    /// # Errors
+    /// Out of descriptors or memory.
+    pub(super) fn start(&self, listeners: Vec<OpenListener>) -> io::Result<()> {
+        for OpenListener { key, listener } in listeners {
+            let acceptor = Acceptor {
+                context: Rc::clone(&self.context),
+                connections: Rc::clone(&self.connections),
+                number: key.0,
+                busy: Rc::clone(&self.busy),
+                stop: Rc::default(),
+            };
+            if let Some(before) = self.running.borrow_mut().insert(key, Rc::clone(&acceptor.stop)) {
+                before.tell();
+            }
+            tokio::task::spawn_local(acceptor.run(listener.into_async()?));
+        }
+        Ok(())
+    }
+
+    /// Accepts from these no more but what is in their queues.
+    pub(super) fn stop(&self, keys: &[ListenerKey]) {
+        let mut running = self.running.borrow_mut();
+        keys.iter().filter_map(|key| running.remove(key)).for_each(|stop| stop.tell());
+    }
+
+    /// Accepts no more but what is in the queues.
+    pub(super) fn stop_all(&self) {
+        self.running.borrow_mut().drain().for_each(|(_, stop)| stop.tell());
+    }
+}
+
+impl Stop {
+    fn tell(&self) {
+        self.is_told.set(true);
+        self.told.notify_one();
+    }
+}
+
+/// Accepts the connections of one listener.
+struct Acceptor {
+    context: Rc<Context>,
+    connections: Rc<Connections>,
+    /// The listener's number.
+    number: u16,
+    /// Told when the first connection comes.
+    busy: Rc<Notify>,
+    stop: Rc<Stop>,
 }
 
 impl Acceptor {
-    /// Accepts for ever. No error ends it, and none makes it spin.
-    pub(super) async fn run(self, listener: AsyncListener) {
-        loop {
-            match listener.accept().await {
+    /// Accepts until it is told to stop, and then what is in the queue: those clients have been told that they are connected.
+    /// No error ends it, and none makes it spin.
+    async fn run(self, listener: AsyncListener) {
+        let mut left = ACCEPTED_AT_END_MAX;
+        while left > 0 {
+            let accepted = tokio::select! {
+                biased;
+                accepted = listener.accept() => accepted,
+                () = self.stop.told.notified() => return,
+            };
+            if self.stop.is_told.get() {
+                left -= 1;
+            }
+            match accepted {
                 Ok((socket, client)) => {
                     // It is already there, and waits for its place if none can be made.
-                    while self.context.table.borrow().len() >= self.connections_max {
+                    while self.context.table.borrow().len() >= self.context.generation().connections_max {
                         self.context.count_limit(Limit::ConnectionsMax);
                         self.make_room().await;
                     }
                     self.busy.notify_one();
-                    let proxies = self.proxied.as_ref().and_then(|rules| rules.trusted_proxies.as_ref());
-                    let is_proxied = proxies.is_some_and(|proxies| proxies.has(client));
-                    self.connections.start(socket, client, self.number, is_proxied, self.tls.as_ref());
+                    self.connections.start(socket, client, self.number);
                 }
                 // The connection was gone before it was accepted, or the network says that it will not come about.
                 Err(error) if is_of_one_connection(&error) => {}

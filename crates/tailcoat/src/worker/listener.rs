@@ -12,7 +12,7 @@ use nix::sys::socket::setsockopt;
 use nix::{setsockopt_impl, sockopt_impl};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
-use socket2::{Domain, Protocol, Socket as RawSocket, Type};
+use socket2::{Domain, Protocol, SockFilter, SockRef, Socket as RawSocket, Type};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
@@ -23,6 +23,16 @@ use crate::log::Client;
 /// How long the kernel keeps a connection without data to itself, before it hands that over, too. The kernel counts it in
 /// answers to the client's SYN, of which this is one more: the least there is, so that time limits begin early.
 const DEFER_ACCEPT_SECONDS: usize = 1;
+
+/// Drops segments with SYN and without ACK. The filter's bytes begin with the header of TCP (socket(7), SO_ATTACH_FILTER), of
+/// which the flags are the 14th.
+const SYN_FILTER: &[SockFilter] = &[
+    SockFilter::new((libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16, 0, 0, 13),
+    SockFilter::new((libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16, 0, 0, 0x12),
+    SockFilter::new((libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, 0, 1, 0x02),
+    SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0),
+    SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, u32::MAX),
+];
 
 sockopt_impl!(
     /// Wake the listener when data comes, not when the connection does (tcp(7)).
@@ -82,33 +92,31 @@ pub(super) struct AsyncListener {
     is_unix: bool,
 }
 
-/// Opens a listener for each of `workers` workers. TCP listeners have a socket each, among which the kernel shares out the
-/// connections; of others all workers have the same.
+/// Opens the sockets of a listener: of TCP one for each worker, among which the kernel shares out the connections; of others
+/// one for all.
 ///
 /// # Errors
 /// The address is taken, not of this machine or not allowed; `inherited` has no such socket.
-pub fn bind(listen: &Listen, workers: usize, server: &Server, inherited: &mut Inherited) -> io::Result<Vec<Listener>> {
+pub fn bind(listen: &Listen, workers: usize, server: &Server, inherited: &Inherited) -> io::Result<Vec<Listener>> {
     match listen {
         Listen::Tcp(address) => match bind_tcp(*address, workers, server) {
             // All addresses of IPv6 on a machine without: none.
             Err(error) if is_without_ipv6(&error) && address.ip() == Ipv6Addr::UNSPECIFIED => Ok(Vec::new()),
             listeners => listeners,
         },
-        Listen::Unix(path, mode) => share(Listener::Unix(bind_unix(path, *mode, server.listen_backlog)?), workers),
-        Listen::Inherited(name) => share(inherited.take(name)?, workers),
+        Listen::Unix(path, mode) => Ok(vec![Listener::Unix(bind_unix(path, *mode, server.listen_backlog)?)]),
+        Listen::Inherited(name) => Ok(vec![inherited.get(name)?]),
     }
 }
 
 fn bind_tcp(address: SocketAddr, workers: usize, server: &Server) -> io::Result<Vec<Listener>> {
-    if workers == 1 {
-        return Ok(vec![listen_tcp(address, server, false)?]);
-    }
     // With SO_REUSEPORT the kernel would let a second server of the same user have the same address and share the
     // connections with it. So it is tried without first; that also settles a port of 0.
     let address = match listen_tcp(address, server, false)? {
         Listener::Tcp(probe) => probe.local_addr()?,
         Listener::Unix(_) => address,
     };
+    // Also of a single one: there may be more workers later.
     (0..workers).map(|_| listen_tcp(address, server, true)).collect()
 }
 
@@ -124,17 +132,24 @@ fn listen_tcp(address: SocketAddr, server: &Server, shares_port: bool) -> io::Re
         // An address of IPv6 is one of IPv6 only, whatever the system's setting, so that both can be given.
         socket.set_only_v6(true)?;
     }
-    // Options of the listener pass on to the connections, which saves a system call for each.
-    socket.set_tcp_nodelay(server.no_delay)?;
-    if server.defer_accept {
-        setsockopt(&socket, TcpDeferAccept, &DEFER_ACCEPT_SECONDS)?;
-    }
-    if server.fast_open_queue > 0 {
-        setsockopt(&socket, TcpFastOpen, &(server.fast_open_queue as usize))?;
-    }
+    set_options(&socket, server)?;
     socket.bind(&address.into())?;
-    socket.listen(server.listen_backlog.try_into().unwrap_or(i32::MAX))?;
+    socket.listen(backlog(server))?;
     Ok(Listener::Tcp(socket.into()))
+}
+
+/// Options of a listener pass on to its connections, which saves a system call for each.
+fn set_options(socket: &RawSocket, server: &Server) -> io::Result<()> {
+    socket.set_tcp_nodelay(server.no_delay)?;
+    setsockopt(socket, TcpDeferAccept, &(if server.defer_accept { DEFER_ACCEPT_SECONDS } else { 0 }))?;
+    if server.fast_open_queue > 0 {
+        setsockopt(socket, TcpFastOpen, &(server.fast_open_queue as usize))?;
+    }
+    Ok(())
+}
+
+fn backlog(server: &Server) -> i32 {
+    server.listen_backlog.try_into().unwrap_or(i32::MAX)
 }
 
 /// Binds a unix socket, with these permissions before anybody can connect. A socket file that nobody listens on any more,
@@ -162,13 +177,24 @@ pub fn bind_unix(path: &Path, mode: u32, backlog: u32) -> io::Result<std::os::un
     Ok(OwnedFd::from(socket).into())
 }
 
-fn share(listener: Listener, workers: usize) -> io::Result<Vec<Listener>> {
-    let mut listeners = (1..workers).map(|_| listener.try_clone()).collect::<io::Result<Vec<_>>>()?;
-    listeners.push(listener);
-    Ok(listeners)
-}
-
 impl Listener {
+    /// What this descriptor is.
+    ///
+    /// # Errors
+    /// No socket.
+    pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
+        let is_unix = SockRef::from(&descriptor).local_addr()?.is_unix();
+        Ok(if is_unix { Self::Unix(descriptor.into()) } else { Self::Tcp(descriptor.into()) })
+    }
+
+    /// Its descriptor.
+    pub fn into_descriptor(self) -> OwnedFd {
+        match self {
+            Self::Tcp(listener) => listener.into(),
+            Self::Unix(listener) => listener.into(),
+        }
+    }
+
     /// The address it is bound to, if it has one of TCP.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         match self {
@@ -177,18 +203,52 @@ impl Listener {
         }
     }
 
-    fn try_clone(&self) -> io::Result<Self> {
+    /// Another descriptor of the same socket.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
             Self::Tcp(listener) => Self::Tcp(listener.try_clone()?),
             Self::Unix(listener) => Self::Unix(listener.try_clone()?),
         })
     }
 
+    /// Opens another socket for the same address, if it is one of TCP that was opened here.
+    ///
+    /// # Errors
+    /// The kernel's: ports below 1024 may not be for who the process is by now.
+    pub fn open_another(&self, server: &Server) -> io::Result<Option<Self>> {
+        self.tcp_address().map(|address| listen_tcp(address, server, true)).transpose()
+    }
+
+    /// Takes up options that have changed. The kernel keeps what it has queued.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn take_up(&self, server: &Server) -> io::Result<()> {
+        if let Self::Tcp(listener) = self {
+            let socket = RawSocket::from(listener.try_clone()?);
+            set_options(&socket, server)?;
+            socket.listen(backlog(server))?;
+        }
+        Ok(())
+    }
+
+    /// Has the kernel ignore who wants to connect, or not any more: so nobody is told that they are connected whose connection
+    /// would be reset when the socket is closed. Connections that are there, or are coming about, are not concerned.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn ignore_new(&self, is_ignoring: bool) -> io::Result<()> {
+        let Self::Tcp(listener) = self else { return Ok(()) };
+        let socket = RawSocket::from(listener.try_clone()?);
+        if is_ignoring { socket.attach_filter(SYN_FILTER) } else { socket.detach_filter() }
+    }
+
     pub(super) fn into_async(self) -> io::Result<AsyncListener> {
-        let (socket, is_unix) = match self {
-            Self::Tcp(listener) => (OwnedFd::from(listener), false),
-            Self::Unix(listener) => (OwnedFd::from(listener), true),
-        };
+        let is_unix = matches!(self, Self::Unix(_));
+        let socket = self.into_descriptor();
         rustix::io::ioctl_fionbio(&socket, true)?;
         Ok(AsyncListener { socket: TcpStream::from_std(socket.into())?, is_unix })
     }
@@ -206,34 +266,53 @@ impl AsyncListener {
     }
 }
 
-/// The sockets that the process was started with (systemd's socket activation).
+/// The sockets that the process was started with (systemd's socket activation). They stay open as long as it runs.
 pub struct Inherited {
-    sockets: ListenFd,
-    names: Vec<String>,
+    /// Each with its name, which may be empty.
+    sockets: Vec<(String, Option<Listener>)>,
 }
 
 impl Inherited {
-    /// Takes them over from the environment.
+    /// Takes them over from the environment. What is no listening socket is left alone.
     pub fn from_environment() -> Self {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
-        let names = names.split(':').map(str::to_owned).collect();
-        Self { sockets: ListenFd::from_env(), names }
+        let mut names = names.split(':').map(str::to_owned);
+        let mut descriptors = ListenFd::from_env();
+        let count = descriptors.len();
+        let take = |index: usize| {
+            let name = names.next().unwrap_or_default();
+            if let Ok(Some(listener)) = descriptors.take_tcp_listener(index) {
+                return (name, Some(Listener::Tcp(listener)));
+            }
+            (name, descriptors.take_unix_listener(index).ok().flatten().map(Listener::Unix))
+        };
+        Self { sockets: (0..count).map(take).collect() }
+    }
+
+    /// With those that another process has handed over.
+    pub fn with(mut self, sockets: impl IntoIterator<Item = (String, Listener)>) -> Self {
+        self.sockets.extend(sockets.into_iter().map(|(name, socket)| (name, Some(socket))));
+        self
+    }
+
+    /// All of them, by their names, or their numbers if they have none.
+    pub fn all(&self) -> impl Iterator<Item = (String, &Listener)> {
+        let named = self.sockets.iter().enumerate().filter_map(|(index, (name, socket))| {
+            Some((if name.is_empty() { index.to_string() } else { name.clone() }, socket.as_ref()?))
+        });
+        named
     }
 
     /// The socket with this name, or with this number if no name is like it.
-    fn take(&mut self, name: &str) -> io::Result<Listener> {
-        let index = self.names.iter().position(|other| other == name).or_else(|| name.parse().ok());
-        let index = index.filter(|&index| index < self.sockets.len()).ok_or_else(|| self.missing(name))?;
-        if let Ok(Some(listener)) = self.sockets.take_tcp_listener(index) {
-            return Ok(Listener::Tcp(listener));
-        }
-        let listener = self.sockets.take_unix_listener(index)?;
-        listener.map(Listener::Unix).ok_or_else(|| self.missing(name))
+    fn get(&self, name: &str) -> io::Result<Listener> {
+        let index = self.sockets.iter().position(|(other, _)| other == name).or_else(|| name.parse().ok());
+        let socket = index.and_then(|index| self.sockets.get(index)).and_then(|(_, socket)| socket.as_ref());
+        socket.ok_or_else(|| self.missing(name))?.try_clone()
     }
 
     fn missing(&self, name: &str) -> io::Error {
         let count = self.sockets.len();
-        let names = self.names.join(", ");
+        let names = self.sockets.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
         let message = format!("no inherited socket \"{name}\": the process was started with {count} ({names})");
         io::Error::new(io::ErrorKind::NotFound, message)
     }

@@ -1,5 +1,6 @@
 //! What a worker tells of itself when it is asked.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -15,7 +16,7 @@ pub(super) struct Reporter {
     pub(super) context: Rc<Context>,
     pub(super) connections: Rc<Connections>,
     pub(super) cache: Rc<WorkerCache>,
-    pub(super) upstreams: Vec<Rc<Upstream>>,
+    pub(super) upstreams: Rc<RefCell<Vec<Rc<Upstream>>>>,
 }
 
 impl Reporter {
@@ -35,7 +36,7 @@ impl Reporter {
             connections: self.context.table.borrow().stages(),
             requests_open,
             requests,
-            upstream_idle: self.upstreams.iter().map(|upstream| upstream.idle()).collect(),
+            upstream_idle: self.upstreams.borrow().iter().map(|upstream| upstream.idle()).collect(),
             objects: self.cache.len(),
         }
     }

@@ -45,6 +45,16 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "upgrade-timeout",
+        parameters: &[one("time", Kind::Duration { min: MILLISECOND, max: HOUR })],
+        default: r#"upgrade-timeout "1m""#,
+        doc: "How long a new process may take till it serves when the binary is upgraded. Then it is killed, and the old \
+              process serves on.",
+        example: r#"upgrade-timeout "10s""#,
+        set: Set::Server(|server, values| server.upgrade_timeout = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "certificate-check-interval",
         parameters: &[one("time", Kind::Duration { min: Duration::from_millis(100), max: HOUR })],
         default: r#"certificate-check-interval "10s""#,
@@ -164,12 +174,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         example: "log-level debug",
         known_as: &["error_log", "LogLevel"],
         set: Set::Server(|server, values| {
-            server.log_level = match values.text("level").as_deref() {
-                Some("error") => LogLevel::Error,
-                Some("warn") => LogLevel::Warn,
-                Some("debug") => LogLevel::Debug,
-                _ => LogLevel::Info,
-            }
+            server.log_level = values.text("level").as_deref().and_then(LogLevel::of_name).unwrap_or(LogLevel::Info);
         }),
         ..OPTION
     },
@@ -200,8 +205,8 @@ pub(super) static SERVER: &[OptionDefinition] = &[
     OptionDefinition {
         name: "control-socket",
         parameters: &[one("file", Kind::File)],
-        doc: "A unix socket on which `tailcoat cache purge` reaches the running server. Only root and the user that \
-              the server runs as may use it.",
+        doc: "A unix socket on which commands reach the running server: `tailcoat reload`, `upgrade`, `set`, `drain`, \
+              `cache purge`. Only root and the user that the server runs as may use it.",
         example: r#"control-socket "/run/tailcoat/control.sock""#,
         known_as: &["admin", "stats socket"],
         set: Set::Server(|server, values| server.control_socket = values.file("file")),

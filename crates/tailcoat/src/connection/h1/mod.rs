@@ -203,7 +203,7 @@ impl H1Connection {
     /// Goes on until something has to be waited for; ready when the connection is to be closed.
     fn drive(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let context = Rc::clone(&self.context);
-        context.scratch.borrow_mut().clear(&context.limits);
+        context.scratch.borrow_mut().clear(context.input_bytes.get());
         let verdict = context.table.borrow_mut().take_verdict(self.slot);
         if let Some(verdict) = verdict
             && self.on_verdict(verdict, &context, task)?.is_ready()
@@ -295,7 +295,7 @@ impl H1Connection {
         }
         self.kept = Vec::new();
         self.has_unseen_input = false;
-        if self.requests == 0 && context.http_versions.get().http2 && begins_http2(&scratch.input[..filled]) {
+        if self.requests == 0 && context.generation().http_versions.http2 && begins_http2(&scratch.input[..filled]) {
             self.is_http2 = true;
             self.is_closing = true;
             self.kept = scratch.input[..filled].to_vec();
@@ -307,7 +307,7 @@ impl H1Connection {
     /// Notes until when input is waited for.
     fn await_input(&mut self, context: &Context, task: &mut Task<'_>) {
         let now_ms = context.clock.now().monotonic_ms;
-        let limits = &context.limits;
+        let limits = &context.generation().limits;
         let mut table = context.table.borrow_mut();
         let (stage, timeout) = if self.receiving.is_some() {
             (Stage::Content, limits.body_timeout)
@@ -344,7 +344,9 @@ impl H1Connection {
                     self.requests = self.requests.saturating_add(1);
                     let link = match incoming.framing.body {
                         BodyFraming::None => ClientLinkCell::default(),
-                        framing => ClientLinkCell::with_content(framing, context.input_limits.body.body_bytes_max),
+                        framing => {
+                            ClientLinkCell::with_content(framing, context.generation().input_limits.body.body_bytes_max)
+                        }
                     };
                     let tls = self.tls.clone();
                     let arrived = Arrived { client: self.client, tls: tls.as_ref(), link: &link, now: turn.now };
@@ -386,7 +388,7 @@ impl H1Connection {
     /// The limits of what comes next. How much content there may be depends on who gets it, which is known when the head
     /// has been routed.
     fn input_limits(&self, context: &Context) -> InputLimits {
-        let mut limits = context.input_limits;
+        let mut limits = context.generation().input_limits;
         limits.body.body_bytes_max = self.receiving.as_ref().map_or(u64::MAX, |receiving| receiving.body_bytes_max());
         limits
     }
@@ -402,7 +404,8 @@ impl H1Connection {
         let mut table = context.table.borrow_mut();
         if table.stage(self.slot) != Stage::Linger {
             self.socket.shutdown_write()?;
-            let deadline_ms = context.clock.now().monotonic_ms + context.limits.linger_timeout.as_millis() as u64;
+            let deadline_ms =
+                context.clock.now().monotonic_ms + context.generation().limits.linger_timeout.as_millis() as u64;
             table.enter(self.slot, Stage::Linger, Some(deadline_ms), task.waker());
         }
         let input = &mut context.scratch.borrow_mut().input;

@@ -57,7 +57,7 @@ impl H1Connection {
                 held: None,
             }));
         }
-        match turn.context.router.answer(self.listener, &incoming.routed) {
+        match turn.context.generation().router.answer(self.listener, &incoming.routed) {
             Answer::Ready(response, account) => self.on_response(incoming, response, account, turn),
             Answer::Wait(future, request, account) => {
                 self.answering = Some(Box::new(Answering { future, request, framing: incoming.framing, account }));
@@ -151,7 +151,7 @@ impl H1Connection {
 
     /// Tells the handler where the client has connected to, if it may want to know.
     fn tell_destination(&self, context: &Context) {
-        if context.tells_destinations.get()
+        if context.generation().tells_destinations
             && let Some(link) = self.link()
             && link.destination().is_none()
             && let Some(destination) = self.destination()
@@ -203,7 +203,7 @@ impl H1Connection {
             if !wants_content {
                 table.enter(self.slot, Stage::Answer, link.deadline_ms(), task.waker());
             } else if table.stage(self.slot) != Stage::Content {
-                let deadline_ms = now_ms + context.limits.body_timeout.as_millis() as u64;
+                let deadline_ms = now_ms + context.generation().limits.body_timeout.as_millis() as u64;
                 table.enter(self.slot, Stage::Content, Some(deadline_ms), task.waker());
                 if let Some(receiving) = &mut self.receiving {
                     receiving.waiting_since_ms = now_ms;
@@ -375,7 +375,7 @@ impl Receiving {
 
     /// Whether there may be more content than is worth reading only to drop it.
     fn is_too_much_to_drop(&self, context: &Context) -> bool {
-        let bytes_max = context.input_limits.body.body_bytes_max;
+        let bytes_max = context.generation().input_limits.body.body_bytes_max;
         match self.link.framing() {
             BodyFraming::Length(length) => self.link.is_too_large() || length > bytes_max,
             _ => self.body_bytes_max() > bytes_max,

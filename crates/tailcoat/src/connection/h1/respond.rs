@@ -60,7 +60,7 @@ impl H1Connection {
             now_ms: now.monotonic_ms,
             persistence,
             is_head: incoming.routed.request.method() == Method::Head,
-            server_field: context.server_field,
+            server_field: context.generation().server_field,
             may_chunk: incoming.routed.request.head.version >= Version::Http11,
         };
         let is_hit = is_hit(&response);
@@ -118,11 +118,11 @@ impl H1Connection {
         has_tunnel: bool,
         context: &Context,
     ) -> Persistence {
-        let requests_max = context.limits.requests_per_connection_max;
+        let requests_max = context.generation().limits.requests_per_connection_max;
         let request = incoming.routed.request;
         let version = request.head.version;
         self.is_closing |= !incoming.framing.is_persistent
-            || context.is_draining.get()
+            || context.is_ending(self.listener)
             || (requests_max != 0 && self.requests >= requests_max)
             || has_tunnel
             || (version == Version::Http10 && has_unknown_length(response))
@@ -152,7 +152,7 @@ impl H1Connection {
             now_ms: now.monotonic_ms,
             persistence: Persistence::Close,
             is_head,
-            server_field: context.server_field,
+            server_field: context.generation().server_field,
             may_chunk: false,
         };
         let response = error_response(refusal.status, PageFormat::Html);
@@ -165,7 +165,7 @@ impl H1Connection {
                 self.record(&account, subject, request.host(), told, request.received(), *now);
             }
             None => {
-                let account = context.router.default_account(self.listener);
+                let account = context.generation().router.default_account(self.listener);
                 let told = Told { link: None, handler: HandlerKind::None, is_hit: false, sent, is_complete: true };
                 self.record(&account, Subject::Malformed(input), &[], told, *now, *now);
             }
@@ -252,7 +252,7 @@ impl H1Connection {
             return Err(io::ErrorKind::TimedOut.into());
         }
         if has_sent || table.stage(self.slot) != Stage::Write {
-            let deadline_ms = now_ms + context.limits.write_timeout.as_millis() as u64;
+            let deadline_ms = now_ms + context.generation().limits.write_timeout.as_millis() as u64;
             table.enter(self.slot, Stage::Write, Some(deadline_ms), task.waker());
         }
         Ok(())

@@ -200,7 +200,7 @@ impl Exchange {
 
     /// Until when the client has to take something, if it has to.
     pub(super) fn wait_deadline_ms(&self, turn: &Turn<'_, '_>) -> Option<u64> {
-        self.wait.deadline_ms(turn.context.limits.write_timeout.as_millis() as u64)
+        self.wait.deadline_ms(turn.context.generation().limits.write_timeout.as_millis() as u64)
     }
 
     /// Whether the client takes content too slowly. A tunnel has no speed, but must not be stuck.

@@ -72,7 +72,7 @@ pub(super) fn send_built_head(
     if forwarded.is_none() || !fields.has("Date") {
         fields.push("date", turn.context.clock.date(turn.now));
     }
-    if turn.context.server_field && forwarded.is_none() {
+    if turn.context.generation().server_field && forwarded.is_none() {
         fields.push("server", SERVER);
     }
     let declared = match &forwarded {

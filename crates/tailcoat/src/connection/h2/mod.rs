@@ -54,6 +54,8 @@ pub struct H2Connection {
     /// Where the client has connected to, if a proxy has told it.
     proxied_destination: Option<Box<SocketAddr>>,
     wire: ServerConnection,
+    /// What the client was told.
+    limits: Rc<wire::h2::Limits>,
     /// Its place in the table of connections.
     slot: u32,
     listener: u16,
@@ -86,6 +88,7 @@ enum State {
 struct Turn<'a, 'task> {
     context: &'a Context,
     task: &'a mut Task<'task>,
+    limits: &'a wire::h2::Limits,
     output: &'a mut Output,
     /// For content that comes while it is sent.
     content: &'a mut Vec<u8>,
@@ -98,7 +101,7 @@ struct Turn<'a, 'task> {
 impl Turn<'_, '_> {
     /// What the engine is lent.
     fn wire(&mut self) -> wire::h2::Turn<'_> {
-        wire::h2::Turn { now: time(self.now), limits: &self.context.h2_limits, output: self.output }
+        wire::h2::Turn { now: time(self.now), limits: self.limits, output: self.output }
     }
 
     /// Whether it is the turn of other connections.
@@ -153,12 +156,14 @@ impl H2Connection {
     pub fn new(opened: Opened, listener: u16, context: Rc<Context>) -> Self {
         let Opened { transport, client, destination, tls, input, slot, .. } = opened;
         let now = context.clock.now();
+        let limits = Rc::clone(&context.generation().h2_limits);
         Self {
             socket: transport,
             client,
             tls,
             proxied_destination: destination,
-            wire: ServerConnection::new(time(now), &context.h2_limits),
+            wire: ServerConnection::new(time(now), &limits),
+            limits,
             slot,
             listener,
             requests: 0,
@@ -197,14 +202,15 @@ impl H2Connection {
     fn drive(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let context = Rc::clone(&self.context);
         let scratch = &mut *context.scratch.borrow_mut();
-        scratch.clear(&context.limits);
+        scratch.clear(context.input_bytes.get());
         if self.state == State::Lingering {
             return self.drive_lingering(&mut scratch.input, &context, task);
         }
         let Scratch { input, head, text, path, host, frames, content, .. } = scratch;
         frames.resume(&mut self.unsent);
         let now = context.clock.now();
-        let turn = &mut Turn { context: &context, task, output: frames, content, now, sent_bytes: 0, reads: 0 };
+        let limits = &*Rc::clone(&self.limits);
+        let turn = &mut Turn { context: &context, task, limits, output: frames, content, now, sent_bytes: 0, reads: 0 };
         self.drive_turn(&mut Buffers { input, head, text, path, host }, turn)?;
         turn.output.suspend(&mut self.unsent);
         if self.state == State::Finishing && self.unsent.is_empty() {
@@ -223,7 +229,7 @@ impl H2Connection {
             self.state = State::Open;
         }
         self.check_time(turn);
-        if turn.context.is_draining.get() {
+        if turn.context.is_ending(self.listener) {
             self.wire.shut_down(&mut turn.wire());
         }
         loop {
@@ -274,7 +280,8 @@ impl H2Connection {
             return Poll::Ready(Ok(()));
         }
         if table.stage(self.slot) != Stage::Linger {
-            let deadline_ms = context.clock.now().monotonic_ms + context.limits.linger_timeout.as_millis() as u64;
+            let deadline_ms =
+                context.clock.now().monotonic_ms + context.generation().limits.linger_timeout.as_millis() as u64;
             table.enter(self.slot, Stage::Linger, Some(deadline_ms), task.waker());
         }
         for _ in 0..READS_A_TURN_MAX {

@@ -123,7 +123,7 @@ impl H2Connection {
                 return Ok(());
             }
         };
-        let answer = turn.context.router.answer(self.listener, &routed);
+        let answer = turn.context.generation().router.answer(self.listener, &routed);
         if has_content {
             self.wire.set_body_bytes_max(stream, link.link().body_bytes_max());
         }
@@ -151,7 +151,7 @@ impl H2Connection {
     fn count_request(&mut self, turn: &mut Turn<'_, '_>) {
         self.requests = self.requests.saturating_add(1);
         self.clocks.on_request();
-        let requests_max = turn.context.limits.requests_per_connection_max;
+        let requests_max = turn.context.generation().limits.requests_per_connection_max;
         if requests_max != 0 && self.requests >= requests_max {
             self.wire.shut_down(&mut turn.wire());
         }
@@ -159,7 +159,7 @@ impl H2Connection {
 
     /// Tells the handler where the client has connected to, if it may want to know.
     fn tell_destination(&self, exchange: &Exchange, turn: &Turn<'_, '_>) {
-        if turn.context.tells_destinations.get()
+        if turn.context.generation().tells_destinations
             && let Some(link) = exchange.request.link()
             && let Some(destination) = self.destination()
         {
@@ -190,7 +190,7 @@ impl H2Connection {
         // A response to HEAD has no content, also if it is an error (RFC 9110, section 9.3.2).
         let asked = if head.method == Method::Head { Asked::HeadOnly } else { Asked::Content };
         self.clocks.on_request();
-        let account = turn.context.router.default_account(self.listener);
+        let account = turn.context.generation().router.default_account(self.listener);
         let response = Response::Built(error_response(refusal.status, PageFormat::Html));
         self.respond_refused(stream, asked, response, &account, turn);
     }
@@ -223,7 +223,7 @@ impl H2Connection {
 }
 
 fn content_link(framing: BodyFraming, turn: &Turn<'_, '_>) -> ClientLinkCell {
-    ClientLinkCell::with_content(framing, turn.context.input_limits.body.body_bytes_max)
+    ClientLinkCell::with_content(framing, turn.context.generation().input_limits.body.body_bytes_max)
 }
 
 /// What is logged of a request that could not be read.

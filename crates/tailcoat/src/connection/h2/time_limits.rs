@@ -83,7 +83,8 @@ impl H2Connection {
                 _ => return self.on_closed(turn),
             }
         }
-        let (now_ms, limits) = (turn.now.monotonic_ms, &turn.context.limits);
+        let (now_ms, context) = (turn.now.monotonic_ms, turn.context);
+        let limits = &context.generation().limits;
         let is_past = |since_ms: u64, timeout: std::time::Duration| now_ms >= since_ms + timeout.as_millis() as u64;
         if has_unsent && is_past(self.clocks.sent_at_ms, limits.write_timeout) {
             // Nothing more gets through to it, so it is not told.
@@ -119,7 +120,7 @@ impl H2Connection {
 
     /// Ends exchanges that took too long.
     fn check_exchanges(&mut self, turn: &mut Turn<'_, '_>) {
-        let body_timeout_ms = turn.context.limits.body_timeout.as_millis() as u64;
+        let body_timeout_ms = turn.context.generation().limits.body_timeout.as_millis() as u64;
         let now_ms = turn.now.monotonic_ms;
         let is_past = |deadline_ms: Option<u64>| deadline_ms.is_some_and(|deadline_ms| now_ms >= deadline_ms);
         for index in (0..self.exchanges.len()).rev() {
@@ -150,7 +151,8 @@ impl H2Connection {
 
     /// Notes until when what comes next is waited for.
     pub(super) fn await_next(&mut self, turn: &mut Turn<'_, '_>) {
-        let (now_ms, limits) = (turn.now.monotonic_ms, &turn.context.limits);
+        let (now_ms, context) = (turn.now.monotonic_ms, turn.context);
+        let limits = &context.generation().limits;
         let millis = |time: std::time::Duration| time.as_millis() as u64;
         let is_blocked = !turn.output.is_empty();
         let clocks = &mut self.clocks;
@@ -175,7 +177,7 @@ impl H2Connection {
             clocks.is_idle().then_some(clocks.idle_since_ms + rest_ms.min(millis(limits.idle_timeout))),
             is_blocked.then_some(clocks.sent_at_ms + millis(limits.write_timeout)),
             clocks.partial_since_ms.map(|since_ms| since_ms + millis(limits.head_timeout)),
-            self.wire.next_timeout(&turn.context.h2_limits).map(millis),
+            self.wire.next_timeout(turn.limits).map(millis),
         ];
         let mut deadline_ms = own.into_iter().flatten().min();
         for index in 0..self.exchanges.len() {

@@ -49,6 +49,11 @@ impl GatewayPlan {
     ) -> Arc<Self> {
         Arc::new(Self { config, tree, log: log.clone(), server_field })
     }
+
+    /// Whether responses carry `Server`.
+    pub fn server_field(&self) -> bool {
+        self.server_field
+    }
 }
 
 /// Scripts or an application, on one worker.

@@ -99,7 +99,7 @@ impl Scripts {
         Self {
             tree: Arc::clone(tree),
             // Local invariant: only what has a root has a tree.
-            roots: WorkerRoots::new(&pattern.unwrap_or_default(), limits),
+            roots: WorkerRoots::new(&pattern.unwrap_or_default(), &limits),
             remembered: RefCell::default(),
             remember_ms: limits.revalidate_after.as_millis() as u64,
         }

@@ -17,6 +17,8 @@ use crate::object_cache::{ObjectStore, RootId};
 #[derive(Debug)]
 pub struct SharedResponseCache {
     pub(super) config: ResponseCaching,
+    /// What it is before.
+    forward: Forward,
     pub(super) key_rules: KeyRules,
     /// What each response depends on, whatever it says: as in [`Variant::names`](crate::object_cache::Variant).
     pub(super) key_names: Box<[Box<[u8]>]>,
@@ -30,9 +32,9 @@ pub struct SharedResponseCache {
     pub(super) id: RootId,
     pub(super) store: Arc<ObjectStore>,
     pub(super) flights: Arc<Flights>,
-    pub(super) uncacheable: Uncacheable,
+    pub(super) uncacheable: Arc<Uncacheable>,
     /// The next number of a set of variants.
-    next_set: AtomicU64,
+    next_set: Arc<AtomicU64>,
 }
 
 /// What content of responses may take beyond the memory for objects while it is not stored yet or not any more: a
@@ -42,7 +44,48 @@ const UNSTORED_DIVISOR: u64 = 4;
 impl SharedResponseCache {
     /// An empty cache before this forward, that keeps responses in this store.
     pub fn new(config: ResponseCaching, forward: &Forward, ranges_max: usize, store: Arc<ObjectStore>) -> Arc<Self> {
+        Arc::new(Self::empty(config, forward, ranges_max, store))
+    }
+
+    /// The cache that takes another's place, with all that is stored there, if the configuration leaves what it means as it
+    /// was: then also who waits for a fetch that was begun before has part in it.
+    pub fn succeeding(
+        config: ResponseCaching,
+        forward: &Forward,
+        ranges_max: usize,
+        store: Arc<ObjectStore>,
+        before: Option<&Arc<Self>>,
+    ) -> Arc<Self> {
+        let Some(before) = before.filter(|before| before.means_the_same(&config, forward)) else {
+            return Self::new(config, forward, ranges_max, store);
+        };
+        if before.forward == *forward && before.ranges_max == ranges_max {
+            return Arc::clone(before);
+        }
         Arc::new(Self {
+            id: before.id,
+            flights: Arc::clone(&before.flights),
+            uncacheable: Arc::clone(&before.uncacheable),
+            next_set: Arc::clone(&before.next_set),
+            ..Self::empty(config, forward, ranges_max, store)
+        })
+    }
+
+    /// Whether what is stored is still what would be stored for the same requests: how long is waited for whom, and how much
+    /// may be sent, has no part in that.
+    pub(in crate::handler) fn means_the_same(&self, config: &ResponseCaching, forward: &Forward) -> bool {
+        let Forward { upstream, host, client_fields, strip_prefix, .. } = forward;
+        let known = &self.forward;
+        self.config == *config
+            && known.upstream == *upstream
+            && known.host == *host
+            && known.client_fields == *client_fields
+            && known.strip_prefix == *strip_prefix
+    }
+
+    fn empty(config: ResponseCaching, forward: &Forward, ranges_max: usize, store: Arc<ObjectStore>) -> Self {
+        Self {
+            forward: forward.clone(),
             key_rules: KeyRules::new(&config, forward),
             key_names: key_names(&config),
             config,
@@ -53,9 +96,9 @@ impl SharedResponseCache {
             id: store.new_root_id(),
             store,
             flights: Arc::default(),
-            uncacheable: Uncacheable::default(),
-            next_set: AtomicU64::new(0),
-        })
+            uncacheable: Arc::default(),
+            next_set: Arc::default(),
+        }
     }
 
     /// What is supposed of responses with this status that don't say it themselves.

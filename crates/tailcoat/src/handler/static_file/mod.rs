@@ -63,7 +63,7 @@ enum Step {
 impl StaticFile {
     /// A handler of this tree that uses the worker's cache.
     pub fn new(tree: Arc<FileTree>, cache: Rc<WorkerCache>) -> Self {
-        let roots = WorkerRoots::new(&tree.files.root, tree.store.limits());
+        let roots = WorkerRoots::new(&tree.files.root, &tree.store.limits());
         Self { inner: Rc::new(Inner { tree, cache, roots }) }
     }
 

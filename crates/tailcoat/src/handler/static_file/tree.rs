@@ -68,6 +68,14 @@ impl FileTree {
         })
     }
 
+    /// Whether it is what this configuration makes; see [`Self::new`].
+    pub fn is_of(&self, files: &Files, runners: &Runners, server_field: bool, ranges_max: usize) -> bool {
+        self.server_field == server_field
+            && self.ranges_max == ranges_max
+            && self.files == *files
+            && self.runners == *runners
+    }
+
     /// The content type of a file of this name.
     pub fn content_type(&self, name: &[u8]) -> String {
         content_type(&self.files, name)

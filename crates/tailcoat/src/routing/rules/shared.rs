@@ -12,7 +12,7 @@ use super::https::Https;
 use super::passwords::PasswordStore;
 use super::rate_table::RateTable;
 use super::{AddressSet, CountTable, KeyHasher, PasswordChecks, TrustedProxies, Visit};
-use crate::config::{ClientRule, Config, LimitKey, PathPattern, RateLimit, RequestLimit, Rules};
+use crate::config::{ClientRule, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit, RequestLimit, Rules};
 use crate::handler::{BuiltResponse, Routed};
 use crate::log::{Client, ServerLog};
 use crate::metrics::Limit;
@@ -37,77 +37,119 @@ pub struct AllRules {
     pub sites: Vec<Option<Arc<SharedRules>>>,
     /// If there are any.
     pub trusted_proxies: Option<TrustedProxies>,
+    /// What the rules of another configuration go on with.
+    kept: Kept,
+}
+
+/// Limits with what was counted in them.
+type Tables<L, T> = Vec<(L, Arc<T>)>;
+
+/// What was counted, and is known, whatever else the rules say.
+struct Kept {
+    all: Limits,
+    /// By the names and addresses of sites.
+    sites: HashMap<SiteKey, Limits>,
+    stores: HashMap<PathBuf, Arc<PasswordStore>>,
+    checks: Arc<PasswordChecks>,
+    /// Most passwords that are verified, and that wait to be.
+    checks_max: (usize, usize),
+    hasher: KeyHasher,
+}
+
+type SiteKey = (Vec<HostPattern>, Vec<Listen>);
+
+/// The limits of a site, or of all.
+#[derive(Clone, Default)]
+struct Limits {
+    rate: Tables<RateLimit, RateTable>,
+    request: Tables<RequestLimit, CountTable>,
 }
 
 impl AllRules {
-    /// Those of a configuration.
+    /// Those of a configuration. What clients have used up of limits that are as they were `before` still counts.
     ///
     /// # Errors
     /// The kernel has no random numbers.
-    pub fn new(config: &Config, server_log: &ServerLog) -> io::Result<Self> {
-        let mut common = Common::new(config, server_log);
-        let sites = config.sites.iter().map(|site| common.rules_of_site(site)).collect::<io::Result<_>>()?;
+    pub fn new(config: &Config, server_log: &ServerLog, before: Option<&Self>) -> io::Result<Self> {
+        let before = before.map(|before| &before.kept);
+        let mut common = Common::new(config, server_log, before);
+        let sites = config.sites.iter().map(|site| common.rules_of_site(site, before)).collect::<io::Result<_>>()?;
         let server = &config.server;
         let trusted_proxies = TrustedProxies::new(&server.trusted_proxies, server.forwarded_field);
-        Ok(Self { sites, trusted_proxies })
+        Ok(Self { sites, trusted_proxies, kept: common.kept })
     }
 }
 
 /// What sites have in common: limits for all sites count for all of them together, and each file is read once.
 struct Common<'c> {
     config: &'c Config,
-    rate_limits: Vec<(RateLimit, Arc<RateTable>)>,
-    request_limits: Vec<(RequestLimit, Arc<CountTable>)>,
-    stores: HashMap<PathBuf, Arc<PasswordStore>>,
-    checks: Arc<PasswordChecks>,
-    hasher: KeyHasher,
+    kept: Kept,
     server_log: ServerLog,
 }
 
 impl<'c> Common<'c> {
-    fn new(config: &'c Config, server_log: &ServerLog) -> Self {
-        let hasher = KeyHasher::default();
-        Self {
-            config,
-            rate_limits: with_tables(&config.rules.rate_limits, rate_table),
-            request_limits: with_tables(&config.rules.request_limits, |_| Arc::default()),
+    fn new(config: &'c Config, server_log: &ServerLog, before: Option<&Kept>) -> Self {
+        let hasher = before.map(|before| before.hasher.clone()).unwrap_or_default();
+        let checks_max = (config.limits.password_checks_max, config.limits.password_checks_waiting_max);
+        let known = before.filter(|before| before.checks_max == checks_max);
+        let kept = Kept {
+            all: Limits::new(&config.rules, before.map(|before| &before.all)),
+            sites: HashMap::new(),
             stores: HashMap::new(),
-            checks: PasswordChecks::new(&config.limits, &hasher),
+            checks: known
+                .map_or_else(|| PasswordChecks::new(&config.limits, &hasher), |known| Arc::clone(&known.checks)),
+            checks_max,
             hasher,
-            server_log: server_log.clone(),
-        }
+        };
+        Self { config, kept, server_log: server_log.clone() }
     }
 
-    fn rules_of_site(&mut self, site: &crate::config::Site) -> io::Result<Option<Arc<SharedRules>>> {
+    fn rules_of_site(
+        &mut self,
+        site: &crate::config::Site,
+        before: Option<&Kept>,
+    ) -> io::Result<Option<Arc<SharedRules>>> {
         if site.rules.is_empty() && self.config.rules.is_empty() && !site.asks_elsewhere() {
             return Ok(None);
         }
         let rules = joined(&site.rules, &self.config.rules);
         let mut stores = Vec::new();
         for rule in &rules.passwords {
-            stores.push(rule.file.as_ref().map(|file| self.store(file)).transpose()?);
+            stores.push(rule.file.as_ref().map(|file| self.store(file, before)).transpose()?);
         }
         let sets = rules.clients.iter().map(|rule| (rule.clone(), AddressSet::new(&rule.clients)));
-        Ok(Some(Arc::new(SharedRules {
+        let key = (site.names.clone(), site.listen.clone());
+        let own = Limits::new(&site.rules, before.and_then(|before| before.sites.get(&key)));
+        let shared = SharedRules {
             clients: sets.collect(),
             https: Https::new(&rules, site),
-            rate_limits: chained(&with_tables(&site.rules.rate_limits, rate_table), &self.rate_limits),
-            request_limits: chained(&with_tables(&site.rules.request_limits, |_| Arc::default()), &self.request_limits),
+            rate_limits: chained(&own.rate, &self.kept.all.rate),
+            request_limits: chained(&own.request, &self.kept.all.request),
             stores,
-            checks: Arc::clone(&self.checks),
-            hasher: self.hasher.clone(),
+            checks: Arc::clone(&self.kept.checks),
+            hasher: self.kept.hasher.clone(),
             server_log: self.server_log.clone(),
             rules,
-        })))
+        };
+        self.kept.sites.insert(key, own);
+        Ok(Some(Arc::new(shared)))
     }
 
-    fn store(&mut self, file: &PathBuf) -> io::Result<Arc<PasswordStore>> {
-        if let Some(known) = self.stores.get(file) {
-            return Ok(Arc::clone(known));
-        }
-        let store = PasswordStore::new(file, &self.server_log)?;
-        self.stores.insert(file.clone(), Arc::clone(&store));
+    fn store(&mut self, file: &PathBuf, before: Option<&Kept>) -> io::Result<Arc<PasswordStore>> {
+        let known = self.kept.stores.get(file).or_else(|| before.and_then(|before| before.stores.get(file)));
+        let store = known.map_or_else(|| PasswordStore::new(file, &self.server_log), |known| Ok(Arc::clone(known)))?;
+        self.kept.stores.insert(file.clone(), Arc::clone(&store));
         Ok(store)
+    }
+}
+
+impl Limits {
+    fn new(rules: &Rules, before: Option<&Self>) -> Self {
+        let before = before.cloned().unwrap_or_default();
+        Self {
+            rate: with_tables(&rules.rate_limits, before.rate, rate_table),
+            request: with_tables(&rules.request_limits, before.request, |_| Arc::default()),
+        }
     }
 }
 
@@ -115,8 +157,17 @@ fn rate_table(limit: &RateLimit) -> Arc<RateTable> {
     Arc::new(RateTable::new(limit.rate, limit.burst, limit.keys_max))
 }
 
-fn with_tables<L: Clone, T>(limits: &[L], table: impl Fn(&L) -> T) -> Vec<(L, T)> {
-    limits.iter().map(|limit| (limit.clone(), table(limit))).collect()
+/// Each limit with its table: the one that it had, or a new one. Of limits that are the same, each has its own.
+fn with_tables<L: Clone + PartialEq, T>(
+    limits: &[L],
+    mut known: Tables<L, T>,
+    table: impl Fn(&L) -> Arc<T>,
+) -> Tables<L, T> {
+    let with_table = |limit: &L| match known.iter().position(|(other, _)| other == limit) {
+        Some(index) => known.swap_remove(index),
+        None => (limit.clone(), table(limit)),
+    };
+    limits.iter().map(with_table).collect()
 }
 
 /// The rules that a site goes by: where the first that fits counts, its own come first; fields are changed by its own last.

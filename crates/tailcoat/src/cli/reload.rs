@@ -1,0 +1,50 @@
+//! `reload` and `upgrade`: another configuration, or another binary, for the running server.
+
+use std::io::{IsTerminal, stderr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::control::{ServerSocket, unexpected};
+use super::{EXIT_CONFIG, print};
+use crate::control::{Order, Report};
+
+#[derive(Debug, Args)]
+pub(super) struct Reload {
+    #[command(flatten)]
+    server: ServerSocket,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Upgrade {
+    #[command(flatten)]
+    server: ServerSocket,
+}
+
+impl Upgrade {
+    pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
+        self.server.give(of_top, &Order::Upgrade, |report| match report {
+            Report::Done(told) => print(&told),
+            report => unexpected(&report),
+        })
+    }
+}
+
+impl Reload {
+    pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
+        let is_fancy = stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        self.server.give(of_top, &Order::Reload { is_fancy }, |report| match report {
+            Report::Done(found) => {
+                eprint!("{found}");
+                ExitCode::SUCCESS
+            }
+            Report::Invalid(found) => {
+                eprint!("{found}");
+                eprintln!("tailcoat: the configuration has errors; the server goes on with what it has");
+                ExitCode::from(EXIT_CONFIG)
+            }
+            report => unexpected(&report),
+        })
+    }
+}

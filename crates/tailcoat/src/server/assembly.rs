@@ -1,0 +1,223 @@
+//! From a checked configuration to all that workers share of it.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use rustls::server::ProducesTickets;
+
+use super::StartError;
+use super::listeners::Listeners;
+use crate::acme;
+use crate::config::{AccessLog, Config};
+use crate::connection::{ClientLimit, ListenerState};
+use crate::handler::cgi::Spawner;
+use crate::handler::{Parts, SharedSite};
+use crate::log::{LogChange, LogHandle, LogId, ServerLog};
+use crate::metrics::Metrics;
+use crate::modules::Modules;
+use crate::object_cache::ObjectStore;
+use crate::routing::rules::AllRules;
+use crate::status::Observer;
+use crate::tls::{AllTls, TicketKey, Tickets};
+use crate::upstream::SharedUpstream;
+use crate::worker::GenerationPlan;
+
+/// Descriptors that are kept for other things than connections and cached files: listeners, logs, runtimes.
+const DESCRIPTORS_RESERVED: usize = 64;
+
+/// What outlives configurations.
+pub(super) struct Lasting {
+    pub(super) store: Arc<ObjectStore>,
+    pub(super) access_log: LogHandle,
+    pub(super) server_log: ServerLog,
+    pub(super) tickets: Arc<Tickets>,
+    pub(super) client_limit: Arc<ClientLimit>,
+    /// Where it is counted what workers do, if it is.
+    pub(super) metrics: Option<Arc<Metrics>>,
+    /// Who gathers what there is to see.
+    pub(super) observer: Arc<Observer>,
+    /// Once programs are started.
+    pub(super) spawner: OnceLock<Arc<Spawner>>,
+    /// Descriptors that the process may have.
+    pub(super) descriptors_max: usize,
+}
+
+/// All that workers share of a configuration.
+pub(super) struct Assembly {
+    pub(super) config: Arc<Config>,
+    pub(super) upstreams: Vec<Arc<SharedUpstream>>,
+    pub(super) modules: Arc<Modules>,
+    pub(super) sites: Vec<Arc<SharedSite>>,
+    pub(super) rules: Arc<AllRules>,
+    pub(super) tls: AllTls,
+    /// For each site the log of its requests.
+    site_logs: Vec<Option<LogId>>,
+    /// Whether there are automatic certificates.
+    pub(super) is_automatic: bool,
+}
+
+/// What is done when an assembly is taken into use.
+pub(super) struct Changes {
+    pub(super) logs: LogChange,
+    pub(super) certificates: acme::Plan,
+}
+
+impl Assembly {
+    /// Puts together what a configuration says, and opens what it names, but for listeners. Nothing that is in use is
+    /// changed; what the configuration leaves as it was `before` goes on with what it has.
+    ///
+    /// # Errors
+    /// What could not be opened.
+    pub(super) fn new(
+        mut config: Config,
+        lasting: &Lasting,
+        before: Option<&Self>,
+    ) -> Result<(Self, Changes), StartError> {
+        let Lasting { store, server_log, .. } = lasting;
+        // Most are for connections.
+        config.cache.files_max = config.cache.files_max.min(lasting.descriptors_max / 4);
+        let is_automatic = acme::place_certificates(&mut config).map_err(StartError::at("cannot keep certificates"))?;
+        let (logs, site_logs) = prepare_logs(&config, &lasting.access_log)?;
+        let upstreams = succeed_upstreams(&config, server_log, before)?;
+        let modules = Modules::load(&config, server_log, before.map(|before| &*before.modules));
+        let modules = Arc::new(modules.map_err(StartError::at("cannot load a module"))?);
+        if config.has_programs() && lasting.spawner.get().is_none() {
+            let spawner = Spawner::start_threads();
+            let spawner = spawner.map_err(StartError::at("cannot start the threads that start programs"))?;
+            // If it is there by now, threads of one end.
+            let _ = lasting.spawner.set(spawner);
+        }
+        let parts = Parts {
+            store,
+            upstreams: &upstreams,
+            modules: &modules,
+            log: server_log,
+            observer: &lasting.observer,
+            spawner: lasting.spawner.get(),
+        };
+        let known = Self::sites_by_name(before);
+        let site = |site: &crate::config::Site| {
+            let known = known.get(&(site.names.as_slice(), site.listen.as_slice()));
+            Arc::new(SharedSite::new(site, &config, parts, known.copied()))
+        };
+        let sites = config.sites.iter().map(site).collect();
+        let rules = AllRules::new(&config, server_log, before.map(|before| &*before.rules));
+        let rules = Arc::new(rules.map_err(StartError::at("cannot set up the rules"))?);
+        let tickets: Arc<dyn ProducesTickets> = Arc::clone(&lasting.tickets) as _;
+        let tls = AllTls::new(&config, &tickets, before.map(|before| &before.tls));
+        let tls = tls.map_err(StartError::at("cannot use a certificate"))?;
+        let certificates = acme::Plan::new(&config, &tls).map_err(StartError::at("cannot keep certificates"))?;
+        let config = Arc::new(config);
+        let assembly = Self { config, upstreams, modules, sites, rules, tls, site_logs, is_automatic };
+        Ok((assembly, Changes { logs, certificates }))
+    }
+
+    /// Sites by their names and addresses.
+    #[allow(clippy::type_complexity, reason = "used once")]
+    fn sites_by_name(
+        before: Option<&Self>,
+    ) -> HashMap<(&[crate::config::HostPattern], &[crate::config::Listen]), &SharedSite> {
+        let sites = before.into_iter().flat_map(|before| before.config.sites.iter().zip(&before.sites));
+        sites.map(|(site, shared)| ((site.names.as_slice(), site.listen.as_slice()), &**shared)).collect()
+    }
+
+    /// What each of so many workers serves by.
+    pub(super) fn generation(&self, listeners: &Listeners, workers: usize, lasting: &Lasting) -> GenerationPlan {
+        let config = &self.config;
+        let mut listener_sites = vec![Vec::new(); listeners.count()];
+        let mut states = vec![ListenerState { is_retired: true, ..ListenerState::default() }; listeners.count()];
+        for (number, plan) in listeners.plans() {
+            listener_sites[usize::from(number)].clone_from(&plan.sites);
+            states[usize::from(number)] = ListenerState {
+                is_proxied: plan.is_proxied,
+                tls: self.tls.listener(config, &plan.listen),
+                is_retired: false,
+            };
+        }
+        let mut site_tls = vec![None; config.sites.len()];
+        self.tls.sites().iter().for_each(|(index, site)| site_tls[*index] = Some(site.id));
+        GenerationPlan {
+            config: Arc::clone(config),
+            connections_max: self.connections_max(lasting.descriptors_max).div_ceil(workers),
+            listener_sites,
+            listeners: states,
+            has_retired: listeners.has_retired(),
+            validations: self.is_automatic.then(|| Arc::clone(self.tls.validations())),
+            sites: self.sites.clone(),
+            rules: Arc::clone(&self.rules),
+            upstreams: self.upstreams.clone(),
+            site_logs: self.site_logs.clone(),
+            site_tls,
+            logs: lasting.access_log.view(),
+            server_log: lasting.server_log.clone(),
+        }
+    }
+
+    fn connections_max(&self, descriptors_max: usize) -> usize {
+        let possible = descriptors_max.saturating_sub(self.config.cache.files_max + DESCRIPTORS_RESERVED).max(16);
+        self.config.limits.connections_max.map_or(possible, |wanted| wanted.min(possible))
+    }
+}
+
+fn succeed_upstreams(
+    config: &Config,
+    log: &ServerLog,
+    before: Option<&Assembly>,
+) -> Result<Vec<Arc<SharedUpstream>>, StartError> {
+    let before = before.map_or(&[][..], |before| &before.upstreams);
+    let known: HashMap<&str, &Arc<SharedUpstream>> = before.iter().map(|known| (known.name(), known)).collect();
+    let upstreams = config.upstreams.iter();
+    let succeed = |upstream: &crate::config::Upstream| {
+        SharedUpstream::succeeding(upstream, log.clone(), known.get(upstream.name.as_str()).copied())
+    };
+    let upstreams: Result<_, _> = upstreams.map(succeed).collect();
+    upstreams.map_err(io::Error::other).map_err(StartError::at("cannot speak TLS to a server"))
+}
+
+/// Opens what access logs are new; returns the log of each site.
+fn prepare_logs(config: &Config, handle: &LogHandle) -> Result<(LogChange, Vec<Option<LogId>>), StartError> {
+    let chosen: Vec<Option<&AccessLog>> = config
+        .sites
+        .iter()
+        .map(|site| site.access_log.as_ref().or(config.access_log.as_ref()).filter(|_| !site.access_log_off))
+        .collect();
+    let logs: Vec<AccessLog> = chosen.iter().flatten().copied().cloned().collect();
+    let options = crate::log::Options::of(&config.server, &config.limits);
+    let change = handle.prepare(&logs, options).map_err(StartError::at("cannot log requests"))?;
+    let mut ids = change.ids.iter().copied();
+    let site_logs = chosen.iter().map(|log| log.and_then(|_| ids.next())).collect();
+    Ok((change, site_logs))
+}
+
+impl Lasting {
+    /// Begins with what a configuration says.
+    ///
+    /// # Errors
+    /// The kernel lacks what is needed.
+    pub(super) fn new(
+        config: &Config,
+        server_log: ServerLog,
+        descriptors_max: usize,
+        ticket_keys: Vec<TicketKey>,
+    ) -> Result<Self, StartError> {
+        let options = crate::log::Options::of(&config.server, &config.limits);
+        let (access_log, _) =
+            crate::log::start(&[], options, server_log.clone()).map_err(StartError::at("cannot log requests"))?;
+        let store = ObjectStore::new(config.cache.clone()).map_err(StartError::at("cannot set up the object cache"))?;
+        let tickets = Tickets::new(ticket_keys);
+        let tickets = tickets.map_err(io::Error::other).map_err(StartError::at("cannot make keys for sessions"))?;
+        let metrics = config.server.counters.then(|| Metrics::new(config.server.counted_names_max));
+        Ok(Self {
+            observer: Observer::new(metrics.clone()),
+            metrics,
+            store,
+            access_log,
+            server_log,
+            tickets,
+            client_limit: Arc::default(),
+            spawner: OnceLock::new(),
+            descriptors_max,
+        })
+    }
+}

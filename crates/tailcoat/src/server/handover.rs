@@ -1,0 +1,260 @@
+//! What the old process hands to the new one when the binary is upgraded, and what they tell each other: messages on a
+//! socket that the new process finds as its standard input.
+//!
+//! | | who | |
+//! |---|---|---|
+//! | 1 | old | [`Estate`]: what there is to have, and then the descriptors |
+//! | 2 | new | [`Answer`]: that it serves, or why it does not |
+//! | 3 | old | [`TAKEN`]: that it has stopped accepting, so that the new process is the server now |
+//!
+//! The end of the socket instead of 2 is the end of the new process; instead of 3 that of the old one, whose place the new
+//! one then takes.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Listen;
+use crate::tls::TicketKey;
+use crate::worker::Listener;
+
+/// Says that standard input is a handover.
+const VARIABLE: &str = "TAILCOAT_HANDOVER";
+
+/// Descriptors in a message; the kernel allows 253 (SCM_MAX_FD).
+const DESCRIPTORS_MAX: usize = 128;
+
+/// Bytes of a message.
+const MESSAGE_BYTES_MAX: usize = 160 << 10;
+
+/// How long the new process waits for what the old one has ready.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The old process is out of the way.
+const TAKEN: &str = "taken";
+
+/// What there is to have.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Estate {
+    /// Addresses, each with the number of its sockets, in the order in which those follow.
+    pub(super) listeners: Vec<(Listen, usize)>,
+    /// The control socket, if there is one, comes after them.
+    pub(super) control: Option<PathBuf>,
+    /// What sessions are enciphered with.
+    pub(super) ticket_keys: Vec<TicketKey>,
+}
+
+/// What the new process answers.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// It serves, and has taken these.
+    Ready(Taken),
+    /// It will not.
+    Failed(String),
+}
+
+/// What was taken of the estate; the rest is the old process' to close.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Taken {
+    /// The listeners.
+    pub(super) listeners: Vec<Listen>,
+    /// Whether the control socket was.
+    pub(super) control: bool,
+}
+
+/// The end of the new process.
+pub struct Handover {
+    socket: OwnedFd,
+    pub(super) estate: Estate,
+    /// Sockets of the estate that have not been taken.
+    pub(super) listeners: Vec<(Listen, Vec<Listener>)>,
+    pub(super) control: Option<UnixListener>,
+}
+
+/// The end of the old process.
+pub(super) struct Heir(OwnedFd);
+
+impl Heir {
+    /// Both ends: this one, and the standard input of a new process, which is told by [`Self::variable`].
+    pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
+        let (own, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Self(own), other))
+    }
+
+    /// What tells the new process of it, by name and value.
+    pub(super) fn variable() -> (&'static str, &'static str) {
+        (VARIABLE, "1")
+    }
+
+    /// Offers what there is; waits for the answer, so long.
+    ///
+    /// # Errors
+    /// The new process has ended, or takes too long.
+    pub(super) fn offer(&self, estate: &Estate, descriptors: &[OwnedFd], limit: Duration) -> io::Result<Answer> {
+        set_time_limit(&self.0, limit)?;
+        send(&self.0, estate, &[])?;
+        for some in descriptors.chunks(DESCRIPTORS_MAX) {
+            let some: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
+            send(&self.0, &(), &some)?;
+        }
+        receive(&self.0).map(|(answer, _)| answer)
+    }
+
+    /// Says that the new process is the server now.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(super) fn leave(&self) -> io::Result<()> {
+        send(&self.0, &TAKEN, &[])
+    }
+}
+
+impl Handover {
+    /// What another process hands over to this one, if it was started for that. To be called once.
+    ///
+    /// # Errors
+    /// It has ended, or says what this version does not understand.
+    pub fn from_environment() -> io::Result<Option<Self>> {
+        if std::env::var_os(VARIABLE).is_none() {
+            return Ok(None);
+        }
+        let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
+        // Nobody else is to read or write there: neither programs that are started, nor another upgrade.
+        nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
+        set_time_limit(&socket, PATIENCE)?;
+        let (estate, _) = receive::<Estate>(&socket)?;
+        let wanted =
+            estate.listeners.iter().map(|(_, count)| count).sum::<usize>() + usize::from(estate.control.is_some());
+        let mut descriptors = Vec::with_capacity(wanted);
+        while descriptors.len() < wanted {
+            let ((), some) = receive(&socket)?;
+            if some.is_empty() {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            descriptors.extend(some);
+        }
+        let mut descriptors = descriptors.into_iter();
+        let listeners = estate.listeners.iter().map(|(listen, count)| {
+            let sockets = descriptors.by_ref().take(*count).map(Listener::from_descriptor);
+            Ok((listen.clone(), sockets.collect::<io::Result<Vec<_>>>()?))
+        });
+        let listeners = listeners.collect::<io::Result<Vec<_>>>()?;
+        let control = descriptors.next().map(UnixListener::from);
+        Ok(Some(Self { socket, estate, listeners, control }))
+    }
+
+    /// The addresses that it has sockets of.
+    pub fn addresses(&self) -> impl Iterator<Item = &Listen> {
+        self.listeners.iter().map(|(listen, _)| listen)
+    }
+
+    /// The sockets, and the control socket with its path.
+    #[allow(clippy::type_complexity, reason = "two lists that are taken apart at once")]
+    pub(super) fn take_sockets(&mut self) -> (Vec<(Listen, Vec<Listener>)>, Option<(PathBuf, UnixListener)>) {
+        let control = self.estate.control.take().zip(self.control.take());
+        (std::mem::take(&mut self.listeners), control)
+    }
+
+    /// Says why this process will not serve.
+    pub fn fail(&self, reason: &str) {
+        let reason: String = reason.chars().take(MESSAGE_BYTES_MAX / 8).collect();
+        // Nobody may be there any more.
+        let _ = send(&self.socket, &Answer::Failed(reason), &[]);
+    }
+
+    /// Says that this process serves, and waits until the other one is out of the way. If that one ends before, it is.
+    ///
+    /// # Errors
+    /// The other one can't be told: it takes this one for failed.
+    pub(super) fn take(self, taken: Taken) -> io::Result<()> {
+        send(&self.socket, &Answer::Ready(taken), &[])?;
+        match receive::<String>(&self.socket) {
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn set_time_limit(socket: &OwnedFd, limit: Duration) -> io::Result<()> {
+    let socket = socket2::SockRef::from(socket);
+    socket.set_read_timeout(Some(limit))?;
+    socket.set_write_timeout(Some(limit))
+}
+
+fn send<T: Serialize>(socket: &OwnedFd, message: &T, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let message = serde_json::to_vec(message)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    sendmsg(socket, &[IoSlice::new(&message)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+fn receive<T: DeserializeOwned>(socket: &OwnedFd) -> io::Result<(T, Vec<OwnedFd>)> {
+    let mut message = vec![0; MESSAGE_BYTES_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut message)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    if received.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let descriptors = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    let descriptors = descriptors.flatten().collect();
+    Ok((serde_json::from_slice(&message[..received.bytes])?, descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn descriptors_and_answers_go_across() {
+        let (heir, other) = Heir::pair().unwrap();
+        let sockets: Vec<_> = (0..300).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let addresses: Vec<_> = sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
+        let estate = Estate { listeners: vec![(Listen::Inherited("web".into()), 300)], ..Estate::default() };
+        let descriptors: Vec<OwnedFd> = sockets.into_iter().map(OwnedFd::from).collect();
+        let new = std::thread::spawn(move || {
+            let (estate, _) = receive::<Estate>(&other).unwrap();
+            let mut got = Vec::new();
+            while got.len() < estate.listeners[0].1 {
+                got.extend(receive::<()>(&other).unwrap().1);
+            }
+            let got: Vec<_> = got.into_iter().map(|fd| TcpListener::from(fd).local_addr().unwrap()).collect();
+            send(&other, &Answer::Ready(Taken { control: true, ..Taken::default() }), &[]).unwrap();
+            assert_eq!(receive::<String>(&other).unwrap().0, TAKEN);
+            got
+        });
+        let answer = heir.offer(&estate, &descriptors, Duration::from_secs(10)).unwrap();
+        assert!(matches!(answer, Answer::Ready(Taken { control: true, .. })));
+        heir.leave().unwrap();
+        assert_eq!(new.join().unwrap(), addresses);
+        let error = heir.offer(&estate, &[], Duration::from_secs(10)).err().map(|error| error.kind());
+        assert!(matches!(error, Some(io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)), "{error:?}");
+    }
+
+    #[test]
+    fn who_says_nothing_is_not_waited_for_for_ever() {
+        let (heir, _other) = Heir::pair().unwrap();
+        let error = heir.offer(&Estate::default(), &[], Duration::from_millis(50)).err().map(|error| error.kind());
+        assert!(matches!(error, Some(io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)), "{error:?}");
+    }
+}

@@ -1,0 +1,84 @@
+//! What is done now and then beside serving: certificates, modules and upstreams are kept as fresh as what they come from.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, spawn};
+
+use super::assembly::{Assembly, Lasting};
+use crate::acme;
+use crate::modules::{self, Modules};
+use crate::tls::{self, KeptSites};
+use crate::upstream::{self, SharedUpstream};
+
+/// Tasks of the main thread, and threads.
+pub(super) struct Keepers {
+    sites: watch::Sender<KeptSites>,
+    upstreams: Vec<(Arc<SharedUpstream>, AbortHandle)>,
+    modules: Option<(Arc<Modules>, AbortHandle)>,
+    /// Once there are automatic certificates.
+    certificates: Option<acme::Keeper>,
+}
+
+impl Keepers {
+    /// Begins. To be called within the runtime of the main thread.
+    pub(super) fn new(assembly: &Assembly, certificates: acme::Plan, lasting: &Lasting) -> Self {
+        let (sites, receiver) = watch::channel(kept_sites(assembly));
+        spawn(tls::keep(receiver, lasting.server_log.clone()));
+        let mut keepers = Self { sites, upstreams: Vec::new(), modules: None, certificates: None };
+        keepers.take_up(assembly, certificates, lasting);
+        keepers
+    }
+
+    /// Goes on with what there is now. What stays is not disturbed.
+    pub(super) fn take_up(&mut self, assembly: &Assembly, certificates: acme::Plan, lasting: &Lasting) {
+        self.sites.send_replace(kept_sites(assembly));
+        self.keep_upstreams(assembly);
+        self.keep_modules(assembly);
+        match &self.certificates {
+            Some(keeper) => keeper.change(certificates),
+            None if certificates.is_empty() => {}
+            None => match acme::Keeper::start(certificates, lasting.server_log.clone()) {
+                Ok(keeper) => self.certificates = Some(keeper),
+                Err(error) => lasting.server_log.error(
+                    format_args!("certificates are not kept: no thread could be started: {error}"),
+                    "reload when there is room for one",
+                ),
+            },
+        }
+    }
+
+    /// Leaves the certificates to another process.
+    pub(super) fn end_certificates(&mut self) {
+        self.certificates = None;
+    }
+
+    fn keep_upstreams(&mut self, assembly: &Assembly) {
+        let mut before = std::mem::take(&mut self.upstreams);
+        for shared in &assembly.upstreams {
+            let known = before.iter().position(|(known, _)| Arc::ptr_eq(known, shared));
+            self.upstreams.push(match known {
+                Some(index) => before.swap_remove(index),
+                None => {
+                    let kept = upstream::keep(vec![Arc::clone(shared)], upstream::system_lookup);
+                    (Arc::clone(shared), spawn(kept).abort_handle())
+                }
+            });
+        }
+        before.iter().for_each(|(_, task)| task.abort());
+    }
+
+    fn keep_modules(&mut self, assembly: &Assembly) {
+        let modules = &assembly.modules;
+        if let Some((_, task)) = self.modules.take() {
+            task.abort();
+        }
+        let kept = modules::keep(Arc::clone(modules), assembly.config.modules.check_interval);
+        self.modules = Some((Arc::clone(modules), spawn(kept).abort_handle()));
+    }
+}
+
+fn kept_sites(assembly: &Assembly) -> KeptSites {
+    let sites = assembly.tls.sites().iter().map(|(_, site)| Arc::clone(site)).collect();
+    KeptSites { sites, interval: assembly.config.server.certificate_check_interval }
+}

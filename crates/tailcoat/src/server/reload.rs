@@ -1,0 +1,302 @@
+//! Another configuration for the running server: checked and put together beside what serves, and then taken up at once.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use sd_notify::NotifyState;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::spawn_blocking;
+
+use super::assembly::{Assembly, Changes, Lasting};
+use super::listeners::NewListeners;
+use super::upgrade::Handed;
+use super::{Server, StartError};
+use crate::config::{self, Config, Diagnostics, Origin};
+use crate::control::{Reply, Report};
+
+/// Reloads: the one that is under way, and those that wait for it.
+#[derive(Default)]
+pub(super) struct Reloads {
+    current: Option<Reload>,
+    waiting: VecDeque<Job>,
+}
+
+/// What a step of a reload has come to.
+pub(super) enum Step {
+    /// All is there that could be prepared without changing anything.
+    Prepared(Result<Box<Prepared>, ReloadError>),
+    /// All workers serve by it.
+    Done,
+    /// Another process serves, or why it does not.
+    Handed(Result<Box<Handed>, String>),
+}
+
+/// A configuration that could be taken up.
+pub(super) struct Prepared {
+    assembly: Assembly,
+    changes: Changes,
+    /// What is worth a warning.
+    diagnostics: Diagnostics,
+}
+
+/// Where another configuration comes from.
+pub(super) enum Source {
+    /// The file that the server was started with.
+    File,
+    /// The one that there is, with this change.
+    Change(Box<dyn FnOnce(&mut Config) + Send>),
+    /// Another process, which reads it itself.
+    Upgrade,
+}
+
+/// Whoever wants to know what became of a reload.
+pub(super) struct Asker {
+    pub(super) reply: Reply,
+    /// Whether what is found is told with boxes and colours.
+    pub(super) is_fancy: bool,
+}
+
+struct Reload {
+    askers: Vec<Asker>,
+    step: Pin<Box<dyn Future<Output = Step>>>,
+    /// What is told at the end.
+    told: Diagnostics,
+    notes: Vec<String>,
+}
+
+struct Job {
+    source: Source,
+    askers: Vec<Asker>,
+}
+
+/// Why nothing was changed.
+pub(super) enum ReloadError {
+    /// There is no file to read again.
+    NoFile,
+    /// The file can't be read.
+    Unreadable(PathBuf, io::Error),
+    /// It has errors.
+    Invalid(Diagnostics),
+    /// What it says can't be had.
+    Failed(StartError),
+}
+
+impl Reloads {
+    /// Waits for the next step of the one that is under way.
+    pub(super) async fn next_step(&mut self) -> Step {
+        match &mut self.current {
+            Some(reload) => reload.step.as_mut().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Server {
+    /// Begins to take up another configuration, or does when its turn comes.
+    pub(super) fn reload(&mut self, source: Source, asker: Option<Asker>) {
+        if self.successor.is_some() {
+            asker
+                .iter()
+                .for_each(|asker| _ = asker.reply.report(Report::Refused("another process serves by now".into())));
+            return;
+        }
+        let last = self.reloads.waiting.back_mut();
+        match (&source, last) {
+            // Those who ask while one waits mean the same file.
+            (Source::File, Some(Job { source: Source::File, askers })) => askers.extend(asker),
+            _ => self.reloads.waiting.push_back(Job { source, askers: asker.into_iter().collect() }),
+        }
+        if self.reloads.current.is_none() {
+            self.begin_next();
+        }
+    }
+
+    fn begin_next(&mut self) {
+        let Some(Job { source, askers }) = self.reloads.waiting.pop_front() else { return };
+        if matches!(source, Source::Upgrade) {
+            let step = Box::pin(self.begin_upgrade());
+            self.reloads.current = Some(Reload { askers, step, told: Diagnostics::default(), notes: Vec::new() });
+            return;
+        }
+        let _ = NotifyState::monotonic_usec_now().and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now]));
+        let (lasting, before, origin) = (Arc::clone(&self.lasting), Arc::clone(&self.assembly), self.origin.clone());
+        // Files may be on a slow disk, and much is to be computed.
+        let prepared = spawn_blocking(move || prepare(source, &origin, &lasting, &before));
+        let step = Box::pin(async move {
+            let panicked = |error| Err(ReloadError::Failed(StartError::at("cannot check the configuration")(error)));
+            Step::Prepared(prepared.await.map_err(io::Error::other).unwrap_or_else(panicked))
+        });
+        self.reloads.current = Some(Reload { askers, step, told: Diagnostics::default(), notes: Vec::new() });
+    }
+
+    /// Goes on after a step.
+    pub(super) fn on_step(&mut self, step: Step) {
+        match step {
+            Step::Prepared(Ok(prepared)) => {
+                if let Err(error) = self.take_up(*prepared) {
+                    self.refuse(&ReloadError::Failed(error));
+                }
+            }
+            Step::Prepared(Err(error)) => self.refuse(&error),
+            Step::Done => self.finish(),
+            Step::Handed(Ok(handed)) => {
+                let askers = self.reloads.current.take().map(|reload| reload.askers);
+                self.on_handed(*handed, askers.unwrap_or_default());
+            }
+            Step::Handed(Err(reason)) => self.refuse_upgrade(&reason),
+        }
+    }
+
+    /// Opens listeners, which is the last that can fail, and has everybody go by the new configuration.
+    fn take_up(&mut self, prepared: Prepared) -> Result<(), StartError> {
+        let Prepared { assembly, changes, diagnostics } = prepared;
+        let config = Arc::clone(&assembly.config);
+        let count = match config.server.workers == self.assembly.config.server.workers {
+            // Unless an operator has said otherwise.
+            true => self.workers.count(),
+            false => self.workers.wanted(&config.server),
+        };
+        let new: NewListeners = self.listeners.prepare(&config, count)?;
+        let control = self.control.prepare(&config)?;
+        let notes = not_taken_up(&self.assembly.config, &config);
+        self.control.take_up(control).map_err(StartError::at("cannot listen on the control socket"))?;
+        self.lasting.access_log.apply(changes.logs);
+        self.lasting.store.set_limits(config.cache.clone());
+        self.lasting.server_log.set_level(config.server.log_level);
+        self.listeners.take_up(new, &config.server, &self.lasting.server_log);
+        self.assembly = Arc::new(assembly);
+        self.keepers.take_up(&self.assembly, changes.certificates, &self.lasting);
+        let mut done = self.serve(count);
+        let step = Box::pin(async move {
+            wait_for_all(&mut done).await;
+            Step::Done
+        });
+        if let Some(reload) = &mut self.reloads.current {
+            (reload.step, reload.told, reload.notes) = (step, diagnostics, notes);
+        }
+        Ok(())
+    }
+
+    /// Has all workers, of which there are to be so many, serve by what is assembled.
+    fn serve(&mut self, count: usize) -> UnboundedReceiver<()> {
+        let generation = Arc::new(self.assembly.generation(&self.listeners, count, &self.lasting));
+        let done = self.workers.serve(&generation);
+        if let Err(error) = self.workers.set_count(count, &generation, &mut self.listeners, &self.lasting) {
+            self.lasting.server_log.error(error, "the server goes on with what it has");
+        }
+        self.look_at_sources();
+        done
+    }
+
+    /// Says that nothing was changed, and why.
+    fn refuse(&mut self, error: &ReloadError) {
+        let Some(reload) = self.reloads.current.take() else { return };
+        let _ = sd_notify::notify(&[NotifyState::Ready]);
+        for Asker { reply, is_fancy } in reload.askers {
+            reply.report(match error {
+                ReloadError::Invalid(diagnostics) => Report::Invalid(diagnostics.to_text(is_fancy)),
+                error => Report::Refused(error.to_string()),
+            });
+        }
+        let log = &self.lasting.server_log;
+        log.error(format_args!("the configuration was not taken up: {error}"), "what was in use stays in use");
+        if let ReloadError::Invalid(diagnostics) = error {
+            diagnostics.to_text(false).lines().for_each(|line| log.relay(line));
+        }
+        self.begin_next();
+    }
+
+    fn refuse_upgrade(&mut self, reason: &str) {
+        let Some(reload) = self.reloads.current.take() else { return };
+        self.lasting.server_log.error(format_args!("no upgrade: {reason}"), "this process serves on");
+        reload.askers.iter().for_each(|asker| _ = asker.reply.report(Report::Refused(reason.to_owned())));
+        self.begin_next();
+    }
+
+    /// Refuses all that waits.
+    pub(super) fn refuse_all(&mut self, reason: &str) {
+        for asker in self.reloads.waiting.drain(..).flat_map(|job| job.askers) {
+            asker.reply.report(Report::Refused(reason.to_owned()));
+        }
+    }
+
+    /// Says that all is done.
+    fn finish(&mut self) {
+        let Some(reload) = self.reloads.current.take() else { return };
+        let _ = sd_notify::notify(&[NotifyState::Ready]);
+        let log = &self.lasting.server_log;
+        log.info("the configuration has been taken up");
+        reload.notes.iter().for_each(|note| log.warn(note, ""));
+        for Asker { reply, is_fancy } in reload.askers {
+            let notes = reload.notes.iter().map(|note| format!("warning: {note}\n")).collect::<String>();
+            reply.report(Report::Done(reload.told.to_text(is_fancy) + &notes));
+        }
+        self.begin_next();
+    }
+}
+
+/// All of a reload that can be done beside what serves.
+fn prepare(
+    source: Source,
+    origin: &Origin,
+    lasting: &Lasting,
+    before: &Assembly,
+) -> Result<Box<Prepared>, ReloadError> {
+    let (config, diagnostics) = match (source, origin) {
+        (Source::File, Origin::File(path, _)) if path != Path::new("-") => {
+            let checked =
+                config::check_file_to_run(path).map_err(|error| ReloadError::Unreadable(path.clone(), error))?;
+            match checked.config {
+                Some(config) => (config, checked.diagnostics),
+                None => return Err(ReloadError::Invalid(checked.diagnostics)),
+            }
+        }
+        (Source::File | Source::Upgrade, _) => return Err(ReloadError::NoFile),
+        (Source::Change(change), _) => {
+            let mut config = (*before.config).clone();
+            change(&mut config);
+            (config, Diagnostics::default())
+        }
+    };
+    let (assembly, changes) = Assembly::new(config, lasting, Some(before)).map_err(ReloadError::Failed)?;
+    Ok(Box::new(Prepared { assembly, changes, diagnostics }))
+}
+
+/// What a running server can't change.
+fn not_taken_up(before: &Config, now: &Config) -> Vec<String> {
+    let (server, cache) = (&now.server, &now.cache);
+    let changed = [
+        ("pin-workers", before.server.pin_workers != server.pin_workers),
+        ("blocking-threads-max", before.server.blocking_threads_max != server.blocking_threads_max),
+        ("counters", before.server.counters != server.counters),
+        ("counted-names-max", before.server.counted_names_max != server.counted_names_max),
+        ("watch", before.cache.watch != cache.watch),
+        ("watches-max", before.cache.watches_max != cache.watches_max),
+    ];
+    let changed = changed.iter().filter(|(_, is_changed)| *is_changed);
+    changed.map(|(name, _)| format!("`{name}` will be taken up by the next start or upgrade")).collect()
+}
+
+/// Waits until all senders are gone.
+async fn wait_for_all(done: &mut UnboundedReceiver<()>) {
+    while done.recv().await.is_some() {}
+}
+
+impl fmt::Display for ReloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoFile => f.write_str("the server was not started with a file that can be read again"),
+            Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Invalid(diagnostics) => match diagnostics.error_count() {
+                1 => f.write_str("it has an error"),
+                count => write!(f, "it has {count} errors"),
+            },
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}

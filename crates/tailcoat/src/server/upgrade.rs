@@ -1,0 +1,153 @@
+//! Another binary for the running server: it is started beside this process, has the listeners handed over, and when it
+//! serves, this process answers what it has under way and ends. Whatever becomes of it before, this one serves on.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use sd_notify::NotifyState;
+use tokio::task::spawn_blocking;
+
+use super::Server;
+use super::handover::{Answer, Estate, Heir, Taken};
+use super::reload::{Asker, Step};
+use crate::control::Report;
+use crate::worker::Phase;
+
+/// How long a process that has closed the handover is waited for before it is killed.
+const END_TIME: Duration = Duration::from_secs(1);
+
+/// How a process like this one is started.
+#[derive(Clone, Debug)]
+pub(super) struct Launch {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    directory: PathBuf,
+}
+
+/// A new process that serves.
+pub(super) struct Handed {
+    heir: Heir,
+    child: Child,
+    taken: Taken,
+}
+
+impl Launch {
+    /// As this process was started: what is at the same place by then may be another program.
+    ///
+    /// # Errors
+    /// Neither how it was called nor the kernel says where the program is, or there is no working directory.
+    pub(super) fn of_this_process() -> io::Result<Self> {
+        let mut arguments = std::env::args_os();
+        let directory = std::env::current_dir()?;
+        let called = arguments.next().map(PathBuf::from);
+        let program = called.and_then(|called| find(&called, &directory)).map_or_else(std::env::current_exe, Ok)?;
+        Ok(Self { program, arguments: arguments.collect(), directory })
+    }
+
+    fn start(&self, input: OwnedFd) -> io::Result<Child> {
+        let (name, value) = Heir::variable();
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).current_dir(&self.directory).stdin(input).env(name, value);
+        // Its sockets come with the handover.
+        ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"].iter().for_each(|name| _ = command.env_remove(name));
+        command.spawn()
+    }
+}
+
+/// Where a program is that was called like this. Links are kept: they may lead elsewhere by the next time.
+fn find(called: &Path, directory: &Path) -> Option<PathBuf> {
+    if called.components().count() > 1 {
+        return Some(directory.join(called));
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|place| directory.join(place).join(called)).find(|program| program.is_file())
+}
+
+impl Server {
+    /// Begins an upgrade: starts the new process, and offers what there is.
+    pub(super) fn begin_upgrade(&self) -> impl Future<Output = Step> + use<> {
+        let limit = self.assembly.config.server.upgrade_timeout;
+        let launch = self.launch.clone();
+        let estate = self.estate();
+        async move {
+            let handed = spawn_blocking(move || {
+                let (estate, descriptors) = estate.map_err(|error| error.to_string())?;
+                hand_over(&launch, &estate, &descriptors, limit)
+            });
+            Step::Handed(handed.await.unwrap_or_else(|error| Err(error.to_string())).map(Box::new))
+        }
+    }
+
+    fn estate(&self) -> io::Result<(Estate, Vec<OwnedFd>)> {
+        let (listeners, mut descriptors) = self.listeners.estate()?;
+        let control = self.control.estate()?.map(|(path, descriptor)| {
+            descriptors.push(descriptor);
+            path
+        });
+        Ok((Estate { listeners, control, ticket_keys: self.lasting.tickets.keys() }, descriptors))
+    }
+
+    /// Goes out of the way of the new process, and answers only what is under way.
+    pub(super) fn on_handed(&mut self, handed: Handed, askers: Vec<Asker>) {
+        let Handed { heir, child, taken } = handed;
+        let log = &self.lasting.server_log;
+        self.listeners.hand_on(&taken.listeners, log);
+        self.workers.set_phase(|phase| if phase == Phase::Serving { Phase::Leaving(None) } else { phase });
+        self.control.hand_on(taken.control);
+        self.keepers.end_certificates();
+        let _ = sd_notify::notify(&[NotifyState::MainPid(child.id())]);
+        // If it has ended, there is no way back: it was the server for a moment. Whoever keeps services running sees it.
+        let _ = heir.leave();
+        log.info(format_args!(
+            "process {} serves now; this one ends when it has answered what is under way",
+            child.id()
+        ));
+        for Asker { reply, .. } in askers {
+            reply.report(Report::Done(format!("process {} serves now\n", child.id())));
+        }
+        self.successor = Some(child);
+        self.refuse_all("another process serves by now");
+    }
+}
+
+/// Starts the new process and waits until it serves.
+fn hand_over(launch: &Launch, estate: &Estate, descriptors: &[OwnedFd], limit: Duration) -> Result<Handed, String> {
+    let program = launch.program.display();
+    let (heir, input) = Heir::pair().map_err(|error| error.to_string())?;
+    let mut child = launch.start(input).map_err(|error| format!("{program} can't be started: {error}"))?;
+    match heir.offer(estate, descriptors, limit) {
+        Ok(Answer::Ready(taken)) => Ok(Handed { heir, child, taken }),
+        Ok(Answer::Failed(reason)) => {
+            end(&mut child, END_TIME);
+            Err(format!("the new process does not start: {reason}"))
+        }
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+            end(&mut child, Duration::ZERO);
+            Err(format!("the new process did not serve within {} s, and was killed", limit.as_secs_f64()))
+        }
+        Err(_) => Err(match end(&mut child, END_TIME) {
+            Some(status) => format!("the new process ended before it served: {status}"),
+            None => "the new process did not want what it was offered, and was killed".to_owned(),
+        }),
+    }
+}
+
+/// Waits for a process, and kills it if it does not end in this time. Returns its status if it has ended by itself.
+fn end(child: &mut Child, patience: Duration) -> Option<std::process::ExitStatus> {
+    let began = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(None) if began.elapsed() < patience => std::thread::sleep(Duration::from_millis(10)),
+            Ok(Some(status)) => return Some(status),
+            _ => break,
+        }
+    }
+    // It may just have ended.
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}

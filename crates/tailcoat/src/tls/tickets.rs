@@ -1,0 +1,206 @@
+//! Session tickets (RFC 8446, section 4.6.1; RFC 5077): what a client brings back to resume a session, enciphered for the
+//! server alone.
+//!
+//! rustls has such keys as well, but keeps them to itself. Here they can be handed to the process that takes over, so that
+//! an upgrade costs no client a full handshake.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use aws_lc_rs::error::Unspecified;
+use rustls::server::ProducesTickets;
+use serde::{Deserialize, Serialize};
+
+/// How long a key enciphers tickets, in seconds.
+const KEY_SECONDS: u64 = 6 * 3_600;
+
+/// How long a ticket can be used, in seconds. Its key is forgotten no sooner than that after the last ticket, and then who
+/// records traffic can't read it any more, whatever becomes of the server.
+const TICKET_SECONDS: u64 = 6 * 3_600;
+
+const NAME_BYTES: usize = 16;
+const KEY_BYTES: usize = 32;
+
+/// Makes tickets, and reads them again.
+pub struct Tickets {
+    /// The newest first.
+    keys: RwLock<Vec<Key>>,
+    now: fn() -> u64,
+}
+
+/// A key, as it is handed to another process.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct TicketKey {
+    name: [u8; NAME_BYTES],
+    secret: [u8; KEY_BYTES],
+    made_unix_seconds: u64,
+}
+
+struct Key {
+    of: TicketKey,
+    cipher: RandomizedNonceKey,
+}
+
+impl Tickets {
+    /// With keys of a process before, or a new one.
+    ///
+    /// # Errors
+    /// There are no random numbers.
+    pub fn new(keys: Vec<TicketKey>) -> Result<Arc<Self>, Unspecified> {
+        Self::with_clock(keys, unix_seconds)
+    }
+
+    fn with_clock(keys: Vec<TicketKey>, now: fn() -> u64) -> Result<Arc<Self>, Unspecified> {
+        let mut keys = keys.into_iter().map(Key::new).collect::<Result<Vec<_>, _>>()?;
+        if keys.is_empty() {
+            keys.push(Key::generate(now())?);
+        }
+        Ok(Arc::new(Self { keys: RwLock::new(keys), now }))
+    }
+
+    /// The keys, for another process.
+    pub fn keys(&self) -> Vec<TicketKey> {
+        self.read(|keys| keys.iter().map(|key| key.of.clone()).collect())
+    }
+
+    fn read<R>(&self, read: impl FnOnce(&[Key]) -> R) -> R {
+        // Nothing is left half done where it could panic.
+        read(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts a new key before the others, if it is time, and forgets those that no ticket can be of any more.
+    fn rotate(&self, now: u64) {
+        if !self.read(|keys| keys.first().is_none_or(|newest| newest.age(now) >= KEY_SECONDS)) {
+            return;
+        }
+        // Without random numbers the old key has to do.
+        let Ok(key) = Key::generate(now) else { return };
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        if keys.first().is_none_or(|newest| newest.age(now) >= KEY_SECONDS) {
+            keys.insert(0, key);
+            keys.retain(|key| key.age(now) < KEY_SECONDS + TICKET_SECONDS);
+        }
+    }
+}
+
+impl Key {
+    fn new(of: TicketKey) -> Result<Self, Unspecified> {
+        let cipher = RandomizedNonceKey::new(&AES_256_GCM, &of.secret)?;
+        Ok(Self { of, cipher })
+    }
+
+    fn generate(made_unix_seconds: u64) -> Result<Self, Unspecified> {
+        let (mut name, mut secret) = ([0; NAME_BYTES], [0; KEY_BYTES]);
+        aws_lc_rs::rand::fill(&mut name)?;
+        aws_lc_rs::rand::fill(&mut secret)?;
+        Self::new(TicketKey { name, secret, made_unix_seconds })
+    }
+
+    fn age(&self, now: u64) -> u64 {
+        now.saturating_sub(self.of.made_unix_seconds)
+    }
+
+    /// A ticket: the key's name, a nonce, and what it encloses, which vouches for the name.
+    fn seal(&self, plain: &[u8]) -> Result<Vec<u8>, Unspecified> {
+        let mut sealed = plain.to_vec();
+        let nonce = self.cipher.seal_in_place_append_tag(Aad::from(&self.of.name), &mut sealed)?;
+        Ok([&self.of.name[..], nonce.as_ref(), &sealed].concat())
+    }
+
+    fn open(&self, nonce: [u8; NONCE_LEN], sealed: &[u8]) -> Result<Vec<u8>, Unspecified> {
+        let (mut opened, nonce) = (sealed.to_vec(), Nonce::assume_unique_for_key(nonce));
+        let length = self.cipher.open_in_place(nonce, Aad::from(&self.of.name), &mut opened)?.len();
+        opened.truncate(length);
+        Ok(opened)
+    }
+}
+
+impl ProducesTickets for Tickets {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        TICKET_SECONDS as u32
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.rotate((self.now)());
+        self.read(|keys| keys.first().and_then(|key| key.seal(plain).ok()))
+    }
+
+    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
+        let (name, rest) = cipher.split_first_chunk::<NAME_BYTES>()?;
+        let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
+        let now = (self.now)();
+        self.read(|keys| {
+            let is_named = |key: &&Key| key.of.name == *name && key.age(now) < KEY_SECONDS + TICKET_SECONDS;
+            keys.iter().find(is_named).and_then(|key| key.open(*nonce, sealed).ok())
+        })
+    }
+}
+
+impl fmt::Debug for Tickets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the keys.
+        f.write_str("Tickets")
+    }
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        static NOW: Cell<u64> = const { Cell::new(1_000_000) };
+    }
+
+    fn tickets(keys: Vec<TicketKey>) -> Arc<Tickets> {
+        Tickets::with_clock(keys, || NOW.get()).unwrap()
+    }
+
+    #[test]
+    fn tickets_are_for_whoever_has_the_keys_as_long_as_they_last() {
+        let ours = tickets(Vec::new());
+        let ticket = ours.encrypt(b"session").unwrap();
+        assert_ne!(ticket, ours.encrypt(b"session").unwrap(), "each has a nonce of its own");
+        assert_eq!(ours.decrypt(&ticket).unwrap(), b"session");
+        assert!(tickets(Vec::new()).decrypt(&ticket).is_none());
+        let successor = tickets(ours.keys());
+        assert_eq!(successor.decrypt(&ticket).unwrap(), b"session");
+        // (seconds that have passed, whether the ticket is still good, how many keys there are when another was made)
+        for (seconds, is_good, keys) in [
+            (KEY_SECONDS - 1, true, 1),
+            (1, true, 2),
+            (TICKET_SECONDS - 1, true, 2),
+            (1, false, 2),
+            (KEY_SECONDS, false, 2),
+        ] {
+            NOW.set(NOW.get() + seconds);
+            assert_eq!(successor.decrypt(&ticket).is_some(), is_good, "{seconds}");
+            let another = successor.encrypt(b"").unwrap();
+            assert_eq!(successor.decrypt(&another).unwrap(), b"");
+            assert_eq!(successor.keys().len(), keys, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn what_was_changed_or_cut_is_no_ticket() {
+        let tickets = tickets(Vec::new());
+        let ticket = tickets.encrypt(b"session").unwrap();
+        for at in 0..ticket.len() {
+            let mut changed = ticket.clone();
+            changed[at] ^= 1;
+            assert!(tickets.decrypt(&changed).is_none(), "byte {at}");
+            assert!(tickets.decrypt(&ticket[..at]).is_none(), "{at} bytes");
+        }
+    }
+}

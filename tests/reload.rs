@@ -1,0 +1,404 @@
+//! Another configuration for a running server: what is under way goes on, and what is wrong changes nothing.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use crate::support::h2::H2Client;
+use crate::support::operated::Operated;
+use crate::support::tls::{Authority, connect};
+use crate::support::upstream::{Step, Upstream};
+use crate::support::{PATIENCE, read_until};
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+
+/// A site that says this.
+fn saying(text: &str) -> String {
+    format!("site {{\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"{text}\"\n}}\n")
+}
+
+fn get(stream: &mut (impl Read + Write), text: &str) -> String {
+    stream.write_all(GET).unwrap();
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
+    while !String::from_utf8_lossy(&bytes).contains(text) {
+        let count = stream.read(&mut buffer).unwrap();
+        assert!(count > 0, "ended before {text:?}: {:?}", String::from_utf8_lossy(&bytes));
+        bytes.extend_from_slice(&buffer[..count]);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what}: waited too long");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_connection_that_is_open_gets_the_next_answer_by_the_new_configuration() {
+    let operated = Operated::start(&saying("first"));
+    let mut h1 = operated.server.connect();
+    let mut h2 = H2Client::connect(&operated.server);
+    get(&mut h1, "first");
+    let answer = h2.get("/");
+    assert_eq!(answer.content, b"first");
+    operated.reload(&saying("second"));
+    get(&mut h1, "second");
+    assert_eq!(h2.get("/").content, b"second");
+    get(&mut operated.server.connect(), "second");
+    // By signal, of which the log tells.
+    operated.write_config(&saying("third"));
+    operated.server.signal("HUP");
+    wait_until("the signal", || operated.file("errors.log").matches("has been taken up").count() == 2);
+    get(&mut h1, "third");
+}
+
+#[test]
+fn a_wrong_configuration_changes_nothing_and_says_why() {
+    let operated = Operated::start(&saying("right"));
+    let mut stream = operated.server.connect();
+    get(&mut stream, "right");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap();
+    let listening =
+        |address: &str| format!("{}site {{\n listen \"{address}\"\n respond \"/\" 200\n}}\n", saying("wrong"));
+    let log = |path: &str| format!("access-log \"{path}\"\n{}", saying("wrong"));
+    for (config, code, told) in [
+        (saying("wrong") + "site {\n listn \"127.0.0.1:0\"\n}\n", 3, "did you mean `listen`?"),
+        (saying("wrong") + "site {", 3, "tailcoat.kdl"),
+        (listening("192.0.2.1:1"), 3, "192.0.2.1:1"),
+        (listening(&taken.to_string()), 1, "cannot listen on 127.0.0.1"),
+        (log("@DIR@/none/access.log"), 3, "none/access.log"),
+        (
+            "site \"a.example\" {\n listen \"127.0.0.1:0\" tls=on\n certificate \"@DIR@/none.pem\"\n respond \"/\" 200\n}\n".into(),
+            3,
+            "none.pem",
+        ),
+    ] {
+        operated.write_config(&config);
+        let output = operated.order(&["reload"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{config}: {said}");
+        assert!(said.contains(told), "{config}: {said}");
+        let logged = || operated.file("errors.log");
+        wait_until(told, || logged().contains("was not taken up") && logged().contains(told));
+        get(&mut stream, "right");
+        get(&mut operated.server.connect(), "right");
+    }
+    // Findings have their line, and a caret below what is meant.
+    operated.write_config(&(saying("wrong") + "site {\n listn \"127.0.0.1:0\"\n}\n"));
+    let said = String::from_utf8_lossy(&operated.order(&["reload"]).stderr).into_owned();
+    assert!(said.contains("listn \"127.0.0.1:0\"") && said.contains("^^^^^"), "{said}");
+    std::fs::remove_file(operated.path().join("tailcoat.kdl")).unwrap();
+    let output = operated.order(&["reload"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), said.contains("tailcoat.kdl: ")), (Some(1), true), "{said}");
+    operated.reload(&saying("right again"));
+    get(&mut stream, "right again");
+}
+
+#[test]
+fn what_is_under_way_goes_on() {
+    const BYTES: usize = 64 << 20;
+    let upload = Upstream::start(vec![vec![
+        Step::Read("END"),
+        Step::Write("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone"),
+        Step::Read("never"),
+    ]]);
+    let chat = Upstream::start(vec![vec![
+        Step::Read("\r\n\r\n"),
+        Step::Write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"),
+        Step::Echo,
+    ]]);
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("large"), vec![b'x'; BYTES]).unwrap();
+    let config = format!(
+        "access-log \"@DIR@/before.log\" format=\"{{path}} {{status}} {{bytes}}\"\nsite {{\n listen \"127.0.0.1:0\"\n \
+         root \"@DIR@\"\n forward \"http://{}\" path=\"/upload\"\n forward \"http://{}\" path=\"/chat\"\n}}\n",
+        upload.address, chat.address
+    );
+    let operated = Operated::start_in(directory, &config);
+    let mut download = operated.server.connect();
+    download.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    read_until(&mut download, "\r\n\r\n");
+    let mut uploading = operated.server.connect();
+    uploading.write_all(b"POST /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 1000003\r\n\r\n").unwrap();
+    uploading.write_all(&[b'u'; 500_000]).unwrap();
+    let mut socket = operated.server.connect();
+    socket.write_all(b"GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n").unwrap();
+    read_until(&mut socket, "101 Switching Protocols");
+    // Nothing is left of where these came from, nor of the log.
+    operated.reload(&format!("access-log \"@DIR@/after.log\" format=\"{{path}} {{status}}\"\n{}", saying("other")));
+    operated.reload(&format!("access-log \"@DIR@/after.log\" format=\"{{path}} {{status}}\"\n{}", saying("another")));
+    uploading.write_all(&[b'u'; 500_000]).unwrap();
+    uploading.write_all(b"END").unwrap();
+    read_until(&mut uploading, "done");
+    get(&mut uploading, "another");
+    for message in ["one", "two"] {
+        socket.write_all(message.as_bytes()).unwrap();
+        read_until(&mut socket, message);
+    }
+    let mut count = 0;
+    let mut buffer = vec![0; 1 << 20];
+    while count < BYTES - buffer.len() {
+        count += download.read(&mut buffer).unwrap();
+    }
+    download.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    while let Ok(more @ 1..) = download.read(&mut buffer) {
+        count += more;
+    }
+    assert!(count <= BYTES && count > BYTES - 4096, "{count}");
+    drop(socket);
+    // They end in the log that they began with.
+    wait_until("the log", || operated.file("before.log").lines().count() == 3);
+    let mut lines: Vec<String> = operated.file("before.log").lines().map(str::to_owned).collect();
+    lines.sort();
+    assert!(lines[0].starts_with("/chat 101 "), "{lines:?}");
+    assert_eq!(lines[1..], [format!("/large 200 {BYTES}"), "/upload 200 4".to_owned()]);
+    wait_until("the log", || operated.file("after.log") == "/ 200\n");
+}
+
+#[test]
+fn listeners_come_and_go() {
+    let unix = |name: &str| {
+        format!("site {{\n listen \"unix:@DIR@/{name}\" \"127.0.0.1:0\"\n respond \"/\" 200 \"{name}\"\n}}\n")
+    };
+    let operated = Operated::start(&unix("first"));
+    let at = |name: &str| UnixStream::connect(operated.path().join(name));
+    let mut first = at("first").unwrap();
+    first.set_read_timeout(Some(PATIENCE)).unwrap();
+    get(&mut first, "200 OK");
+    let mut tcp = operated.server.connect();
+    operated.reload(&unix("second"));
+    get(&mut at("second").unwrap(), "second");
+    get(&mut tcp, "second");
+    assert!(at("first").is_err(), "its file is gone");
+    // Who was connected there may ask once more, and is told that it is the last time.
+    let answer = get(&mut first, "first");
+    assert!(answer.contains("Connection: close"), "{answer}");
+    assert_eq!(first.read(&mut [0; 10]).unwrap(), 0);
+    // There and back again, while it is still being given up.
+    operated.reload(&unix("first"));
+    get(&mut at("first").unwrap(), "first");
+    // The same socket with other permissions.
+    operated.reload(&unix("first").replace("listen \"unix", "listen mode=\"600\" \"unix"));
+    get(&mut at("first").unwrap(), "first");
+}
+
+#[test]
+fn an_address_of_tcp_is_given_up_and_taken_again() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let both = format!("{}site {{\n listen \"127.0.0.1:{port}\"\n respond \"/\" 200 \"there\"\n}}\n", saying("here"));
+    let operated = Operated::start(&saying("here"));
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(500));
+    for round in 0..3 {
+        operated.reload(&both);
+        let mut stream = connect().unwrap();
+        get(&mut stream, "there");
+        operated.reload(&saying("here"));
+        assert!(connect().is_err(), "round {round}: the kernel answers nobody any more");
+        let answer = get(&mut stream, "there");
+        assert!(answer.contains("Connection: close"), "round {round}: {answer}");
+    }
+    wait_until("the socket is closed", || connect().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused));
+    operated.reload(&both);
+    get(&mut connect().unwrap(), "there");
+}
+
+#[test]
+fn what_is_known_is_kept() {
+    const RESPONSE: &str = "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 6\r\n\r\nstored";
+    let cached = Upstream::start(vec![vec![Step::Read("\r\n\r\n"), Step::Write(RESPONSE), Step::Read("never")]]);
+    let config = |first: &str, timeout: &str| {
+        format!(
+            "{first}site {{\n listen \"127.0.0.1:0\"\n default\n rate-limit \"/limited\" \"1/h\"\n \
+             forward \"http://{}\" path=\"/cached\" {{\n first-byte-timeout \"{timeout}\"\n cache {{ }}\n }}\n \
+             respond \"/limited\" 200 \"passed\"\n}}\n",
+            cached.address
+        )
+    };
+    let operated = Operated::start(&config("", "10s"));
+    let ask = |path: &str| operated.server.exchange(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes());
+    assert!(ask("/cached").ends_with("stored"));
+    assert!(ask("/limited").ends_with("passed"));
+    let other = "site \"other.example\" {\n listen \"127.0.0.1:0\"\n respond \"/\" 200\n}\n";
+    for (first, timeout) in [(other, "10s"), ("", "20s")] {
+        operated.reload(&config(first, timeout));
+        // A second connection would be a second request, which the upstream of the test does not answer in this way.
+        assert!(ask("/cached").contains("Age: "), "{first}");
+        assert!(ask("/limited").starts_with("HTTP/1.1 429 "), "{first}");
+    }
+    assert_eq!(cached.try_connection(), None);
+}
+
+#[test]
+fn certificates_come_with_their_sites() {
+    let authority = Authority::new();
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["a.example", "b.example"] {
+        authority.sign(&[name]).write(directory.path(), name);
+    }
+    let site = |name: &str| {
+        format!(
+            "site \"{name}\" {{\n listen \"127.0.0.1:0\" tls=on\n certificate \"@DIR@/{name}.pem\" \
+             key=\"@DIR@/{name}.key\"\n respond \"/\" 200 \"{name}\"\n}}\n"
+        )
+    };
+    let operated = Operated::start_in(directory, &site("a.example"));
+    let client = std::sync::Arc::new(authority.client(None));
+    let mut open = connect(&operated.server, &client, "a.example").unwrap();
+    assert!(connect(&operated.server, &client, "b.example").is_err(), "there is no certificate for it");
+    operated.reload(&(site("b.example") + &site("a.example")));
+    let mut other = connect(&operated.server, &client, "b.example").unwrap();
+    for (stream, name) in [(&mut open, "a.example"), (&mut other, "b.example")] {
+        stream.write_all(format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n").as_bytes()).unwrap();
+        let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
+        while !String::from_utf8_lossy(&bytes).ends_with(name) {
+            let count = stream.read(&mut buffer).unwrap();
+            bytes.extend_from_slice(&buffer[..count]);
+        }
+    }
+    // Sessions outlive the reload: the second handshake needs no certificate.
+    let again = connect(&operated.server, &client, "b.example").unwrap();
+    assert_eq!(again.conn.handshake_kind(), Some(rustls::HandshakeKind::Resumed));
+}
+
+#[test]
+fn workers_come_and_go_and_nobody_notices() {
+    let operated = Operated::start(&saying("hello"));
+    let address = operated.server.address;
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let counts = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|client| {
+                let stop = &stop;
+                scope.spawn(move || {
+                    let mut count = 0;
+                    let mut kept: Option<TcpStream> = None;
+                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        let mut stream = kept.take().unwrap_or_else(|| TcpStream::connect(address).unwrap());
+                        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                        let answer = get(&mut stream, "hello");
+                        // Half of them keep their connections.
+                        kept = (client % 2 == 0 && !answer.contains("Connection: close")).then_some(stream);
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .collect();
+        let outputs = ["1", "4", "3", "1", "2"].map(|count| {
+            let output = operated.order(&["set", "workers", count]);
+            std::thread::sleep(Duration::from_millis(300));
+            output
+        });
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        for output in outputs {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        clients.into_iter().map(|client| client.join().unwrap()).collect::<Vec<u32>>()
+    });
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+    wait_until("the workers that go have gone", || operated.threads("worker-") == 2);
+}
+
+#[test]
+fn limits_and_levels_change_until_the_next_reload() {
+    let operated = Operated::start(&saying("hello"));
+    let order = |arguments: &[&str]| {
+        let output = operated.order(arguments);
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let long = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "x".repeat(600));
+    let mut open = operated.server.connect();
+    get(&mut open, "hello");
+    assert!(operated.server.exchange(long.as_bytes()).starts_with("HTTP/1.1 404 "));
+    assert!(order(&["set", "limit", "target-bytes-max", "500B"]).0);
+    assert!(operated.server.exchange(long.as_bytes()).starts_with("HTTP/1.1 414 "));
+    get(&mut open, "hello");
+    for (name, value, told) in [("target-bytes-max", "5B", "16"), ("no-such-thing", "5", "no-such-thing")] {
+        let (is_done, said) = order(&["set", "limit", name, value]);
+        assert!(!is_done && said.contains(told), "{said}");
+    }
+    assert!(order(&["set", "limit", "head-bytes-max", "64KiB"]).0, "connections that are open read more at once");
+    get(&mut open, "hello");
+    assert!(order(&["set", "log-level", "error"]).0);
+    let before = operated.file("errors.log").len();
+    operated.reload(&saying("hello"));
+    wait_until("the level is that of the configuration", || operated.file("errors.log").len() > before);
+    assert!(operated.server.exchange(long.as_bytes()).starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn a_server_is_drained() {
+    let answering = |text: &'static str| {
+        Upstream::start(vec![vec![Step::Read("\r\n\r\n"), Step::Write(text), Step::Read("never")]])
+    };
+    let first = answering("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst");
+    let second = answering("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecond");
+    let config = |more: &str| {
+        format!(
+            "upstream \"app\" {{\n server \"http://{}\"\n server \"http://{}\"\n idle-max 0\n{more}}}\n\
+             site {{\n listen \"127.0.0.1:0\"\n forward \"app\"\n}}\n",
+            first.address, second.address
+        )
+    };
+    let operated = Operated::start(&config(""));
+    let answers = || (0..20).map(|_| operated.server.exchange(GET).split("\r\n\r\n").nth(1).unwrap_or("").to_owned());
+    let count_of_first = || answers().filter(|answer| answer == "first").count();
+    assert!((1..20).contains(&count_of_first()), "{:?}", answers().collect::<Vec<_>>());
+    let name = format!("http://{}", first.address);
+    assert!(operated.order(&["drain", "app", &name]).status.success());
+    assert_eq!(count_of_first(), 0);
+    // Another configuration of the same servers leaves it so.
+    operated.reload(&config(" tries-max 2\n"));
+    assert_eq!(count_of_first(), 0);
+    assert!(operated.order(&["drain", "app", &name, "--end"]).status.success());
+    assert!((1..20).contains(&count_of_first()));
+    for (upstream, server) in [("none", name.as_str()), ("app", "http://192.0.2.1:1")] {
+        let output = operated.order(&["drain", upstream, server]);
+        assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn without_a_file_nothing_is_read_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let errors = directory.path().join("errors.log");
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", &format!("exec \"$@\" 2> >(tee \"{}\" >&2)", errors.display()), "bash"]);
+    command.arg(crate::support::tailcoat().get_program()).args(["serve", "-l", "127.0.0.1:0"]).arg(directory.path());
+    let server = crate::support::Server::start(command);
+    server.signal("HUP");
+    wait_until("the log", || std::fs::read_to_string(&errors).unwrap().contains("not started with a file"));
+    assert!(server.exchange(GET).starts_with("HTTP/1.1 "));
+}
+
+#[test]
+fn files_are_watched_if_that_is_wanted() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("sites")).unwrap();
+    std::fs::write(directory.path().join("sites/one.kdl"), saying("first")).unwrap();
+    let config = "include \"@DIR@/sites/*.kdl\"\n";
+    let operated = Operated::start_with(directory, config, |command| _ = command.arg("--watch"));
+    let mut stream = operated.server.connect();
+    get(&mut stream, "first");
+    let site = operated.path().join("sites/one.kdl");
+    std::fs::write(&site, "site {").unwrap();
+    wait_until("the error", || operated.file("errors.log").contains("was not taken up"));
+    get(&mut stream, "first");
+    std::fs::write(&site, saying("second")).unwrap();
+    wait_until("the change", || operated.server.exchange(GET).ends_with("second"));
+    std::fs::write(
+        operated.path().join("sites/two.kdl"),
+        saying("other").replace("site {", "site \"other.example\" {"),
+    )
+    .unwrap();
+    let other = b"GET / HTTP/1.1\r\nHost: other.example\r\n\r\n";
+    wait_until("the new file", || operated.server.exchange(other).ends_with("other"));
+    get(&mut stream, "second");
+}

@@ -1,0 +1,150 @@
+//! A server that is changed while it runs: its configuration is in a file, orders are given on its control socket, and its
+//! binary is a link that may lead elsewhere.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+use super::{Server, tailcoat};
+
+/// The server, and the directory that all of its files are in.
+pub(crate) struct Operated {
+    pub(crate) server: Server,
+    /// Processes that have taken over, the latest last.
+    successors: Vec<u32>,
+    directory: TempDir,
+}
+
+impl Operated {
+    /// Starts a server with this configuration, in which `@DIR@` stands for the directory. It has a control socket, and its
+    /// own log is in `errors.log`.
+    pub(crate) fn start(config: &str) -> Self {
+        Self::start_in(tempfile::tempdir().expect("a directory"), config)
+    }
+
+    /// The same, in a directory in which there is something.
+    pub(crate) fn start_in(directory: TempDir, config: &str) -> Self {
+        Self::start_with(directory, config, |_| {})
+    }
+
+    /// The same, with changes to how it is started.
+    pub(crate) fn start_with(directory: TempDir, config: &str, change: impl FnOnce(&mut Command)) -> Self {
+        write_config(directory.path(), config);
+        let binary = directory.path().join("tailcoat");
+        link(tailcoat().get_program().as_ref(), &binary);
+        let mut command = Command::new("bash");
+        let copying = format!("exec \"$@\" 2> >(tee -a \"{}/errors.log\" >&2)", directory.path().display());
+        command.args(["-c", &copying, "bash"]).arg(binary);
+        command.arg("run").arg("-c").arg(directory.path().join("tailcoat.kdl"));
+        change(&mut command);
+        Self { server: Server::start(command), successors: Vec::new(), directory }
+    }
+
+    /// Where its files are.
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The text of a file; empty if there is none.
+    pub(crate) fn file(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path().join(name)).unwrap_or_default()
+    }
+
+    /// How many of its threads have a name that begins so.
+    pub(crate) fn threads(&self, name: &str) -> usize {
+        self.server.thread_names().iter().filter(|thread| thread.starts_with(name)).count()
+    }
+
+    /// Writes another configuration.
+    pub(crate) fn write_config(&self, config: &str) {
+        write_config(self.path(), config);
+    }
+
+    /// Writes another configuration and has it taken up.
+    pub(crate) fn reload(&self, config: &str) {
+        self.write_config(config);
+        let output = self.order(&["reload"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Gives an order.
+    pub(crate) fn order(&self, arguments: &[&str]) -> Output {
+        let mut command = tailcoat();
+        command.args(arguments).arg("--socket").arg(self.path().join("control.sock"));
+        command.output().expect("the built binary starts")
+    }
+
+    /// Has another process take over; returns its id.
+    pub(crate) fn upgrade(&mut self) -> u32 {
+        let output = self.order(&["upgrade"]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        let process = said.split(' ').nth(1).and_then(|id| id.parse().ok()).expect("it says which process");
+        self.successors.push(process);
+        process
+    }
+
+    /// Has its binary be this script from now on; without one, what it was.
+    pub(crate) fn replace_binary(&self, script: Option<&str>) {
+        let binary = self.path().join("tailcoat");
+        match script {
+            None => link(tailcoat().get_program().as_ref(), &binary),
+            Some(text) => {
+                let other = self.path().join("script");
+                std::fs::write(&other, text).expect("it can be written");
+                std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+                link(&other, &binary);
+            }
+        }
+    }
+
+    /// Sends a signal to the process that serves.
+    pub(crate) fn signal(&self, name: &str) {
+        match self.successors.last() {
+            None => self.server.signal(name),
+            Some(process) => assert!(kill(name, *process), "signal {name}"),
+        }
+    }
+
+    /// Whether a process is still there.
+    pub(crate) fn is_running(process: u32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        !stat.is_empty() && !stat.contains(") Z ")
+    }
+
+    /// All of its processes that are still there.
+    pub(crate) fn running(&self) -> Vec<u32> {
+        let all = std::iter::once(self.server.id()).chain(self.successors.iter().copied());
+        all.filter(|process| Self::is_running(*process)).collect()
+    }
+}
+
+impl Drop for Operated {
+    fn drop(&mut self) {
+        for process in &self.successors {
+            // It may have ended.
+            kill("KILL", *process);
+        }
+    }
+}
+
+fn kill(signal: &str, process: u32) -> bool {
+    let status = Command::new("kill").arg(format!("-{signal}")).arg(process.to_string()).output();
+    status.is_ok_and(|output| output.status.success())
+}
+
+fn link(to: &Path, at: &PathBuf) {
+    let new = at.with_extension("new");
+    let _ = std::fs::remove_file(&new);
+    symlink(to, &new).and_then(|()| std::fs::rename(&new, at)).expect("a link can be made");
+}
+
+fn write_config(directory: &Path, config: &str) {
+    let text = format!(
+        "server {{\n workers 2\n control-socket \"@DIR@/control.sock\"\n upgrade-timeout \"20s\"\n}}\n{config}"
+    );
+    let text = text.replace("@DIR@", &directory.display().to_string());
+    std::fs::write(directory.join("tailcoat.kdl"), text).expect("it can be written");
+}

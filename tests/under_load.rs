@@ -1,0 +1,349 @@
+//! Reloads and upgrades while clients of all kinds are at it: no request fails, no connection is reset, no line of the log
+//! is lost. `cargo xtask operate` does as many of them as it is told.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::PATIENCE;
+use crate::support::h2::H2Client;
+use crate::support::operated::Operated;
+use crate::support::tls::{Authority, handshake};
+
+/// Bytes of the file that is downloaded: more than buffers hold.
+const LARGE_BYTES: usize = 4 << 20;
+
+/// Bytes that are uploaded.
+const UPLOAD_BYTES: usize = 512 << 10;
+
+/// Messages on a WebSocket.
+const MESSAGES: u32 = 40;
+
+/// How often each is done if nobody says otherwise.
+const RELOADS: u32 = 12;
+const UPGRADES: u32 = 3;
+
+/// What the clients share.
+struct Load {
+    plain: SocketAddr,
+    secure: SocketAddr,
+    stop: AtomicBool,
+    /// Answers that came whole.
+    answers: AtomicU64,
+}
+
+#[test]
+fn nothing_fails() {
+    let count = |name: &str, default| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
+    let (reloads, upgrades): (u32, u32) = (count("TAILCOAT_RELOADS", RELOADS), count("TAILCOAT_UPGRADES", UPGRADES));
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("www")).unwrap();
+    std::fs::write(directory.path().join("www/large"), vec![b'x'; LARGE_BYTES]).unwrap();
+    std::fs::write(directory.path().join("www/small"), "small").unwrap();
+    let authority = Authority::new();
+    authority.sign(&["localhost"]).write(directory.path(), "localhost");
+    let (origin, secure) = (origin(), free_address());
+    let mut operated = Operated::start_in(directory, &config(0, origin, secure));
+    let client = Arc::new(authority.client(None));
+    let load =
+        Load { plain: operated.server.address, secure, stop: AtomicBool::new(false), answers: AtomicU64::new(0) };
+    let longest = std::thread::scope(|scope| {
+        let load = &load;
+        let mut clients = Vec::new();
+        let mut spawn = |name: &'static str, work: Box<dyn Fn(&Load) + Send>| {
+            clients.push((
+                name,
+                scope.spawn(move || {
+                    while !load.stop.load(Ordering::Relaxed) {
+                        work(load)
+                    }
+                }),
+            ));
+        };
+        for _ in 0..2 {
+            spawn("kept connections", Box::new(|load| keep_asking(load, &mut load.connect())));
+            spawn("a connection a request", Box::new(|load| load.ask_once(&mut load.connect())));
+        }
+        spawn("downloads", Box::new(download));
+        spawn("uploads", Box::new(upload));
+        spawn("WebSockets", Box::new(chat));
+        spawn("HTTP/2", Box::new(h2));
+        let (kept, new) = (Arc::clone(&client), client);
+        spawn("kept connections of TLS", Box::new(move |load| keep_asking(load, &mut load.secure(&kept))));
+        spawn("handshakes", Box::new(move |load| load.ask_once(&mut load.secure(&new))));
+        let longest = operate(&mut operated, reloads, upgrades, |variant| config(variant, origin, secure));
+        load.stop.store(true, Ordering::Relaxed);
+        for (name, client) in clients {
+            assert!(client.join().is_ok(), "{name} have failed");
+        }
+        longest
+    });
+    operated.signal("TERM");
+    wait_until("all processes end", || operated.running().is_empty());
+    let answers = load.answers.load(Ordering::Relaxed);
+    let lines = ["even.log", "odd.log"].iter().map(|name| operated.file(name).lines().count() as u64).sum::<u64>();
+    println!("{reloads} reloads, {upgrades} upgrades, {answers} answers, {lines} lines; longest reload {longest:?}");
+    let errors = operated.file("errors.log");
+    assert!(!errors.contains("panicked") && !errors.contains("dropped"), "{errors}");
+    assert!(answers > 0);
+    assert_eq!(lines, answers, "each answer has its line");
+}
+
+/// How long a reload takes with many sites, and how long it makes a request wait: told, not judged, for that is a matter of
+/// the machine.
+#[test]
+fn many_sites() {
+    let sites: u32 = std::env::var("TAILCOAT_SITES").ok().and_then(|text| text.parse().ok()).unwrap_or(100);
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("small"), "small").unwrap();
+    let config = |variant: u32| {
+        let site = |number: u32| {
+            format!(
+                "site \"site{number}.example\" {{\n listen \"127.0.0.1:0\"\n root \"@DIR@\"\n \
+                 rewrite \"/old/*\" \"/new/{variant}\"\n respond \"/variant\" 200 \"{variant}\"\n}}\n"
+            )
+        };
+        (0..sites).map(site).collect::<String>()
+    };
+    let operated = Operated::start_in(directory, &config(0));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (address, stop) = (operated.server.address, &stop);
+        let asking = scope.spawn(move || {
+            let mut stream = TcpStream::connect(address).unwrap();
+            let (mut longest, mut buffer) = (Duration::ZERO, [0; 4096]);
+            while !stop.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                stream.write_all(b"GET /small HTTP/1.1\r\nHost: site7.example\r\n\r\n").unwrap();
+                let count = stream.read(&mut buffer).unwrap();
+                assert!(buffer[..count].ends_with(b"small"));
+                longest = longest.max(began.elapsed());
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            longest
+        });
+        let mut times: Vec<Duration> = (1..=10)
+            .map(|variant| {
+                operated.write_config(&config(variant));
+                let began = Instant::now();
+                assert!(operated.order(&["reload"]).status.success());
+                began.elapsed()
+            })
+            .collect();
+        stop.store(true, Ordering::Relaxed);
+        times.sort();
+        let longest = asking.join().unwrap();
+        println!("{sites} sites: a reload takes {:?} (median of 10); the longest request took {longest:?}", times[5]);
+    });
+}
+
+/// A configuration; each is another in what it answers, where it logs, which sites there are and which limits hold.
+fn config(variant: u32, origin: SocketAddr, secure: SocketAddr) -> String {
+    let log = if variant % 2 == 0 { "even" } else { "odd" };
+    let more: String = (0..variant % 5)
+        .map(|site| format!("site \"other{site}.example\" {{\n listen \"127.0.0.1:0\"\n respond \"/\" 200\n}}\n"))
+        .collect();
+    let tls = format!("\"{secure}\" tls=on\n certificate \"@DIR@/localhost.pem\" key=\"@DIR@/localhost.key\"");
+    format!(
+        "access-log \"@DIR@/{log}.log\" format=\"{{path}} {{status}}\"\n\
+         limits {{\n fields-max {}\n}}\n{more}\
+         site \"localhost\" {{\n listen \"127.0.0.1:0\"\n listen {tls}\n default\n root \"@DIR@/www\"\n \
+         forward \"http://{origin}\" path=\"/origin/*\"\n respond \"/variant\" 200 \"{variant}\"\n}}\n",
+        100 + variant % 7,
+    )
+}
+
+/// Reloads and upgrades, evenly, broken ones among them; returns the longest time of a reload.
+fn operate(operated: &mut Operated, reloads: u32, upgrades: u32, config: impl Fn(u32) -> String) -> Duration {
+    let mut longest = Duration::ZERO;
+    let mut upgraded = 0;
+    for reload in 1..=reloads {
+        if reload % 4 == 0 {
+            operated.write_config(&format!("{}site {{\n nonsense\n}}\n", config(reload)));
+            assert_eq!(operated.order(&["reload"]).status.code(), Some(3));
+        }
+        operated.write_config(&config(reload));
+        let began = Instant::now();
+        let output = operated.order(&["reload"]);
+        longest = longest.max(began.elapsed());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        while upgraded * reloads < upgrades * reload {
+            upgraded += 1;
+            if upgraded % 4 == 2 {
+                operated.replace_binary(Some("#!/bin/sh\nsleep 0.1\nexit 1\n"));
+                assert!(!operated.order(&["upgrade"]).status.success());
+                operated.replace_binary(None);
+            }
+            operated.upgrade();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    longest
+}
+
+impl Load {
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.plain).expect("connections are taken");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket has a time-out");
+        stream
+    }
+
+    fn secure(&self, client: &Arc<rustls::ClientConfig>) -> impl Read + Write + use<> {
+        let stream = TcpStream::connect(self.secure).expect("connections are taken");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket has a time-out");
+        handshake(stream, client, "localhost").expect("handshakes succeed")
+    }
+
+    /// Asks for something and reads the answer; says whether the connection may be used again.
+    fn ask(&self, stream: &mut (impl Read + Write), request: &str, content: &[u8], expect: &[u8]) -> bool {
+        stream.write_all(request.as_bytes()).expect("requests are taken");
+        stream.write_all(content).expect("content is taken");
+        let (mut bytes, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+        let head_end = loop {
+            let count = stream.read(&mut buffer).expect("an answer comes");
+            assert!(count > 0, "ended within an answer: {:?}", String::from_utf8_lossy(&bytes));
+            bytes.extend_from_slice(&buffer[..count]);
+            if let Some(at) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+                break at + 4;
+            }
+        };
+        let head = String::from_utf8_lossy(&bytes[..head_end]).into_owned();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        let length = head.split("Content-Length: ").nth(1).and_then(|rest| rest.split("\r\n").next()?.parse().ok());
+        let length: usize = length.unwrap_or_else(|| panic!("no length: {head}"));
+        while bytes.len() < head_end + length {
+            let count = stream.read(&mut buffer).expect("content comes");
+            assert!(count > 0, "ended within content: {} of {length}", bytes.len() - head_end);
+            bytes.extend_from_slice(&buffer[..count]);
+        }
+        assert_eq!(bytes.len(), head_end + length);
+        assert!(expect.is_empty() || &bytes[head_end..] == expect, "another answer");
+        self.answers.fetch_add(1, Ordering::Relaxed);
+        !head.contains("Connection: close")
+    }
+
+    fn ask_once(&self, stream: &mut (impl Read + Write)) {
+        self.ask(stream, "GET /small HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"", b"small");
+        let rest = stream.read(&mut [0; 1]);
+        // The end of TLS is said, or not, before the connection's.
+        assert!(matches!(rest, Ok(0)), "{rest:?}");
+    }
+}
+
+/// Asks on one connection as long as the server keeps it, but not for ever.
+fn keep_asking(load: &Load, stream: &mut (impl Read + Write)) {
+    for (count, path) in ["/small", "/variant"].iter().cycle().enumerate().take(2_000) {
+        let is_last = count == 1_999 || load.stop.load(Ordering::Relaxed);
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        if !load.ask(stream, &request, b"", b"") || is_last {
+            return;
+        }
+    }
+}
+
+fn download(load: &Load) {
+    let request = "GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    load.ask(&mut load.connect(), request, b"", &vec![b'x'; LARGE_BYTES]);
+}
+
+fn upload(load: &Load) {
+    let head = format!("POST /origin/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: {UPLOAD_BYTES}\r\n\r\n");
+    load.ask(&mut load.connect(), &head, &vec![b'u'; UPLOAD_BYTES], UPLOAD_BYTES.to_string().as_bytes());
+}
+
+fn chat(load: &Load) {
+    let mut stream = load.connect();
+    let request = "GET /origin/chat HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    stream.write_all(request.as_bytes()).expect("requests are taken");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a protocol is switched to");
+        head.push(byte[0]);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+    for message in 0..MESSAGES {
+        stream.write_all(&message.to_be_bytes()).expect("messages are taken");
+        let mut echo = [0; 4];
+        stream.read_exact(&mut echo).expect("messages come back");
+        assert_eq!(echo, message.to_be_bytes());
+        std::thread::sleep(Duration::from_millis(25));
+    }
+    load.answers.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Many requests on a connection, as long as the server wants any more.
+fn h2(load: &Load) {
+    let mut client = H2Client::connect_to(load.connect());
+    for _ in 0..500 {
+        let streams: Vec<_> = (0..4).map(|_| client.ask("GET", "/small", &[], true)).collect();
+        for stream in streams {
+            let answer = client.finish(stream);
+            assert_eq!((answer.status(), answer.content.as_slice()), (200, &b"small"[..]), "{:?}", answer.reset);
+            load.answers.fetch_add(1, Ordering::Relaxed);
+        }
+        if client.go_away.is_some() || load.stop.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+}
+
+/// A server that says how much was uploaded, or echoes.
+fn origin() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        listener.incoming().for_each(|stream| _ = std::thread::spawn(move || serve(stream.unwrap())));
+    });
+    address
+}
+
+fn serve(mut stream: TcpStream) {
+    let (mut bytes, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        let head_end = loop {
+            if let Some(at) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+                break at + 4;
+            }
+            match stream.read(&mut buffer) {
+                Ok(count @ 1..) => bytes.extend_from_slice(&buffer[..count]),
+                _ => return,
+            }
+        };
+        let head = String::from_utf8_lossy(&bytes[..head_end]).into_owned();
+        bytes.drain(..head_end);
+        if head.contains("/origin/chat") {
+            let switch = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
+            stream.write_all(switch.as_bytes()).unwrap_or_default();
+            while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                stream.write_all(&buffer[..count]).unwrap_or_default();
+            }
+            return;
+        }
+        while bytes.len() < UPLOAD_BYTES {
+            match stream.read(&mut buffer) {
+                Ok(count @ 1..) => bytes.extend_from_slice(&buffer[..count]),
+                _ => return,
+            }
+        }
+        bytes.drain(..UPLOAD_BYTES);
+        let text = UPLOAD_BYTES.to_string();
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len());
+        stream.write_all(answer.as_bytes()).unwrap_or_default();
+    }
+}
+
+/// An address that nobody listens on.
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("there is a free port")
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what}: waited too long");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,233 @@
+//! Another binary for a running server: it takes over, or nothing has happened.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::support::operated::Operated;
+use crate::support::tls::{Authority, connect};
+use crate::support::upstream::{Step, Upstream};
+use crate::support::{PATIENCE, read_until};
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+
+const SITE: &str = "site {\n listen \"127.0.0.1:0\" \"unix:@DIR@/web.sock\"\n respond \"/\" 200 \"hello\"\n}\n";
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what}: waited too long");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn ask(stream: &mut (impl Read + Write)) -> String {
+    stream.write_all(GET).unwrap();
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
+    while !bytes.ends_with(b"hello") {
+        let count = stream.read(&mut buffer).unwrap();
+        assert!(count > 0, "ended: {:?}", String::from_utf8_lossy(&bytes));
+        bytes.extend_from_slice(&buffer[..count]);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[test]
+fn another_process_takes_over_and_what_is_under_way_goes_on() {
+    let chat = Upstream::start(vec![vec![
+        Step::Read("\r\n\r\n"),
+        Step::Write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"),
+        Step::Echo,
+    ]]);
+    let site = SITE.replace("respond", &format!("forward \"http://{}\" path=\"/chat\"\n respond", chat.address));
+    let mut operated =
+        Operated::start(&format!("access-log \"@DIR@/access.log\" format=\"{{path}} {{status}}\"\n{site}"));
+    let old = operated.server.id();
+    let (mut idle, mut socket) = (operated.server.connect(), operated.server.connect());
+    ask(&mut idle);
+    socket.write_all(b"GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n").unwrap();
+    read_until(&mut socket, "101 Switching Protocols");
+    let new = operated.upgrade();
+    assert_ne!(new, old);
+    ask(&mut operated.server.connect());
+    // Who had nothing under way may ask once more.
+    let answer = ask(&mut idle);
+    assert!(answer.contains("Connection: close"), "{answer}");
+    socket.write_all(b"still there").unwrap();
+    read_until(&mut socket, "still there");
+    assert!(Operated::is_running(old));
+    drop(socket);
+    wait_until("the old process ends", || !Operated::is_running(old));
+    // Sockets of files are where they were, and orders are for the new process.
+    let mut unix = UnixStream::connect(operated.path().join("web.sock")).unwrap();
+    ask(&mut unix);
+    operated.reload(&site.replace("hello", "other hello"));
+    ask(&mut operated.server.connect());
+    let newest = operated.upgrade();
+    ask(&mut operated.server.connect());
+    operated.signal("TERM");
+    wait_until("the newest process ends", || !Operated::is_running(newest));
+    assert!(!operated.path().join("web.sock").exists(), "its file goes with the last");
+    let mut lines: Vec<String> = operated.file("access.log").lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines[lines.len() - 1], "/chat 101");
+    assert!(lines.iter().filter(|line| *line == "/ 200").count() >= 3, "{lines:?}");
+}
+
+#[test]
+fn one_that_does_not_start_changes_nothing() {
+    let operated = Operated::start(SITE);
+    let mut stream = operated.server.connect();
+    ask(&mut stream);
+    for (script, told) in [
+        ("#!/bin/sh\nexit 7\n", "exit status: 7"),
+        ("#!/bin/sh\nkill -SEGV $$\n", "signal: 11"),
+        ("no program at all", "can't be started"),
+        ("#!/bin/sh\nexec <&- sleep 100\n", "did not want"),
+        ("#!/none\n", "can't be started"),
+    ] {
+        operated.replace_binary(Some(script));
+        let output = operated.order(&["upgrade"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{script}: {said}");
+        assert!(said.contains(told), "{script}: {said}");
+        wait_until(told, || operated.file("errors.log").contains(told));
+        let answer = ask(&mut stream);
+        assert!(!answer.contains("Connection: close"), "{script}");
+        ask(&mut operated.server.connect());
+    }
+    operated.replace_binary(None);
+    operated.write_config("site {");
+    let output = operated.order(&["upgrade"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("configuration has errors"), "{said}");
+    ask(&mut stream);
+    operated.write_config(SITE);
+    let output = operated.order(&["set", "limit", "idle-timeout", "30s"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ask(&mut stream);
+    assert_eq!(operated.running(), [operated.server.id()]);
+}
+
+#[test]
+fn one_that_hangs_is_killed_in_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let pids = directory.path().join("pids");
+    let operated = Operated::start_in(directory, SITE);
+    operated.write_config(SITE);
+    let config = operated.file("tailcoat.kdl").replace("upgrade-timeout \"20s\"", "upgrade-timeout \"500ms\"");
+    std::fs::write(operated.path().join("tailcoat.kdl"), config).unwrap();
+    assert!(operated.order(&["reload"]).status.success());
+    operated.replace_binary(Some(&format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", pids.display())));
+    let output = operated.order(&["upgrade"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("did not serve within 0.5 s"), "{said}");
+    let process = operated.file("pids").trim().parse().unwrap();
+    wait_until("it is killed", || !Operated::is_running(process));
+    ask(&mut operated.server.connect());
+}
+
+#[test]
+fn sessions_of_tls_outlive_it() {
+    let authority = Authority::new();
+    let directory = tempfile::tempdir().unwrap();
+    authority.sign(&["a.example"]).write(directory.path(), "a");
+    let mut operated = Operated::start_in(
+        directory,
+        "site \"a.example\" {\n listen \"127.0.0.1:0\" tls=on\n certificate \"@DIR@/a.pem\" key=\"@DIR@/a.key\"\n \
+         respond \"/\" 200 \"hello\"\n}\n",
+    );
+    let client = Arc::new(authority.client(None));
+    let mut first = connect(&operated.server, &client, "a.example").unwrap();
+    first.write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").unwrap();
+    // The ticket comes before the answer.
+    let _ = first.read(&mut [0; 4096]).unwrap();
+    for _ in 0..2 {
+        operated.upgrade();
+        let mut again = connect(&operated.server, &client, "a.example").unwrap();
+        assert_eq!(again.conn.handshake_kind(), Some(rustls::HandshakeKind::Resumed));
+        again.write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").unwrap();
+        let _ = again.read(&mut [0; 4096]).unwrap();
+    }
+    operated.signal("TERM");
+}
+
+/// What systemd is told, in the order of sd_notify(3).
+#[test]
+fn systemd_is_told_of_all_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify.sock");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let next = || {
+        let mut message = [0; 4096];
+        let length = socket.recv(&mut message).unwrap();
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    };
+    let mut operated = Operated::start_with(directory, SITE, |command| _ = command.env("NOTIFY_SOCKET", &path));
+    assert_eq!(next().trim(), "READY=1");
+    operated.reload(SITE);
+    let reloading = next();
+    assert!(reloading.starts_with("RELOADING=1") && reloading.contains("MONOTONIC_USEC="), "{reloading}");
+    assert_eq!(next().trim(), "READY=1");
+    operated.write_config("site {");
+    assert!(!operated.order(&["reload"]).status.success());
+    assert!(next().starts_with("RELOADING=1"));
+    assert_eq!(next().trim(), "READY=1", "what was in use is");
+    operated.write_config(SITE);
+    let new = operated.upgrade();
+    assert_eq!(next().trim(), format!("MAINPID={new}"));
+    assert_eq!(next().trim(), "READY=1");
+    operated.signal("TERM");
+    assert_eq!(next().trim(), "STOPPING=1");
+}
+
+/// Killed at any time, it leaves nothing that the next start would stumble over.
+#[test]
+fn a_killed_server_starts_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_owned();
+    let mut operated = Operated::start_in(directory, SITE);
+    operated.upgrade();
+    operated.signal("KILL");
+    wait_until("it is gone", || operated.running().len() < 2);
+    let again = crate::support::Server::run_from(&path.join("tailcoat.kdl"));
+    ask(&mut again.connect());
+    assert!(operated.order(&["reload"]).status.success(), "its control socket is there again");
+}
+
+/// As the first process of a container it stays, so that the others do, and passes signals on.
+#[test]
+fn the_first_process_of_a_container_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let may = std::process::Command::new("unshare").args(["--pid", "--fork", "--mount-proc", "true"]).status();
+    if !may.is_ok_and(|status| status.success()) {
+        eprintln!("no namespace of processes can be made here");
+        return;
+    }
+    let operated = Operated::start_with(directory, SITE, |command| {
+        let inner: Vec<_> = command.get_args().skip(2).map(|argument| argument.to_owned()).collect();
+        let copying = command.get_args().nth(1).unwrap().to_owned();
+        *command = std::process::Command::new("bash");
+        command.arg("-c").arg(copying);
+        command.arg("bash").args(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]).args(&inner[1..]);
+    });
+    // By its number in there, which says nothing out here.
+    let output = operated.order(&["upgrade"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ask(&mut operated.server.connect());
+    wait_until("the old workers have ended", || operated.file("errors.log").contains("serves now"));
+    std::thread::sleep(Duration::from_millis(500));
+    ask(&mut operated.server.connect());
+    assert!(operated.order(&["upgrade"]).status.success());
+    ask(&mut operated.server.connect());
+    assert!(operated.order(&["reload"]).status.success());
+    let first = std::process::Command::new("pgrep")
+        .args(["-P", &operated.server.id().to_string(), "tailcoat"])
+        .output()
+        .unwrap();
+    let first = String::from_utf8_lossy(&first.stdout).trim().to_owned();
+    assert!(std::process::Command::new("kill").args(["-TERM", &first]).status().unwrap().success());
+    wait_until("all have ended", || operated.running().is_empty());
+}
