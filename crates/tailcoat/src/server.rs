@@ -151,8 +151,8 @@ impl Server {
             handover.take(taken).map_err(StartError::at("cannot take over"))?;
         }
         control.take_up(socket).map_err(StartError::at("cannot listen on the control socket"))?;
-        if let Origin::File(path, true) = &origin {
-            runtime.spawn(watch::watch(path.clone(), control.orders()));
+        if let Origin::File(path, Some(read)) = &origin {
+            runtime.spawn(watch::watch(path.clone(), read.clone(), control.orders()));
         }
         let keepers = Keepers::new(&assembly, changes.certificates, &lasting);
         drop(entered);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::{EXIT_CONFIG, fail, print, start};
-use crate::config::{self, Checked, Diagnostics, Origin};
+use crate::config::{self, Checked, Diagnostics, FileStates, Origin};
 use crate::server::Handover;
 
 #[derive(Debug, Args)]
@@ -26,6 +26,7 @@ pub(super) fn run(file: Option<PathBuf>, is_watched: bool) -> ExitCode {
         Err(error) => return fail(format_args!("cannot take over: {error}")),
     };
     let refuse = |reason: &str| handover.iter().for_each(|handover| handover.fail(reason));
+    let watched = is_watched.then(|| FileStates::of(&file));
     let checked = match load(&file, config::check_file) {
         Ok(checked) => checked,
         Err(code) => {
@@ -35,7 +36,7 @@ pub(super) fn run(file: Option<PathBuf>, is_watched: bool) -> ExitCode {
     };
     print_findings(&checked.diagnostics);
     match checked.config {
-        Some(config) => start(config, Origin::File(file, is_watched), handover),
+        Some(config) => start(config, Origin::File(file, watched), handover),
         None => {
             refuse(&format!("its configuration has errors\n{}", checked.diagnostics.to_text(false)));
             ExitCode::from(EXIT_CONFIG)

@@ -11,6 +11,7 @@ mod check_rules;
 mod check_tls;
 mod cross_check;
 mod diagnostic;
+mod files;
 mod format;
 mod gateway;
 mod http2;
@@ -42,6 +43,7 @@ use std::sync::Arc;
 
 pub use automatic::*;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
+pub use files::FileStates;
 pub use gateway::*;
 pub use http2::{Http2Limits, HttpVersions};
 pub use model::*;
@@ -75,8 +77,9 @@ pub fn state_directory() -> Option<PathBuf> {
 /// Where a configuration came from: what a reload reads again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A file, and whether it is read again when it changes; `-` is standard input, which can't be read again.
-    File(PathBuf, bool),
+    /// A file, and if it is to be read again when it changes, what it was like before it was read; `-` is standard input,
+    /// which can't be read again.
+    File(PathBuf, Option<FileStates>),
     /// The command line of `serve`.
     CommandLine,
 }
@@ -109,14 +112,6 @@ pub fn check_file(path: &Path) -> io::Result<Checked> {
 /// If the file can't be read, or not be understood so far.
 pub fn control_socket(path: &Path) -> io::Result<Option<PathBuf>> {
     Ok(draft_of(path)?.into_config().server.control_socket)
-}
-
-/// A configuration file, those that it includes, and the directories in which it looks for them, whatever else is wrong with
-/// it.
-pub fn files_of(path: &Path) -> Vec<PathBuf> {
-    let mut files = vec![path.to_owned()];
-    files.extend(draft_of(path).map(|draft| draft.included).unwrap_or_default());
-    files
 }
 
 fn draft_of(path: &Path) -> io::Result<Draft> {
