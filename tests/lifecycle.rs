@@ -12,12 +12,12 @@ use crate::support::{LARGE_BYTES, PATIENCE, Server, read_all, read_until, site_w
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
-fn server(options: &str) -> (Server, TempDir) {
+fn server(workers: usize, options: &str) -> (Server, TempDir) {
     let files = site_with_large_file();
     let root = files.path().display();
     let server = Server::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n respond \"/\" 200 \"hello\"\n}}\n\
-         server {{ workers 2; {options} }}\n"
+         server {{ workers {workers}; {options} }}\n"
     ));
     (server, files)
 }
@@ -25,7 +25,8 @@ fn server(options: &str) -> (Server, TempDir) {
 #[test]
 fn a_drain_answers_what_was_asked_and_closes_the_rest() {
     for signal in ["TERM", "INT", "QUIT"] {
-        let (mut server, _files) = server("grace-time \"60s\"");
+        // One alone: that a connection was closed tells that it knows.
+        let (mut server, _files) = server(1, "grace-time \"60s\"");
         let mut idle = server.connect();
         idle.write_all(GET).unwrap();
         read_until(&mut idle, "hello");
@@ -50,7 +51,7 @@ fn a_drain_answers_what_was_asked_and_closes_the_rest() {
 #[test]
 fn the_grace_time_and_a_second_signal_end_a_drain() {
     for (grace_time, signals) in [("1s", 1), ("600s", 2)] {
-        let (mut server, _files) = server(&format!("grace-time \"{grace_time}\""));
+        let (mut server, _files) = server(2, &format!("grace-time \"{grace_time}\""));
         let mut busy = server.connect();
         busy.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
         read_until(&mut busy, "\r\n\r\n");
@@ -131,7 +132,7 @@ fn inherited_sockets() {
 
 #[test]
 fn an_address_that_is_taken_is_not_shared() {
-    let (first, _files) = server("");
+    let (first, _files) = server(2, "");
     let directory = tempfile::tempdir().unwrap();
     for workers in ["1", "2"] {
         let second = tailcoat()

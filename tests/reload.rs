@@ -244,6 +244,58 @@ fn what_is_known_is_kept() {
 }
 
 #[test]
+fn what_is_counted_goes_on() {
+    let site = |name: &str| {
+        format!("site \"{name}\" {{\n listen \"127.0.0.1:0\"\n respond \"/\" 200\n metrics \"/metrics\"\n}}\n")
+    };
+    let operated = Operated::start(&(site("a.example") + &site("127.0.0.1")));
+    let ask = |host: &str, target: &str| {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        operated.server.exchange(request.as_bytes())
+    };
+    let counted = |name: &str| {
+        let (metrics, name) = (ask("127.0.0.1", "/metrics"), format!("tailcoat_{name} "));
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&name)?.parse::<u64>().ok());
+        value.unwrap_or_else(|| panic!("no {name} in {metrics}"))
+    };
+    let of_site = |site: &str| counted(&format!("http_request_duration_seconds_count{{site=\"{site}\"}}"));
+    let mut open = operated.server.connect();
+    let mut opened = counted("connections_opened_total");
+    for (round, config) in [
+        site("127.0.0.1") + &site("b.example") + &site("a.example"),
+        site("127.0.0.1") + &site("a.example"),
+        site("a.example") + &site("127.0.0.1"),
+    ]
+    .iter()
+    .enumerate()
+    {
+        for _ in 0..4 {
+            ask("a.example", "/");
+        }
+        operated.reload(config);
+        // Workers that come count where others with their numbers have.
+        for workers in ["1", "3"] {
+            assert!(operated.order(&["set", "workers", workers]).status.success());
+        }
+        assert_eq!(of_site("a.example"), 4 * (round as u64 + 1));
+        let before = std::mem::replace(&mut opened, counted("connections_opened_total"));
+        assert_eq!(opened, before + 4 + 2, "those that asked, and these two that looked");
+    }
+    ask("b.example", "/");
+    assert_eq!(of_site("a.example"), 12 + 1, "without a site of its own it is the first one's");
+    // Who looks sees what there is now.
+    wait_until("all workers answer that there are", || {
+        let status = String::from_utf8(operated.order(&["status", "--json"]).stdout).unwrap();
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        let there = status["workers"].as_array().unwrap().iter().filter(|worker| worker["has_ended"] == false);
+        there.map(|worker| worker["has_answered"] == true).collect::<Vec<_>>() == [true; 3]
+    });
+    write!(open, "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n").unwrap();
+    assert!(read_all(&mut open).starts_with("HTTP/1.1 200 "));
+    assert_eq!(of_site("a.example"), 14);
+}
+
+#[test]
 fn certificates_come_with_their_sites() {
     let authority = Authority::new();
     let directory = tempfile::tempdir().unwrap();

@@ -141,7 +141,7 @@ fn many_sites() {
 
 /// A configuration; each is another in what it answers, where it logs, which sites there are and which limits hold.
 fn config(variant: u32, origin: SocketAddr, secure: SocketAddr) -> String {
-    let log = if variant % 2 == 0 { "even" } else { "odd" };
+    let log = if variant.is_multiple_of(2) { "even" } else { "odd" };
     let more: String = (0..variant % 5)
         .map(|site| format!("site \"other{site}.example\" {{\n listen \"127.0.0.1:0\"\n respond \"/\" 200\n}}\n"))
         .collect();

@@ -204,6 +204,8 @@ impl Server {
             let log = &self.lasting.server_log;
             log.warn("the access log did not take all records in time", "look at the disk it is on");
         }
+        self.refuse_all("the server ends");
+        runtime.block_on(self.control.end());
         let stays = self.successor.is_some() && init::is_first_process();
         drop(self);
         if stays {
@@ -230,6 +232,7 @@ impl Server {
                 // Local invariant: the sender is in `self.workers`.
                 Some((index, ended)) = ended.recv() => {
                     self.workers.on_ended(index);
+                    self.look_at_sources();
                     result = result.and(ended.inspect_err(|error| self.on_failed(error)));
                 }
                 command = signals.next() => self.on_signal(command),

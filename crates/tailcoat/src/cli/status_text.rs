@@ -172,7 +172,8 @@ impl View<'_> {
     }
 
     fn workers(&self) -> Vec<String> {
-        let lines = self.status.workers.iter().map(|worker| {
+        let workers = self.status.workers.iter().filter(|worker| !worker.has_ended);
+        let lines = workers.map(|worker| {
             let before = self.before.workers.get(worker.index).map_or(0, |before| before.busy_us);
             if !worker.has_answered {
                 return format!("worker {:<4} does not answer", worker.index);

@@ -6,4 +6,4 @@ mod socket;
 
 pub use order::{Order, Reply, Report, Request};
 pub use signals::{Command, Signals};
-pub use socket::{ControlSocket, give};
+pub use socket::{Audience, ControlSocket, give};

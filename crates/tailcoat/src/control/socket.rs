@@ -20,7 +20,7 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Operators who are attended to at once; others wait.
-const CONNECTIONS_MAX: usize = 16;
+const CONNECTIONS_MAX: u32 = 16;
 
 /// The socket on which operators of this machine give orders: whoever may open its file, and is root or the server's own
 /// user.
@@ -29,12 +29,17 @@ pub struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
     removes_file: Arc<AtomicBool>,
+    audience: Audience,
 }
+
+/// Those who are attended to, on one socket after the other.
+#[derive(Clone, Debug)]
+pub struct Audience(Arc<Semaphore>);
 
 impl ControlSocket {
     /// The socket that is bound to this path. Its file goes with it, if that is so by then.
-    pub fn new(listener: UnixListener, path: PathBuf, removes_file: Arc<AtomicBool>) -> Self {
-        Self { listener, path, removes_file }
+    pub fn new(listener: UnixListener, path: PathBuf, removes_file: Arc<AtomicBool>, audience: Audience) -> Self {
+        Self { listener, path, removes_file, audience }
     }
 
     /// Passes orders on until the task is dropped, and writes what is reported.
@@ -44,10 +49,9 @@ impl ControlSocket {
     pub async fn serve(self, orders: UnboundedSender<Request>) -> io::Result<()> {
         self.listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(self.listener.try_clone()?)?;
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             // Local invariant: nobody closes the semaphore.
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
+            let Ok(place) = Arc::clone(&self.audience.0).acquire_owned().await else { return Ok(()) };
             let Ok((stream, _)) = listener.accept().await else {
                 // Out of descriptors: those in use are given back sooner or later.
                 tokio::time::sleep(PATIENCE / 10).await;
@@ -60,6 +64,20 @@ impl ControlSocket {
                 drop(place);
             });
         }
+    }
+}
+
+impl Default for Audience {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(CONNECTIONS_MAX as usize)))
+    }
+}
+
+impl Audience {
+    /// Waits until all have what was reported to them, but no longer than this. By then nobody is to listen any more.
+    pub async fn dismiss(&self, limit: Duration) {
+        // It is only waited for.
+        let _ = timeout(limit, self.0.acquire_many(CONNECTIONS_MAX)).await;
     }
 }
 
@@ -146,7 +164,8 @@ mod tests {
     fn orders_are_passed_on_and_reports_come_back() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("control.sock");
-        let socket = ControlSocket::new(UnixListener::bind(&path).unwrap(), path.clone(), Arc::new(true.into()));
+        let (listener, removes_file) = (UnixListener::bind(&path).unwrap(), Arc::new(true.into()));
+        let socket = ControlSocket::new(listener, path.clone(), removes_file, Audience::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (sender, mut orders) = unbounded_channel();
         runtime.spawn(socket.serve(sender));

@@ -6,17 +6,21 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{JoinHandle, spawn};
 
 use super::StartError;
 use crate::config::Config;
-use crate::control::{ControlSocket, Request};
+use crate::control::{Audience, ControlSocket, Request};
 use crate::worker;
 
 /// Permissions of the control socket: its user's alone.
 const CONTROL_SOCKET_MODE: u32 = 0o600;
+
+/// How long operators are waited for at the end. Not an option: a report is small, and who wants it is of this machine.
+const REPORTS_LIMIT: Duration = Duration::from_secs(1);
 
 /// The control socket, if there is one.
 pub(super) struct Control {
@@ -24,6 +28,7 @@ pub(super) struct Control {
     current: Option<Current>,
     /// What another process has handed over.
     handed: Option<(PathBuf, UnixListener)>,
+    audience: Audience,
 }
 
 struct Current {
@@ -45,7 +50,7 @@ impl Control {
     /// None yet, but for what another process has handed over; and where orders come.
     pub(super) fn new(handed: Option<(PathBuf, UnixListener)>) -> (Self, UnboundedReceiver<Request>) {
         let (orders, receiver) = unbounded_channel();
-        (Self { orders, current: None, handed }, receiver)
+        (Self { orders, current: None, handed, audience: Audience::default() }, receiver)
     }
 
     /// Opens the socket that a configuration wants, if it is another.
@@ -77,7 +82,8 @@ impl Control {
         }
         if let Some((path, listener)) = new {
             let removes_file = Arc::new(AtomicBool::new(true));
-            let socket = ControlSocket::new(listener.try_clone()?, path.clone(), Arc::clone(&removes_file));
+            let (clone, audience) = (listener.try_clone()?, self.audience.clone());
+            let socket = ControlSocket::new(clone, path.clone(), Arc::clone(&removes_file), audience);
             let task = spawn(socket.serve(self.orders.clone()));
             self.current = Some(Current { path, listener, removes_file, task });
         }
@@ -109,5 +115,11 @@ impl Control {
             current.removes_file.store(!is_taken, Ordering::Relaxed);
             current.task.abort();
         }
+    }
+
+    /// Closes the socket, if there still is one, and waits until operators have their reports.
+    pub(super) async fn end(&mut self) {
+        self.hand_on(false);
+        self.audience.dismiss(REPORTS_LIMIT).await;
     }
 }

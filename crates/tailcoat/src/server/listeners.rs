@@ -67,6 +67,7 @@ impl Listeners {
     ///
     /// # Errors
     /// Out of descriptors.
+    #[allow(clippy::type_complexity, reason = "two lists that are taken apart at once")]
     pub(super) fn estate(&self) -> io::Result<(Vec<(Listen, usize)>, Vec<OwnedFd>)> {
         let (mut listeners, mut descriptors) = (Vec::new(), Vec::new());
         for address in self.open.values().filter(|address| address.retired_at.is_none()) {

@@ -218,9 +218,11 @@ impl Server {
         self.begin_next();
     }
 
-    /// Refuses all that waits.
+    /// Refuses all that waits, and what is under way.
     pub(super) fn refuse_all(&mut self, reason: &str) {
-        for asker in self.reloads.waiting.drain(..).flat_map(|job| job.askers) {
+        let current = self.reloads.current.take().map(|reload| reload.askers);
+        let waiting = self.reloads.waiting.drain(..).map(|job| job.askers);
+        for asker in current.into_iter().chain(waiting).flatten() {
             asker.reply.report(Report::Refused(reason.to_owned()));
         }
     }

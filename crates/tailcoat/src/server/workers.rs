@@ -126,9 +126,9 @@ impl Workers {
         self.serving.iter().chain(&self.leaving)
     }
 
-    /// Where those that serve are asked about themselves.
-    pub(super) fn inquiries(&self) -> Vec<UnboundedSender<Inquiry>> {
-        self.serving.iter().map(|handle| handle.inquiries.clone()).collect()
+    /// Where they are asked about themselves, with their numbers.
+    pub(super) fn inquiries(&self) -> Vec<(usize, UnboundedSender<Inquiry>)> {
+        self.all().map(|handle| (handle.index, handle.inquiries.clone())).collect()
     }
 
     /// Has all serve by this; returns what ends when they do.

@@ -51,6 +51,8 @@ pub struct WorkerStatus {
     pub index: usize,
     /// Whether it has answered in time; if not, what only it knows is missing.
     pub has_answered: bool,
+    /// Whether it is no more, for fewer are wanted: only what it has counted is left.
+    pub has_ended: bool,
     /// Time that its thread has had a processor, in microseconds.
     pub busy_us: u64,
     /// Its connections by what they await.

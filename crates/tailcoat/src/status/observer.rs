@@ -40,8 +40,8 @@ pub struct Sources {
     pub upstreams: Vec<Arc<SharedUpstream>>,
     /// What became of the records of access logs.
     pub log_counts: Option<LogCounts>,
-    /// Where workers are asked.
-    pub inquiries: Vec<UnboundedSender<Inquiry>>,
+    /// Where workers are asked, with their numbers.
+    pub inquiries: Vec<(usize, UnboundedSender<Inquiry>)>,
 }
 
 impl Observer {
@@ -82,7 +82,7 @@ impl Observer {
             status.object_cache = cache_status(store);
         }
         status.requests_open = reports.iter().flatten().map(|report| report.requests_open as u64).sum();
-        status.workers = worker_statuses(&reports);
+        status.workers = worker_statuses(&sources.inquiries, &reports);
         status.requests = reports.into_iter().flatten().flat_map(|report| report.requests).collect();
         status.requests.sort_by_key(|request| std::cmp::Reverse(request.age_ms));
         if let Some(metrics) = &self.metrics {
@@ -98,10 +98,10 @@ impl Observer {
 }
 
 /// Asks all workers at once, and waits for their answers together.
-async fn ask_all(inquiries: &[UnboundedSender<Inquiry>], requests_max: usize) -> Vec<Option<WorkerReport>> {
+async fn ask_all(inquiries: &[(usize, UnboundedSender<Inquiry>)], requests_max: usize) -> Vec<Option<WorkerReport>> {
     let asked: Vec<_> = inquiries
         .iter()
-        .map(|worker| {
+        .map(|(_, worker)| {
             let (answer, report) = oneshot::channel();
             // One that has ended does not answer.
             let _ = worker.send(Inquiry { requests_max, answer });
@@ -116,19 +116,31 @@ async fn ask_all(inquiries: &[UnboundedSender<Inquiry>], requests_max: usize) ->
     reports
 }
 
-fn worker_statuses(reports: &[Option<WorkerReport>]) -> Vec<WorkerStatus> {
-    let statuses = reports.iter().enumerate().map(|(index, report)| match report {
-        None => WorkerStatus { index, ..WorkerStatus::default() },
-        Some(report) => WorkerStatus {
-            index,
-            has_answered: true,
-            busy_us: report.busy_us,
-            connections: report.connections,
-            requests_open: report.requests_open as u64,
-            ..WorkerStatus::default()
-        },
-    });
-    statuses.collect()
+/// By their numbers: those that have none any more have ended.
+fn worker_statuses(
+    inquiries: &[(usize, UnboundedSender<Inquiry>)],
+    reports: &[Option<WorkerReport>],
+) -> Vec<WorkerStatus> {
+    let mut statuses = Vec::new();
+    for ((index, _), report) in inquiries.iter().zip(reports) {
+        let status = status_of_worker(&mut statuses, *index);
+        status.has_ended = false;
+        if let Some(report) = report {
+            status.has_answered = true;
+            status.busy_us = report.busy_us;
+            status.connections = report.connections;
+            status.requests_open = report.requests_open as u64;
+        }
+    }
+    statuses
+}
+
+/// The place of a worker with this number; one that is new has ended until something else is known.
+fn status_of_worker(statuses: &mut Vec<WorkerStatus>, index: usize) -> &mut WorkerStatus {
+    for index in statuses.len()..=index {
+        statuses.push(WorkerStatus { index, has_ended: true, ..WorkerStatus::default() });
+    }
+    &mut statuses[index]
 }
 
 fn upstream_statuses(sources: &Sources, reports: &[Option<WorkerReport>]) -> Vec<UpstreamStatus> {
@@ -175,12 +187,9 @@ fn cache_status(store: &ObjectStore) -> ObjectCacheStatus {
 fn add_counts(status: &mut Status, metrics: &Metrics) {
     let workers = metrics.workers();
     let sum = |counter: fn(&WorkerMetrics) -> &Counter| workers.iter().map(|worker| counter(worker).get()).sum::<u64>();
-    // Those of which there were more before a reload are told of as well: their counts must not be lost.
+    // Those that have ended are told of as well: their counts must not be lost.
     for (index, worker) in workers.iter().enumerate() {
-        if status.workers.len() <= index {
-            status.workers.push(WorkerStatus { index, ..WorkerStatus::default() });
-        }
-        let told = &mut status.workers[index];
+        let told = status_of_worker(&mut status.workers, index);
         // Closed first, so that there are never more of them.
         told.connections_closed = worker.connections_closed.get();
         told.connections_opened = worker.connections_opened.get();

@@ -78,7 +78,7 @@ fn write_process(status: &Status, text: &mut Text) {
 
 fn write_workers(status: &Status, text: &mut Text) {
     text.gauge("tailcoat_worker_up", "Whether a worker answers.");
-    for worker in &status.workers {
+    for worker in status.workers.iter().filter(|worker| !worker.has_ended) {
         text.sample("", &[("worker", &worker.index)], u8::from(worker.has_answered));
     }
     let answering = || status.workers.iter().filter(|worker| worker.has_answered);

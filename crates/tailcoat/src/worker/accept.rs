@@ -32,6 +32,8 @@ pub(super) struct Acceptors {
     /// Told when the first connection comes.
     pub(super) busy: Rc<Notify>,
     pub(super) running: RefCell<HashMap<ListenerKey, Rc<Stop>>>,
+    /// Held by each that has not ended.
+    pub(super) accepting: Rc<()>,
 }
 
 /// Tells an acceptor to stop.
@@ -54,6 +56,7 @@ impl Acceptors {
                 number: key.0,
                 busy: Rc::clone(&self.busy),
                 stop: Rc::default(),
+                _accepting: Rc::clone(&self.accepting),
             };
             if let Some(before) = self.running.borrow_mut().insert(key, Rc::clone(&acceptor.stop)) {
                 before.tell();
@@ -73,6 +76,11 @@ impl Acceptors {
     pub(super) fn stop_all(&self) {
         self.running.borrow_mut().drain().for_each(|(_, stop)| stop.tell());
     }
+
+    /// Whether there still are connections to come, from the queues of those that were told to stop.
+    pub(super) fn is_accepting(&self) -> bool {
+        Rc::strong_count(&self.accepting) > 1
+    }
 }
 
 impl Stop {
@@ -91,6 +99,7 @@ struct Acceptor {
     /// Told when the first connection comes.
     busy: Rc<Notify>,
     stop: Rc<Stop>,
+    _accepting: Rc<()>,
 }
 
 impl Acceptor {

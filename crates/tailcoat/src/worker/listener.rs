@@ -297,10 +297,9 @@ impl Inherited {
 
     /// All of them, by their names, or their numbers if they have none.
     pub fn all(&self) -> impl Iterator<Item = (String, &Listener)> {
-        let named = self.sockets.iter().enumerate().filter_map(|(index, (name, socket))| {
+        self.sockets.iter().enumerate().filter_map(|(index, (name, socket))| {
             Some((if name.is_empty() { index.to_string() } else { name.clone() }, socket.as_ref()?))
-        });
-        named
+        })
     }
 
     /// The socket with this name, or with this number if no name is like it.

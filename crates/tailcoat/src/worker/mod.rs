@@ -164,6 +164,7 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
         connections: Rc::clone(&connections),
         busy: Rc::clone(&busy),
         running: RefCell::default(),
+        accepting: Rc::default(),
     });
     acceptors.start(plan.listeners)?;
     // It polls all connections, and so would use up in one turn what the runtime allows a task of its sockets.
@@ -246,7 +247,7 @@ async fn await_end(context: &Context, mut phase: watch::Receiver<Phase>, accepto
         let told = *phase.borrow_and_update();
         let (Phase::Draining(limit) | Phase::Leaving(limit)) = told else { return };
         let drained = async {
-            while !context.table.borrow().is_empty() {
+            while acceptors.is_accepting() || !context.table.borrow().is_empty() {
                 if matches!(told, Phase::Draining(_)) {
                     context.table.borrow_mut().evict_all_idle();
                 }
