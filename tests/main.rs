@@ -27,6 +27,7 @@ mod http2_attacks;
 mod http2_judged;
 mod http_wasm;
 mod http_wasm_passing_on;
+mod import;
 mod lifecycle;
 mod limits;
 mod listing;

@@ -23,7 +23,7 @@ const INPUT_OUTPUT: [&str; 7] =
     ["std::net", "std::fs", "std::thread", "std::process", "tokio", "Instant::now", "SystemTime::now"];
 
 /// Which rooms of a crate a room may know. A room that is not in the list may know all.
-const EDGES: [(&str, &str, &[&str]); 24] = [
+const EDGES: [(&str, &str, &[&str]); 25] = [
     ("wire", "http", &[]),
     ("wire", "h1", &["http"]),
     ("wire", "h2", &["h1", "http"]),
@@ -31,6 +31,7 @@ const EDGES: [(&str, &str, &[&str]); 24] = [
     ("wire", "cgi", &["h1", "http"]),
     ("wire", "fastcgi", &[]),
     ("tailcoat", "config", &[]),
+    ("tailcoat", "import", &["config"]),
     ("tailcoat", "log", &["config"]),
     ("tailcoat", "metrics", &[]),
     ("tailcoat", "object_cache", &["config", "metrics"]),

@@ -6,6 +6,7 @@ pub mod config;
 pub mod connection;
 pub mod control;
 pub mod handler;
+pub mod import;
 pub mod log;
 pub mod metrics;
 pub mod modules;

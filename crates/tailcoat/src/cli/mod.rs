@@ -6,6 +6,7 @@ mod control;
 mod doctor;
 mod format;
 mod hash_password;
+mod import;
 mod local_certificate;
 mod log;
 mod module;
@@ -98,6 +99,8 @@ enum Command {
     },
     /// Format configuration files; comments stay
     Fmt(format::Format),
+    /// Translate the configuration of another server, and tell what is left to do
+    Import(import::Import),
     /// Print a configuration of all options at their defaults, with what each does
     DefaultConfig,
     /// Hash a password, read from standard input, for a file of `basic-auth`
@@ -173,6 +176,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Run { file, watch }) => configuration::run(file.config.or(of_top), watch),
         Some(Command::Check { file, json }) => configuration::check(file.config.or(of_top), json),
         Some(Command::Fmt(format)) => format.run(),
+        Some(Command::Import(import)) => import.run(),
         Some(Command::DefaultConfig) => print(&config::default_config()),
         Some(Command::HashPassword(command)) => command.run(),
         Some(Command::Status(arguments)) => arguments.run(of_top),

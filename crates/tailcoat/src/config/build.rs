@@ -604,7 +604,7 @@ pub(super) fn has_root(files: &Files) -> bool {
 }
 
 /// The files that a pattern with at most one `*`, in the last part of the path, stands for.
-fn expand(pattern: &Path) -> std::io::Result<Vec<PathBuf>> {
+pub(crate) fn expand(pattern: &Path) -> std::io::Result<Vec<PathBuf>> {
     let name = pattern.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let Some((before, after)) = name.split_once('*') else { return Ok(vec![pattern.to_owned()]) };
     let directory = pattern.parent().unwrap_or(Path::new("/"));

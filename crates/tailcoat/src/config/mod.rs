@@ -42,6 +42,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use automatic::*;
+pub(crate) use build::expand as expand_include;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
 pub use files::FileStates;
 pub use gateway::*;
@@ -59,6 +60,7 @@ pub use text::TEXT_BYTES_MAX;
 pub use tls::*;
 pub use upstream::*;
 pub use value::{LOG_FIELDS, SYSLOG_FACILITIES};
+pub(crate) use value::{format_duration, format_size};
 
 use build::Draft;
 

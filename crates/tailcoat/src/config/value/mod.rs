@@ -346,7 +346,7 @@ impl Values {
 }
 
 /// A size as it is written: `16KiB`.
-pub(super) fn format_size(bytes: u64) -> String {
+pub(crate) fn format_size(bytes: u64) -> String {
     let (unit, size) = parse::SIZE_UNITS
         .iter()
         .rev()
@@ -356,7 +356,7 @@ pub(super) fn format_size(bytes: u64) -> String {
 }
 
 /// A duration as it is written: `30s`.
-pub(super) fn format_duration(duration: Duration) -> String {
+pub(crate) fn format_duration(duration: Duration) -> String {
     let milliseconds = duration.as_millis() as u64;
     let (unit, length) = parse::DURATION_UNITS
         .iter()

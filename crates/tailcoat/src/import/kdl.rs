@@ -1,0 +1,167 @@
+//! Configuration text, made of lines with values and blocks.
+
+use std::fmt::Write;
+
+/// A line of a configuration, and its block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Node {
+    name: &'static str,
+    values: Vec<Value>,
+    properties: Vec<(&'static str, Value)>,
+    /// What stands in its block.
+    pub(super) children: Vec<Node>,
+    comment: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Value {
+    /// Stands in quotation marks.
+    Text(String),
+    /// A number, or a word such as `off`.
+    Word(String),
+}
+
+impl Node {
+    pub(super) fn new(name: &'static str) -> Self {
+        Self { name, values: Vec::new(), properties: Vec::new(), children: Vec::new(), comment: None }
+    }
+
+    /// A line with a text as its first value.
+    pub(super) fn with(name: &'static str, text: impl AsRef<str>) -> Self {
+        Self::new(name).text(text)
+    }
+
+    /// A text as the next value.
+    pub(super) fn text(mut self, text: impl AsRef<str>) -> Self {
+        self.values.push(Value::Text(text.as_ref().to_owned()));
+        self
+    }
+
+    /// A number, or a word such as `off`, as the next value.
+    pub(super) fn word(mut self, word: impl ToString) -> Self {
+        self.values.push(Value::Word(word.to_string()));
+        self
+    }
+
+    pub(super) fn property(mut self, name: &'static str, text: impl AsRef<str>) -> Self {
+        self.properties.push((name, Value::Text(text.as_ref().to_owned())));
+        self
+    }
+
+    pub(super) fn word_property(mut self, name: &'static str, word: impl ToString) -> Self {
+        self.properties.push((name, Value::Word(word.to_string())));
+        self
+    }
+
+    /// What is said before the line.
+    pub(super) fn comment(mut self, comment: impl Into<String>) -> Self {
+        self.comment = Some(comment.into());
+        self
+    }
+
+    pub(super) fn block(mut self, children: Vec<Node>) -> Self {
+        self.children = children;
+        self
+    }
+
+    pub(super) fn has_values(&self) -> bool {
+        !self.values.is_empty()
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Whether it has the same name and, but for the last, the same values.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let but_last = |node: &Self| node.values[..node.values.len().saturating_sub(1)].to_vec();
+        self.name == other.name && but_last(self) == but_last(other)
+    }
+
+    /// Its last value, as it was given.
+    pub(super) fn last_value(&self) -> &str {
+        self.values.last().map_or("", |(Value::Text(value) | Value::Word(value))| value)
+    }
+
+    fn write(&self, depth: usize, text: &mut String) {
+        let indent = "    ".repeat(depth);
+        for line in self.comment.iter().flat_map(|comment| comment.lines()) {
+            let _ = writeln!(text, "{indent}// {line}");
+        }
+        let _ = write!(text, "{indent}{}", self.name);
+        for value in &self.values {
+            text.push(' ');
+            value.write(text);
+        }
+        for (name, value) in &self.properties {
+            let _ = write!(text, " {name}=");
+            value.write(text);
+        }
+        if self.children.is_empty() {
+            text.push('\n');
+            return;
+        }
+        text.push_str(" {\n");
+        self.children.iter().for_each(|child| child.write(depth + 1, text));
+        let _ = writeln!(text, "{indent}}}");
+    }
+}
+
+impl Value {
+    fn write(&self, text: &mut String) {
+        match self {
+            Self::Text(value) => text.push_str(&quote(value)),
+            Self::Word(value) => text.push_str(value),
+        }
+    }
+}
+
+/// The configuration's text; an empty line is between blocks.
+pub(super) fn write(nodes: &[Node]) -> String {
+    let mut text = String::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let is_block = |node: &Node| !node.children.is_empty();
+        if index > 0 && (is_block(node) || is_block(&nodes[index - 1])) {
+            text.push('\n');
+        }
+        node.write(0, &mut text);
+    }
+    text
+}
+
+/// A text of KDL; one with backslashes or quotation marks is raw, so that expressions stay as they are read.
+fn quote(text: &str) -> String {
+    if text.contains(['\n', '\r', '\t']) || text.contains(|c: char| c.is_control()) {
+        return format!("\"{}\"", text.escape_default().to_string().replace("\\'", "'"));
+    }
+    if !text.contains(['\\', '"']) {
+        return format!("\"{text}\"");
+    }
+    let hashes = (1..).map(|count| "#".repeat(count)).find(|hashes| !text.contains(&format!("\"{hashes}")));
+    // Some number of signs is more than any that stand behind a quotation mark in the text.
+    let hashes = hashes.unwrap_or_default();
+    format!("{hashes}\"{text}\"{hashes}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_what_they_were() {
+        let check = |text: &str, expect: &str| assert_eq!(quote(text), expect);
+        check("/srv/www", "\"/srv/www\"");
+        check(r"~\.php$", r##"#"~\.php$"#"##);
+        check("a\"b", "#\"a\"b\"#");
+        check("a\"#b", "##\"a\"#b\"##");
+        check("two\nlines", "\"two\\nlines\"");
+    }
+
+    #[test]
+    fn blocks_stand_apart() {
+        let site = Node::with("site", "example.com").block(vec![Node::new("listen").word(80)]);
+        let server = Node::new("server-x").block(vec![Node::new("workers").word("auto").comment("each core")]);
+        let expect = "site \"example.com\" {\n    listen 80\n}\n\nserver-x {\n    // each core\n    workers auto\n}\n";
+        assert_eq!(write(&[site, server]), expect);
+    }
+}

@@ -1,0 +1,341 @@
+//! Servers behind: `proxy_pass`, `grpc_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass`, and what is said about how.
+
+use super::http::{Shared, body_size};
+use super::settings::{Level, time_option};
+use super::syntax::Directive;
+use super::upstream::{Scheme, set};
+use super::values::{self, Location, Within, time};
+use super::{Chain, Notes};
+use crate::import::kdl::Node;
+
+/// The directive of a block that hands requests on.
+pub(super) fn pass(block: &[Directive]) -> Option<&Directive> {
+    block.iter().find(|directive| {
+        matches!(directive.name.as_str(), "proxy_pass" | "grpc_pass" | "fastcgi_pass" | "scgi_pass" | "uwsgi_pass")
+    })
+}
+
+/// The handler that a `…_pass` is here.
+///
+/// # Errors
+///
+/// Why there is none.
+pub(super) fn handler(
+    pass: &Directive,
+    location: &Location,
+    chain: Chain<'_>,
+    shared: &Shared,
+    notes: &mut Notes,
+) -> Result<Node, String> {
+    match pass.name.as_str() {
+        "proxy_pass" | "grpc_pass" => forward(pass, location, chain, shared, notes),
+        "fastcgi_pass" => fastcgi(pass, location, chain, notes),
+        name => Ok(application(name, pass, location, chain, shared, notes)),
+    }
+}
+
+fn forward(
+    pass: &Directive,
+    location: &Location,
+    chain: Chain<'_>,
+    shared: &Shared,
+    notes: &mut Notes,
+) -> Result<Node, String> {
+    if pass.first().contains('$') {
+        return Err("a server behind has a fixed address; its name is looked up again by itself".to_owned());
+    }
+    let (scheme, rest) = pass.first().split_once("://").unwrap_or(("http", pass.first()));
+    let (authority, path) = match rest.strip_prefix("unix:").and_then(|rest| rest.split_once(':')) {
+        Some((socket, path)) => (format!("unix:{socket}"), path),
+        None => {
+            let end = if rest.starts_with("unix:") { rest.len() } else { rest.find('/').unwrap_or(rest.len()) };
+            (rest[..end].to_owned(), &rest[end..])
+        }
+    };
+    let scheme = match (pass.name.as_str(), scheme) {
+        (_, "https" | "grpcs") => Scheme::Https,
+        ("grpc_pass", _) => Scheme::H2c,
+        _ => Scheme::Http,
+    };
+    let to = if shared.upstreams.contains(&authority) { authority } else { scheme.address(&authority) };
+    let mut options = Vec::new();
+    options.extend(prefix(path, location)?);
+    if chain.all("proxy_set_header").iter().all(|field| !field.first().eq_ignore_ascii_case("host"))
+        && pass.name == "proxy_pass"
+    {
+        options.push(Node::new("host").word("upstream"));
+    }
+    answer_options("proxy", chain, &mut options, notes);
+    if chain.last("proxy_cache").is_some_and(|cache| cache.first() != "off") {
+        options.push(Node::new("cache").block(caching(chain, notes)));
+    }
+    let node = Node::with("forward", to);
+    let node = match location.pattern() {
+        Some(pattern) => node.property("path", pattern),
+        None => node,
+    };
+    Ok(node.block(options))
+}
+
+/// What takes the place of a location's prefix: nothing, the same, or nothing of it.
+fn prefix(path: &str, location: &Location) -> Result<Option<Node>, String> {
+    match (path, location.prefix()) {
+        ("", _) => Ok(None),
+        (path, Some(prefix)) if path == prefix => Ok(None),
+        ("/", Some(prefix)) if prefix.ends_with('/') => {
+            Ok(Some(Node::with("strip-prefix", prefix.trim_end_matches('/'))))
+        }
+        _ => Err("paths go on as they are, or without the location's prefix: `rewrite` them before".to_owned()),
+    }
+}
+
+/// Times, sizes and the like that all handlers have that ask others.
+fn answer_options(family: &str, chain: Chain<'_>, options: &mut Vec<Node>, notes: &mut Notes) {
+    let of = |name: &str| chain.last(&format!("{family}_{name}"));
+    if let Some(directive) = of("read_timeout") {
+        options.extend(time_option("first-byte-timeout", directive, notes));
+        options.extend(time_option("between-bytes-timeout", directive, notes));
+    }
+    if of("ignore_client_abort").is_some_and(|directive| directive.first() == "on") {
+        options.push(Node::new("abort-with-client").word("off"));
+    }
+    if let Some(directive) = chain.blocks.iter().rev().find_map(|block| {
+        // What is said for the site or the server is said there.
+        let is_of_location = chain.blocks[2..].iter().any(|inner| std::ptr::eq(*inner, *block));
+        block.iter().find(|directive| is_of_location && directive.name == "client_max_body_size")
+    }) {
+        options.push(body_size(directive));
+    }
+}
+
+/// A `cache` block of what `proxy_cache_…` say.
+fn caching(chain: Chain<'_>, notes: &mut Notes) -> Vec<Node> {
+    let mut options = Vec::new();
+    for directive in chain.all("proxy_cache_valid") {
+        let Some((age, statuses)) = directive.arguments.split_last() else { continue };
+        let Some(age) = time(age) else {
+            notes.left(directive, "this is no time");
+            continue;
+        };
+        if statuses.iter().any(|status| status == "any") {
+            notes.left(directive, "`default-age` names the statuses");
+            continue;
+        }
+        options.push(statuses.iter().fold(Node::with("default-age", age), |node, status| node.word(status)));
+    }
+    if let Some(stale) = chain.last("proxy_cache_use_stale").filter(|stale| stale.first() != "off") {
+        if stale.arguments.iter().any(|reason| reason != "updating") {
+            set(&mut options, Node::with("stale-if-error", "1d"));
+        }
+        if stale.has("updating") {
+            set(&mut options, Node::with("stale-while-revalidate", "1m"));
+        }
+    }
+    let cookies: Vec<&str> = chain
+        .all("proxy_cache_bypass")
+        .iter()
+        .flat_map(|directive| &directive.arguments)
+        .filter_map(|variable| variable.strip_prefix("$cookie_"))
+        .collect();
+    if !cookies.is_empty() {
+        options.push(cookies.iter().fold(Node::new("bypass-cookies"), |node, cookie| node.text(cookie)));
+    }
+    if options.is_empty() {
+        // An empty block would be none.
+        options.push(Node::new("heuristic").word("off"));
+    }
+    options
+}
+
+fn fastcgi(pass: &Directive, location: &Location, chain: Chain<'_>, notes: &mut Notes) -> Result<Node, String> {
+    let root = chain.last("root").map(Directive::first);
+    let mut options = Vec::new();
+    answer_options("fastcgi", chain, &mut options, notes);
+    if chain.last("fastcgi_keep_conn").is_some_and(|keep| keep.first() == "on") {
+        options.push(Node::new("keep-connections").word("on"));
+    }
+    variables("fastcgi_param", chain, &mut options, notes);
+    let script = chain.all("fastcgi_param").into_iter().rfind(|directive| directive.first() == "SCRIPT_FILENAME");
+    let mut node =
+        Node::with("fastcgi", location.pattern().as_deref().unwrap_or("*")).text(gateway_address(pass.first()));
+    match (root, script) {
+        // Each path is a script below the root.
+        (Some(root), Some(_)) => node = node.property("root", root),
+        (None, Some(script)) if !script.argument(1).starts_with("$document_root") => {
+            return Err("`fastcgi` finds scripts below a root, which this site has none of".to_owned());
+        }
+        (Some(root), None) => node = node.property("root", root),
+        // One application, whatever the path.
+        _ => options.push(Node::with("application", "/")),
+    }
+    Ok(node.block(options))
+}
+
+fn application(
+    name: &str,
+    pass: &Directive,
+    location: &Location,
+    chain: Chain<'_>,
+    shared: &Shared,
+    notes: &mut Notes,
+) -> Node {
+    let (family, name) = if name == "scgi_pass" { ("scgi", "scgi") } else { ("uwsgi", "uwsgi") };
+    let mut options = Vec::new();
+    answer_options(family, chain, &mut options, notes);
+    variables(if family == "scgi" { "scgi_param" } else { "uwsgi_param" }, chain, &mut options, notes);
+    let to = pass.first();
+    let to = if shared.upstreams.contains(to) { to.to_owned() } else { gateway_address(to) };
+    Node::with(name, location.pattern().as_deref().unwrap_or("*")).text(to).block(options)
+}
+
+fn gateway_address(to: &str) -> String {
+    if to.starts_with("unix:") || !to.contains(':') { to.to_owned() } else { Scheme::Tcp.address(to) }
+}
+
+/// Variables that scripts get by default.
+const STANDARD: [&str; 27] = [
+    "AUTH_TYPE",
+    "CONTENT_LENGTH",
+    "CONTENT_TYPE",
+    "DOCUMENT_ROOT",
+    "DOCUMENT_URI",
+    "FCGI_ROLE",
+    "GATEWAY_INTERFACE",
+    "HTTPS",
+    "HTTP_PROXY",
+    "PATH_INFO",
+    "PATH_TRANSLATED",
+    "QUERY_STRING",
+    "REDIRECT_STATUS",
+    "REMOTE_ADDR",
+    "REMOTE_PORT",
+    "REMOTE_USER",
+    "REQUEST_METHOD",
+    "REQUEST_SCHEME",
+    "REQUEST_URI",
+    "SCGI",
+    "SCRIPT_FILENAME",
+    "SCRIPT_NAME",
+    "SERVER_ADDR",
+    "SERVER_NAME",
+    "SERVER_PORT",
+    "SERVER_PROTOCOL",
+    "SERVER_SOFTWARE",
+];
+
+fn variables(name: &str, chain: Chain<'_>, options: &mut Vec<Node>, notes: &mut Notes) {
+    for directive in chain.all(name).iter().filter(|directive| !STANDARD.contains(&directive.first())) {
+        if directive.argument(1).contains('$') {
+            notes.left(directive, "`variable` has a fixed value");
+        } else {
+            options.push(Node::with("variable", directive.first()).text(directive.argument(1)));
+        }
+    }
+}
+
+/// Fields that are changed on the way to a server behind and back.
+pub(super) fn fields(chain: Chain<'_>, level: &Level, shared: &Shared, notes: &mut Notes) -> Vec<Node> {
+    let pattern = match level {
+        Level::Location { pattern, .. } => pattern.as_deref(),
+        Level::Http | Level::Server => None,
+    };
+    let at = |name: &'static str| pattern.map_or_else(|| Node::new(name), |pattern| Node::with(name, pattern));
+    let mut nodes = Vec::new();
+    for directive in [chain.all("proxy_set_header"), chain.all("grpc_set_header")].concat() {
+        let (name, value) = (directive.first(), directive.argument(1));
+        if is_by_default(name, value, shared) {
+            continue;
+        }
+        match values::text(value, Within::Field) {
+            Ok(value) => nodes.push(at("request-header").text(name).text(value)),
+            Err(why) => notes.left(directive, why),
+        }
+    }
+    for directive in [chain.all("proxy_hide_header"), chain.all("fastcgi_hide_header")].concat() {
+        nodes.push(at("response-header").text(directive.first()).text(""));
+    }
+    nodes
+}
+
+/// Whether a server behind is told so anyway.
+fn is_by_default(name: &str, value: &str, shared: &Shared) -> bool {
+    match name.to_ascii_lowercase().as_str() {
+        "host" => matches!(value, "$host" | "$http_host" | "$proxy_host" | "$host:$server_port"),
+        "x-forwarded-for" => matches!(value, "$proxy_add_x_forwarded_for" | "$remote_addr"),
+        "x-forwarded-proto" | "x-forwarded-scheme" => value == "$scheme",
+        "x-forwarded-host" => matches!(value, "$host" | "$http_host"),
+        "upgrade" => value == "$http_upgrade",
+        "connection" => {
+            value.is_empty()
+                || value.eq_ignore_ascii_case("upgrade")
+                || matches!(value, "keep-alive" | "close" | "$http_connection")
+                || shared.upgrades.contains(value)
+        }
+        "proxy" => value.is_empty(),
+        _ => false,
+    }
+}
+
+/// Whether a directive says how another server is asked; those that nothing stands for are told.
+pub(super) fn is_option(directive: &Directive, notes: &mut Notes) -> bool {
+    let name = directive.name.as_str();
+    let Some((family, option)) = name.split_once('_') else { return false };
+    if !matches!(family, "proxy" | "fastcgi" | "uwsgi" | "scgi" | "grpc") {
+        return false;
+    }
+    match option {
+        "pass"
+        | "set_header"
+        | "hide_header"
+        | "param"
+        | "read_timeout"
+        | "ignore_client_abort"
+        | "cache"
+        | "cache_valid"
+        | "cache_bypass"
+        | "keep_conn" => {}
+        "cache_use_stale" => {}
+        "buffering"
+        | "request_buffering"
+        | "buffers"
+        | "buffer_size"
+        | "busy_buffers_size"
+        | "temp_path"
+        | "temp_file_write_size"
+        | "max_temp_file_size"
+        | "send_lowat"
+        | "force_ranges"
+        | "socket_keepalive"
+        | "headers_hash_max_size"
+        | "headers_hash_bucket_size" => {
+            notes.needless(directive, "contents go on as they come, in both directions");
+        }
+        "http_version" => notes.needless(directive, "it is HTTP/1.1, with connections that are kept"),
+        "cache_lock"
+        | "cache_lock_timeout"
+        | "cache_lock_age"
+        | "cache_background_update"
+        | "cache_revalidate"
+        | "no_cache"
+        | "cache_methods"
+        | "cache_min_uses" => {
+            notes.needless(directive, "one request asks for many, and what became old is validated");
+        }
+        "redirect" if directive.first() == "off" || directive.first() == "default" => {}
+        "index" | "split_path_info" => notes.needless(directive, "scripts and what follows them are found by looking"),
+        "connect_timeout" | "send_timeout" | "next_upstream" | "next_upstream_tries" | "next_upstream_timeout" => {
+            notes.left(directive, "it is said in an `upstream` block (`connect-timeout`, `tries-max`)");
+        }
+        "ssl_server_name" | "ssl_session_reuse" | "ssl_protocols" | "ssl_ciphers" => {
+            notes.needless(directive, "names are sent, and versions and suites are the strong ones");
+        }
+        option if option.starts_with("ssl_") => {
+            notes.left(
+                directive,
+                "it is said in an `upstream` block (`tls-authorities`, `tls-verify`, `tls-certificate`)",
+            );
+        }
+        _ => notes.unknown(directive),
+    }
+    true
+}

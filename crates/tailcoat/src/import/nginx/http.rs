@@ -1,0 +1,283 @@
+//! The outer blocks: `main`, `events`, `http`.
+
+use std::collections::{HashMap, HashSet};
+
+use super::settings::{Level, Rules};
+use super::syntax::Directive;
+use super::upstream::{self, Scheme, set};
+use super::values::{self, Within, size, time};
+use super::{Chain, Notes, forward, server};
+use crate::import::kdl::Node;
+
+/// What `http` says once, and others name.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// Formats of logs, by name.
+    pub(super) log_formats: HashMap<String, String>,
+    /// Rate and key of each zone of `limit_req_zone`.
+    pub(super) rates: HashMap<String, (String, String)>,
+    /// Key of each zone of `limit_conn_zone`.
+    pub(super) counts: HashMap<String, String>,
+    /// Variables of `map` that say whether a connection is to be upgraded.
+    pub(super) upgrades: HashSet<String>,
+    /// Names of upstreams.
+    pub(super) upstreams: HashSet<String>,
+}
+
+/// What becomes of the whole file.
+pub(super) fn translate(directives: &[Directive], notes: &mut Notes) -> Vec<Node> {
+    let mut file = File::default();
+    for directive in directives {
+        file.main(directive, notes);
+    }
+    // A file of `sites-enabled` alone has no `http` around it.
+    let bare: Vec<Directive> = directives.iter().filter(|directive| is_of_http(&directive.name)).cloned().collect();
+    file.http(&bare, notes);
+    file.into_nodes()
+}
+
+fn is_of_http(name: &str) -> bool {
+    matches!(
+        name,
+        "server" | "upstream" | "map" | "limit_req_zone" | "limit_conn_zone" | "log_format" | "proxy_cache_path"
+    )
+}
+
+#[derive(Default)]
+struct File {
+    server: Vec<Node>,
+    limits: Vec<Node>,
+    settings: Vec<Node>,
+    upstreams: Vec<Node>,
+    sites: Vec<Node>,
+}
+
+impl File {
+    fn into_nodes(self) -> Vec<Node> {
+        let mut nodes = Vec::new();
+        for (name, options) in [("server", self.server), ("limits", self.limits)] {
+            if !options.is_empty() {
+                nodes.push(Node::new(name).block(options));
+            }
+        }
+        nodes.extend(self.settings);
+        nodes.extend(self.upstreams);
+        nodes.extend(self.sites);
+        nodes
+    }
+
+    fn main(&mut self, directive: &Directive, notes: &mut Notes) {
+        match directive.name.as_str() {
+            "http" => self.http(directive.children(), notes),
+            "events" => directive.children().iter().for_each(|child| self.events(child, notes)),
+            "worker_processes" => set(&mut self.server, Node::new("workers").word(directive.first())),
+            "worker_cpu_affinity" => {
+                notes.needless(directive, "each worker has a core of its own by default (`pin-workers`)");
+            }
+            "worker_shutdown_timeout" => match time(directive.first()) {
+                Some(time) => set(&mut self.server, Node::with("grace-time", time)),
+                None => notes.left(directive, "this is no time"),
+            },
+            "error_log" => self.error_log(directive, notes),
+            "user" => notes.left(directive, "the service's unit says whom it runs as (`User=`)"),
+            "worker_rlimit_nofile" => notes.left(directive, "the service's unit says it (`LimitNOFILE=`)"),
+            "pid" | "lock_file" => notes.needless(directive, "nothing is kept in such a file"),
+            "daemon" | "master_process" | "pcre_jit" | "timer_resolution" | "worker_priority" | "thread_pool"
+            | "env" => {
+                notes.needless(directive, "there is one process, which the system's service manager starts");
+            }
+            "stream" | "mail" => notes.left(directive, "only HTTP is served here"),
+            "load_module" => notes.left(directive, "modules of nginx don't run here"),
+            name if is_of_http(name) => {}
+            _ => notes.unknown(directive),
+        }
+    }
+
+    fn events(&mut self, directive: &Directive, notes: &mut Notes) {
+        match directive.name.as_str() {
+            // That is a worker's number there, and all workers' here.
+            "worker_connections" => {
+                notes.needless(directive, "as many as the limit of open files allows (`connections-max`)");
+            }
+            _ => notes.needless(directive, "there is one way to wait for connections"),
+        }
+    }
+
+    fn error_log(&mut self, directive: &Directive, notes: &mut Notes) {
+        let level = match directive.argument(1) {
+            "" | "error" | "crit" | "alert" | "emerg" => "error",
+            "warn" => "warn",
+            "notice" | "info" => "info",
+            _ => "debug",
+        };
+        set(&mut self.server, Node::new("log-level").word(level));
+        notes.needless(directive, "the server's own log is its standard error, which the service manager keeps");
+    }
+
+    fn http(&mut self, block: &[Directive], notes: &mut Notes) {
+        let shared = shared(block, notes);
+        let proxies = block.iter().filter(|directive| directive.name == "set_real_ip_from");
+        let proxies =
+            proxies.fold(Node::new("trusted-proxies"), |node, proxy| node.text(proxy.first().trim_end_matches(':')));
+        if proxies.has_values() {
+            set(&mut self.server, proxies);
+        }
+        let mut rules = Rules::default();
+        for directive in block {
+            let known = self.of_http(directive, notes)
+                || forward::is_option(directive, notes)
+                || rules.add(directive, &Level::Http, &shared, notes);
+            if !known {
+                notes.unknown(directive);
+            }
+        }
+        self.settings.extend(rules.into_nodes());
+        for directive in block.iter().filter(|directive| directive.name == "upstream") {
+            let scheme = scheme_of(directive.first(), block).unwrap_or(Scheme::Http);
+            self.upstreams.extend(upstream::translate(directive, scheme, notes));
+        }
+        let chain = Chain::new(block);
+        for directive in block.iter().filter(|directive| directive.name == "server") {
+            self.sites.push(server::translate(directive, chain, &shared, notes));
+        }
+    }
+
+    /// Directives that only `http` has, or that hold for the whole server here.
+    fn of_http(&mut self, directive: &Directive, notes: &mut Notes) -> bool {
+        let limits = &mut self.limits;
+        let mut time_limit = |name: &'static str, text: &str| match time(text) {
+            Some(time) => set(limits, Node::with(name, time)),
+            None => notes.left(directive, "this is no time"),
+        };
+        match directive.name.as_str() {
+            "keepalive_timeout" => time_limit("idle-timeout", directive.first()),
+            "client_header_timeout" => time_limit("head-timeout", directive.first()),
+            "client_body_timeout" => time_limit("body-timeout", directive.first()),
+            "send_timeout" => time_limit("write-timeout", directive.first()),
+            "keepalive_requests" => {
+                set(limits, Node::new("requests-per-connection-max").word(directive.first()));
+            }
+            "large_client_header_buffers" => self.head_buffers(directive, notes),
+            "client_max_body_size" => set(limits, body_size(directive)),
+            "server_tokens" => {
+                if directive.first() == "off" {
+                    set(&mut self.server, Node::new("server-field").word("off"));
+                }
+            }
+            "set_real_ip_from" | "real_ip_recursive" => {}
+            "real_ip_header" => match directive.first().to_ascii_lowercase().as_str() {
+                "x-forwarded-for" | "proxy_protocol" => {}
+                _ => notes.left(directive, "`trusted-proxies` reads `X-Forwarded-For` or `Forwarded`"),
+            },
+            "proxy_cache_path" | "fastcgi_cache_path" | "uwsgi_cache_path" | "scgi_cache_path" => {
+                notes.needless(directive, "answers are kept in memory: `memory-bytes-max` of `cache` says how much");
+            }
+            // They are looked at for each site.
+            name if name.starts_with("ssl_") => {}
+            "upstream" | "server" | "log_format" | "limit_req_zone" | "limit_conn_zone" | "map" => {}
+            _ => return false,
+        }
+        true
+    }
+
+    fn head_buffers(&mut self, directive: &Directive, notes: &mut Notes) {
+        let count: Option<u64> = directive.first().parse().ok();
+        let bytes = values::size_bytes(directive.argument(1));
+        match (count, bytes) {
+            (Some(count), Some(bytes)) => {
+                let all = count.saturating_mul(bytes);
+                set(&mut self.limits, Node::with("head-bytes-max", crate::config::format_size(all)));
+                set(&mut self.limits, Node::with("target-bytes-max", crate::config::format_size(bytes)));
+            }
+            _ => notes.left(directive, "this is no number and size"),
+        }
+    }
+}
+
+/// `client_max_body_size`; 0 is no limit, which is what `auto` means where another server answers.
+pub(super) fn body_size(directive: &Directive) -> Node {
+    match size(directive.first()).filter(|_| directive.first() != "0") {
+        Some(size) => Node::with("body-bytes-max", size),
+        None => Node::new("body-bytes-max").word("auto"),
+    }
+}
+
+fn shared(block: &[Directive], notes: &mut Notes) -> Shared {
+    let mut shared = Shared::default();
+    for directive in block {
+        match directive.name.as_str() {
+            "log_format" => {
+                let pieces = directive.arguments.iter().skip(1).filter(|piece| !piece.starts_with("escape="));
+                match values::text(&pieces.map(String::as_str).collect::<String>(), Within::Log) {
+                    Ok(format) => drop(shared.log_formats.insert(directive.first().to_owned(), format)),
+                    Err(why) => notes.left(directive, format!("{why}; logs that use it are in the combined format")),
+                }
+            }
+            "limit_req_zone" => match (zone_name(directive), directive.named("rate").and_then(rate)) {
+                (Some(zone), Some(rate)) => {
+                    if let Some(key) = limit_key(directive, notes) {
+                        shared.rates.insert(zone, (rate, key));
+                    }
+                }
+                _ => notes.left(directive, "it has no zone or no rate that can be read"),
+            },
+            "limit_conn_zone" => {
+                if let (Some(zone), Some(key)) = (zone_name(directive), limit_key(directive, notes)) {
+                    shared.counts.insert(zone, key);
+                }
+            }
+            "map" if directive.first() == "$http_upgrade" => {
+                shared.upgrades.insert(directive.argument(1).to_owned());
+                notes.needless(directive, "WebSockets pass by default (`upgrade`)");
+            }
+            "map" => notes.left(directive, "there are no variables of one's own"),
+            "upstream" => drop(shared.upstreams.insert(directive.first().to_owned())),
+            _ => {}
+        }
+    }
+    shared
+}
+
+/// `api` of `zone=api:10m`.
+fn zone_name(directive: &Directive) -> Option<String> {
+    Some(directive.named("zone")?.split(':').next()?.to_owned())
+}
+
+/// `10/s` of `10r/s`.
+fn rate(text: &str) -> Option<String> {
+    let (count, unit) = text.split_once("r/")?;
+    matches!(unit, "s" | "m").then(|| format!("{count}/{unit}"))
+}
+
+fn limit_key(directive: &Directive, notes: &mut Notes) -> Option<String> {
+    let key = match directive.first() {
+        "$binary_remote_addr" | "$remote_addr" => "address".to_owned(),
+        "$host" | "$http_host" | "$server_name" => "host".to_owned(),
+        key => match (key.strip_prefix("$cookie_"), key.strip_prefix("$http_")) {
+            (Some(cookie), _) => format!("cookie:{cookie}"),
+            (_, Some(field)) => format!("field:{}", field.replace('_', "-")),
+            _ => {
+                notes.left(directive, format!("requests can't be counted by `{key}`"));
+                return None;
+            }
+        },
+    };
+    Some(key)
+}
+
+/// How the servers of an upstream are spoken to, by the first that names it.
+fn scheme_of(upstream: &str, directives: &[Directive]) -> Option<Scheme> {
+    directives.iter().find_map(|directive| {
+        let target = directive.first();
+        let scheme = match directive.name.as_str() {
+            "proxy_pass" if target.starts_with("https://") => Scheme::Https,
+            "proxy_pass" => Scheme::Http,
+            "grpc_pass" if target.starts_with("grpcs://") => Scheme::Https,
+            "grpc_pass" => Scheme::H2c,
+            "fastcgi_pass" | "uwsgi_pass" | "scgi_pass" => Scheme::Tcp,
+            _ => return scheme_of(upstream, directive.children()),
+        };
+        let authority = target.split_once("://").map_or(target, |(_, rest)| rest);
+        (authority.split('/').next() == Some(upstream)).then_some(scheme)
+    })
+}

@@ -1,0 +1,116 @@
+//! nginx: reading its configuration, and saying the same here.
+//!
+//! [`syntax`] reads directives, [`http`] goes through them, [`server`] makes a site of each `server`, with [`location`] for its
+//! parts and [`settings`] for what may stand in all of them, [`forward`] for servers behind, and [`values`] for times, paths
+//! and variables.
+
+mod forward;
+mod http;
+mod location;
+mod server;
+mod settings;
+mod syntax;
+#[cfg(test)]
+mod tests;
+mod upstream;
+mod values;
+
+use std::path::Path;
+
+use self::syntax::Directive;
+use super::kdl::Node;
+use super::{ImportError, Outcome, Remark};
+
+/// The lines of our configuration for one of nginx with all that it includes, and what nothing stands for in them.
+pub(super) fn translate(path: &Path) -> Result<(Vec<Node>, Vec<Remark>), ImportError> {
+    Ok(translate_directives(&syntax::read(path)?))
+}
+
+fn translate_directives(directives: &[Directive]) -> (Vec<Node>, Vec<Remark>) {
+    let mut notes = Notes::default();
+    let nodes = http::translate(directives, &mut notes);
+    (nodes, notes.sorted(directives))
+}
+
+/// What became of directives that nothing stands for.
+#[derive(Default)]
+struct Notes(Vec<Remark>);
+
+impl Notes {
+    fn left(&mut self, directive: &Directive, why: impl Into<String>) {
+        self.push(directive, Outcome::Left(why.into()));
+    }
+
+    fn needless(&mut self, directive: &Directive, why: &'static str) {
+        self.push(directive, Outcome::Needless(why));
+    }
+
+    /// A directive that nothing here knows of.
+    fn unknown(&mut self, directive: &Directive) {
+        let why = if directive.name == "include" { "there is no such file" } else { "there is no counterpart" };
+        self.left(directive, why);
+    }
+
+    fn push(&mut self, directive: &Directive, outcome: Outcome) {
+        let remark = Remark { place: directive.place.clone(), directive: directive.line(), outcome };
+        // What is inherited is come across in each place that inherits it.
+        if !self.0.contains(&remark) {
+            self.0.push(remark);
+        }
+    }
+
+    /// In the order in which directives stand, file by file.
+    fn sorted(mut self, directives: &[Directive]) -> Vec<Remark> {
+        let mut files = Vec::new();
+        collect_files(directives, &mut files);
+        let position = |remark: &Remark| files.iter().position(|file| *file == &*remark.place.file);
+        self.0.sort_by_key(|remark| (position(remark), remark.place.line));
+        self.0
+    }
+}
+
+fn collect_files<'a>(directives: &'a [Directive], files: &mut Vec<&'a Path>) {
+    for directive in directives {
+        if !files.contains(&&*directive.place.file) {
+            files.push(&directive.place.file);
+        }
+        collect_files(directive.children(), files);
+    }
+}
+
+/// The blocks that a directive may be inherited from, the widest first.
+#[derive(Clone, Copy)]
+struct Chain<'a> {
+    blocks: [&'a [Directive]; 4],
+}
+
+impl<'a> Chain<'a> {
+    fn new(http: &'a [Directive]) -> Self {
+        Self { blocks: [http, &[], &[], &[]] }
+    }
+
+    /// With a block inside those that there are; of locations in locations only the innermost two count.
+    fn with(mut self, block: &'a [Directive]) -> Self {
+        match self.blocks.iter().position(|block| block.is_empty()) {
+            Some(free) => self.blocks[free] = block,
+            None => {
+                self.blocks[2] = self.blocks[3];
+                self.blocks[3] = block;
+            }
+        }
+        self
+    }
+
+    /// The directives of this name that hold: those of the innermost block that has any.
+    fn all(&self, name: &str) -> Vec<&'a Directive> {
+        let of = |block: &&'a [Directive]| -> Vec<&'a Directive> {
+            block.iter().filter(|directive| directive.name == name).collect()
+        };
+        self.blocks.iter().rev().map(of).find(|found| !found.is_empty()).unwrap_or_default()
+    }
+
+    /// The one that holds, of directives that may be said once.
+    fn last(&self, name: &str) -> Option<&'a Directive> {
+        self.all(name).last().copied()
+    }
+}

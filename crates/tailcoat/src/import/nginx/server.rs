@@ -1,0 +1,294 @@
+//! `server`: a site.
+
+use std::collections::BTreeSet;
+
+use super::forward;
+use super::http::{Shared, body_size};
+use super::location::{self, Parts, add_password};
+use super::settings::{Level, Rules, redirect};
+use super::syntax::Directive;
+use super::upstream::set;
+use super::values::Location;
+use super::{Chain, Notes};
+use crate::import::kdl::Node;
+
+/// The site of a server.
+pub(super) fn translate(directive: &Directive, http: Chain<'_>, shared: &Shared, notes: &mut Notes) -> Node {
+    let block = directive.children();
+    let chain = http.with(block);
+    let mut site = Site::default();
+    let mut rules = Rules::default();
+    for child in block {
+        let known = site.add(child, chain, notes)
+            || forward::is_option(child, notes)
+            || rules.add(child, &Level::Server, shared, notes);
+        if !known {
+            notes.unknown(child);
+        }
+    }
+    add_password(&mut rules, block, chain, &Level::Server);
+    site.add_tls(chain, notes);
+    let parts = site.add_locations(block, chain, shared, notes);
+    site.into_node(directive, chain, rules, parts)
+}
+
+#[derive(Default)]
+struct Site {
+    names: Vec<String>,
+    options: Vec<Node>,
+    tls: Vec<Node>,
+    has_tls_listener: bool,
+    redirects: Vec<Node>,
+    /// The fixed answer of a server that only has that.
+    answer: Option<Node>,
+    root: Option<String>,
+}
+
+impl Site {
+    fn add(&mut self, directive: &Directive, chain: Chain<'_>, notes: &mut Notes) -> bool {
+        match directive.name.as_str() {
+            "server_name" => self.add_names(directive, notes),
+            "listen" => {
+                // They are taken together, where the first stands.
+                if chain.all("listen").first().is_some_and(|first| std::ptr::eq(*first, directive)) {
+                    self.add_listeners(&chain.all("listen"), notes);
+                }
+            }
+            "root" if directive.first().contains('$') => {
+                notes.left(directive, "a root has `{host}` as its only variable");
+            }
+            "root" => self.root = Some(directive.first().to_owned()),
+            "return" => self.add_return(directive, notes),
+            "client_max_body_size" => set(&mut self.options, body_size(directive)),
+            "http2" | "http2_push_preload" => {
+                notes.needless(directive, "HTTP/2 is spoken where clients offer it (`http-versions`)");
+            }
+            "http3" | "quic_retry" | "http3_hq" => notes.left(directive, "HTTP/3 is not spoken yet"),
+            "keepalive_timeout"
+            | "client_header_timeout"
+            | "client_body_timeout"
+            | "send_timeout"
+            | "keepalive_requests"
+            | "large_client_header_buffers" => {
+                notes.left(directive, "limits hold for the whole server: say it in `limits`");
+            }
+            "set_real_ip_from" | "real_ip_header" | "real_ip_recursive" => {
+                notes.left(directive, "`trusted-proxies` of `server` holds for all sites");
+            }
+            "server_tokens" => notes.left(directive, "`server-field` of `server` holds for all sites"),
+            "location" | "try_files" => {}
+            name if name.starts_with("ssl") => {}
+            _ => return false,
+        }
+        true
+    }
+
+    fn add_names(&mut self, directive: &Directive, notes: &mut Notes) {
+        for name in &directive.arguments {
+            match name.as_str() {
+                "_" | "" => {}
+                name if name.starts_with('~') => notes.left(directive, "names of sites are no expressions"),
+                name if name.starts_with('$') || name.ends_with(".*") => {
+                    notes.left(directive, format!("`{name}` can't be the name of a site"));
+                }
+                name => match name.strip_prefix('.') {
+                    Some(domain) => self.names.extend([domain.to_owned(), format!("*.{domain}")]),
+                    None => self.names.push(name.to_owned()),
+                },
+            }
+        }
+    }
+
+    fn add_listeners(&mut self, listeners: &[&Directive], notes: &mut Notes) {
+        let mut seen = BTreeSet::new();
+        let mut is_default = false;
+        for directive in listeners {
+            is_default |= directive.has("default_server") || directive.has("default");
+            if directive.has("quic") {
+                notes.left(directive, "HTTP/3 is not spoken yet");
+                continue;
+            }
+            let address = listen_address(directive.first());
+            let has_tls = directive.has("ssl");
+            self.has_tls_listener |= has_tls;
+            // The same port of both families is one address here.
+            if !seen.insert((address.clone(), has_tls)) {
+                continue;
+            }
+            let node = Node::new("listen");
+            let node = if address.parse::<u16>().is_ok() { node.word(&address) } else { node.text(&address) };
+            let node = if has_tls { node.word_property("tls", "on") } else { node };
+            let node = if directive.has("proxy_protocol") { node.word_property("proxy-protocol", "on") } else { node };
+            self.options.push(node);
+        }
+        if is_default && !self.names.is_empty() {
+            self.options.push(Node::new("default"));
+        }
+    }
+
+    fn add_return(&mut self, directive: &Directive, notes: &mut Notes) {
+        match redirect(directive, "*") {
+            Some(Ok(node)) => self.redirects.push(node),
+            Some(Err(why)) => notes.left(directive, why),
+            None if directive.first() == "444" => {
+                notes.left(directive, "translated, but as 421, for a request is always answered");
+                self.answer = Some(Node::with("respond", "*").word(421));
+            }
+            None => match location::respond(directive, "*") {
+                Ok(node) => self.answer = Some(node),
+                Err(why) => notes.left(directive, why),
+            },
+        }
+    }
+
+    fn add_tls(&mut self, chain: Chain<'_>, notes: &mut Notes) {
+        let is_tls = self.has_tls_listener || chain.last("ssl").is_some_and(|ssl| ssl.first() == "on");
+        let all: Vec<&Directive> = chain.blocks.iter().flat_map(|block| block.iter()).collect();
+        for directive in all.iter().filter(|directive| directive.name.starts_with("ssl")) {
+            tls_remark(directive, notes);
+        }
+        if !is_tls {
+            return;
+        }
+        let keys = chain.all("ssl_certificate_key");
+        for (index, certificate) in chain.all("ssl_certificate").iter().enumerate() {
+            let node = Node::with("certificate", certificate.first());
+            self.tls.push(match keys.get(index) {
+                Some(key) => node.property("key", key.first()),
+                None => node,
+            });
+        }
+        if let Some(versions) = chain.last("ssl_protocols")
+            && !versions.has("TLSv1.2")
+            && versions.has("TLSv1.3")
+        {
+            self.tls.push(Node::with("tls-version-min", "1.3"));
+        }
+        if chain.last("ssl_session_tickets").is_some_and(|tickets| tickets.first() == "off") {
+            self.tls.push(Node::new("tls-tickets").word("off"));
+        }
+        if let (Some(verify), Some(authorities)) =
+            (chain.last("ssl_verify_client"), chain.last("ssl_client_certificate"))
+            && let Some(mode) = match verify.first() {
+                "on" => Some("required"),
+                "optional" => Some("optional"),
+                _ => None,
+            }
+        {
+            let node = Node::with("client-certificate", mode).property("authorities", authorities.first());
+            self.tls.push(node);
+        }
+    }
+
+    fn add_locations(&mut self, block: &[Directive], chain: Chain<'_>, shared: &Shared, notes: &mut Notes) -> Parts {
+        let mut parts = Parts::default();
+        let locations = location::of_server(block, notes);
+        let has_front = locations.iter().any(|(location, ..)| *location == Location::Prefix("/".to_owned()));
+        for (location, directive, around) in &locations {
+            if matches!(location, Location::Named(_)) {
+                continue;
+            }
+            let inside = around.iter().fold(chain, |chain, block| chain.with(block)).with(directive.children());
+            parts.add(location, directive, inside, &locations, shared, notes);
+        }
+        if !has_front && self.redirects.is_empty() && self.answer.is_none() {
+            // What no location has is served from the root, as the server itself says.
+            let only_tries: Vec<Directive> = block.iter().filter(|child| child.name == "try_files").cloned().collect();
+            let all = Directive { block: Some(only_tries), ..front(block) };
+            parts.add(&Location::Prefix("/".to_owned()), &all, chain, &locations, shared, notes);
+        }
+        parts
+    }
+
+    fn into_node(self, directive: &Directive, chain: Chain<'_>, rules: Rules, mut parts: Parts) -> Node {
+        let mut node = Node::new("site").comment(directive.place.to_string());
+        for name in &self.names {
+            node = node.text(name);
+        }
+        let mut lines = self.options;
+        lines.extend(self.tls);
+        let root = chain.last("root").map(|root| root.first().to_owned());
+        let has_own_root = parts.rules.files.iter().any(|node| node.name() == "root");
+        if parts.has_files
+            && !has_own_root
+            && let Some(root) = self.root.or(root).filter(|root| !root.contains('$'))
+        {
+            lines.push(Node::with("root", root));
+        }
+        let mut files = rules.files;
+        for option in std::mem::take(&mut parts.rules.files) {
+            set(&mut files, option);
+        }
+        if parts.has_files {
+            lines.extend(files);
+        }
+        lines.extend(parts.rules.guards);
+        lines.extend(rules.guards);
+        lines.extend(self.redirects);
+        lines.extend(rules.redirects);
+        lines.extend(parts.rules.redirects);
+        lines.extend(rules.fields);
+        lines.extend(parts.rules.fields);
+        lines.extend(with_front_controller(parts.handlers, parts.front_controller));
+        lines.extend(self.answer);
+        lines.extend(parts.last);
+        lines.extend(rules.others);
+        lines.extend(parts.rules.others);
+        node.block(lines)
+    }
+}
+
+/// A location that is written nowhere.
+fn front(block: &[Directive]) -> Directive {
+    let place = block.first().map(|directive| directive.place.clone());
+    let place = place.unwrap_or(crate::import::Place { file: std::path::Path::new("").into(), line: 0 });
+    Directive { name: "location".to_owned(), arguments: vec!["/".to_owned()], block: None, place }
+}
+
+/// Scripts answer for what is no file: by themselves, or by a rewrite to the one who does.
+fn with_front_controller(mut handlers: Vec<Node>, script: Option<String>) -> Vec<Node> {
+    let Some(script) = script else { return handlers };
+    match handlers.iter_mut().find(|node| node.name() == "fastcgi") {
+        Some(node) => node.children.push(Node::with("fallback", script)),
+        None => handlers.insert(0, Node::with("rewrite", "*").text(script).word_property("missing", "on")),
+    }
+    handlers
+}
+
+/// An address to listen on: a port for all addresses of both families.
+fn listen_address(text: &str) -> String {
+    if text.starts_with("unix:") {
+        return text.to_owned();
+    }
+    let all = ["*:", "[::]:", "0.0.0.0:"].iter().find_map(|all| text.strip_prefix(all));
+    match all {
+        Some(port) => port.to_owned(),
+        None if text.parse::<u16>().is_ok() || text.contains("]:") => text.to_owned(),
+        None if text.ends_with(']') || !text.contains(':') => format!("{text}:80"),
+        None => text.to_owned(),
+    }
+}
+
+/// What is said of TLS that nothing stands for.
+fn tls_remark(directive: &Directive, notes: &mut Notes) {
+    match directive.name.as_str() {
+        "ssl"
+        | "ssl_certificate"
+        | "ssl_certificate_key"
+        | "ssl_protocols"
+        | "ssl_session_tickets"
+        | "ssl_verify_client"
+        | "ssl_client_certificate" => {}
+        "ssl_ciphers" | "ssl_prefer_server_ciphers" | "ssl_ecdh_curve" | "ssl_dhparam" | "ssl_conf_command" => {
+            notes.needless(directive, "there are only strong suites and groups (`tls-cipher-suites`)");
+        }
+        "ssl_session_cache" | "ssl_session_timeout" | "ssl_session_ticket_key" | "ssl_buffer_size" => {
+            notes.needless(directive, "sessions are in tickets, whose keys all workers share and change");
+        }
+        "ssl_early_data" => notes.left(directive, "early data can be repeated by anyone, and is not taken"),
+        "ssl_stapling" | "ssl_stapling_verify" | "ssl_trusted_certificate" | "ssl_stapling_file" => {
+            notes.left(directive, "a response of OCSP is a file: `ocsp` of `certificate`");
+        }
+        _ => notes.unknown(directive),
+    }
+}

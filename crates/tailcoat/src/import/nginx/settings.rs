@@ -1,0 +1,486 @@
+//! What may stand in `http`, `server` and `location` alike: fields, logs, rules, and how files are served.
+
+use super::Notes;
+use super::http::Shared;
+use super::syntax::Directive;
+use super::upstream::set;
+use super::values::{self, Within, duration, expression, push_query, size, time};
+use crate::import::kdl::Node;
+
+/// Where a directive stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Level {
+    Http,
+    Server,
+    Location {
+        /// The paths it is for; `None` is all.
+        pattern: Option<String>,
+        /// Whether another server answers there.
+        is_forwarded: bool,
+    },
+}
+
+impl Level {
+    fn pattern(&self) -> Option<&str> {
+        match self {
+            Self::Location { pattern, .. } => pattern.as_deref(),
+            Self::Http | Self::Server => None,
+        }
+    }
+
+    fn is_forwarded(&self) -> bool {
+        matches!(self, Self::Location { is_forwarded: true, .. })
+    }
+}
+
+/// What is said of a part of a site, in lists that differ in which of several lines holds.
+#[derive(Default)]
+pub(super) struct Rules {
+    /// The first that fits decides: addresses, passwords, limits.
+    pub(super) guards: Vec<Node>,
+    /// The first that fits is applied: redirects and rewrites.
+    pub(super) redirects: Vec<Node>,
+    /// A later one goes before an earlier one: fields.
+    pub(super) fields: Vec<Node>,
+    /// How files are served. In a part of a site they stand in a block of `files`.
+    pub(super) files: Vec<Node>,
+    /// Error pages and logs, which only a site has.
+    pub(super) others: Vec<Node>,
+}
+
+impl Rules {
+    /// All lines.
+    pub(super) fn into_nodes(self) -> Vec<Node> {
+        [self.files, self.guards, self.redirects, self.fields, self.others].concat()
+    }
+
+    /// Takes a directive up, and says whether it is one of these.
+    pub(super) fn add(&mut self, directive: &Directive, level: &Level, shared: &Shared, notes: &mut Notes) -> bool {
+        self.add_file_option(directive, level, notes)
+            || self.add_guard(directive, level, shared, notes)
+            || self.add_field(directive, level, notes)
+            || self.add_redirect(directive, level, notes)
+            || self.add_other(directive, level, shared, notes)
+            || needless(directive, notes)
+    }
+
+    fn add_file_option(&mut self, directive: &Directive, level: &Level, notes: &mut Notes) -> bool {
+        let all = |name| directive.arguments.iter().fold(Node::new(name), |node, argument| node.text(argument));
+        let switch = |name: &'static str| Node::new(name).word(if directive.first() == "off" { "off" } else { "on" });
+        let files = &mut self.files;
+        match directive.name.as_str() {
+            "index" => set(files, all("index")),
+            "autoindex" => set(files, switch("browse")),
+            "charset" if directive.first() == "off" => set(files, Node::with("charset", "")),
+            "charset" => set(files, all("charset")),
+            "default_type" => set(files, all("default-type")),
+            "types" => types(directive, files),
+            // Compression is on by default here, and off there: only what differs from ours is said.
+            "gzip" | "brotli" | "zstd" => {
+                if directive.name == "gzip" && directive.first() == "off" {
+                    set(files, Node::new("compress").word("off"));
+                }
+            }
+            "gzip_static" | "brotli_static" | "zstd_static" => {
+                if directive.name == "gzip_static" && directive.first() == "off" {
+                    set(files, Node::new("precompressed").word("off"));
+                }
+            }
+            "gzip_min_length" | "brotli_min_length" => match size(directive.first()) {
+                Some(size) => set(files, Node::with("compress-bytes-min", size)),
+                None => notes.left(directive, "this is no size"),
+            },
+            _ => return false,
+        }
+        if level.is_forwarded() {
+            // Nothing is served from files there.
+            files.clear();
+        }
+        true
+    }
+
+    fn add_guard(&mut self, directive: &Directive, level: &Level, shared: &Shared, notes: &mut Notes) -> bool {
+        let with_path = |name: &'static str| match level.pattern() {
+            Some(pattern) => Node::with(name, pattern),
+            None => Node::new(name),
+        };
+        match directive.name.as_str() {
+            name @ ("allow" | "deny") => {
+                let client = directive.first().trim_end_matches(':');
+                let node = Node::new(if name == "allow" { "allow" } else { "deny" });
+                let node = if client == "all" { node.word("all") } else { node.text(client) };
+                self.guards.push(match level.pattern() {
+                    Some(pattern) => node.property("path", pattern),
+                    None => node,
+                });
+            }
+            "limit_req" => match zone(directive).and_then(|zone| shared.rates.get(zone)) {
+                Some((rate, key)) => {
+                    let mut node = with_path("rate-limit").text(rate);
+                    // nginx lets one through, and `burst` more.
+                    let burst = directive.named("burst").and_then(|burst| burst.parse::<u64>().ok()).unwrap_or(0);
+                    node = node.word_property("burst", burst.saturating_add(1));
+                    self.guards.push(node.property("key", key));
+                    if burst > 0 && !directive.has("nodelay") {
+                        notes.left(
+                            directive,
+                            "translated, but requests that come in a burst are not held back: `nodelay`",
+                        );
+                    }
+                }
+                None => notes.left(directive, "its zone is not known"),
+            },
+            "limit_conn" => match shared.counts.get(directive.first()) {
+                Some(key) => {
+                    let node = with_path("request-limit").word(directive.argument(1)).property("key", key);
+                    self.guards.push(node);
+                }
+                None => notes.left(directive, "its zone is not known"),
+            },
+            "auth_basic" | "auth_basic_user_file" | "satisfy" => {}
+            "limit_req_status" | "limit_conn_status" => {
+                notes.left(
+                    directive,
+                    "it is 429; another one is said as `status` of each `rate-limit` and `request-limit`",
+                );
+            }
+            "limit_req_log_level" | "limit_conn_log_level" => notes.needless(directive, "it has a level of its own"),
+            _ => return false,
+        }
+        true
+    }
+
+    /// The password that a level asks for, of what it and those around it say.
+    pub(super) fn add_password(&mut self, realm: &str, file: Option<&str>, satisfy: Option<&str>, level: &Level) {
+        let node = Node::with("basic-auth", level.pattern().unwrap_or("*"));
+        let node = match (realm, file) {
+            ("off", _) => node.word("off"),
+            (realm, Some(file)) => node.text(file).property("realm", realm),
+            (_, None) => return,
+        };
+        self.guards.push(if satisfy == Some("any") { node.property("satisfy", "any") } else { node });
+    }
+
+    fn add_field(&mut self, directive: &Directive, level: &Level, notes: &mut Notes) -> bool {
+        match directive.name.as_str() {
+            "add_header" => {
+                let value = match values::text(directive.argument(1), Within::Field) {
+                    Ok(value) => value,
+                    Err(why) => {
+                        notes.left(directive, why);
+                        return true;
+                    }
+                };
+                // `Cache-Control` belongs with `expires`, if there is one; for files it costs nothing.
+                let name = directive.first();
+                let node = if name.eq_ignore_ascii_case("cache-control") && !level.is_forwarded() {
+                    return self.add_cache_control(&value, level);
+                } else {
+                    response_header(level, name, &value)
+                };
+                self.fields.push(node);
+            }
+            "expires" => {
+                let value = match directive.first() {
+                    "off" => return true,
+                    "epoch" => "no-cache".to_owned(),
+                    "max" => "max-age=315360000".to_owned(),
+                    text if text.starts_with('-') => "no-cache".to_owned(),
+                    text => match duration(text) {
+                        Some(duration) => format!("max-age={}", duration.as_secs()),
+                        None => {
+                            notes.left(directive, "`cache-control` takes a number of seconds");
+                            return true;
+                        }
+                    },
+                };
+                if level.is_forwarded() {
+                    self.fields.push(response_header(level, "Cache-Control", &value));
+                } else {
+                    self.add_cache_control(&value, level);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn add_cache_control(&mut self, value: &str, level: &Level) -> bool {
+        let line = |value: &str| match level.pattern() {
+            Some(pattern) => Node::with("cache-control", pattern).text(value),
+            None => Node::with("cache-control", value),
+        };
+        // Of several for the same paths the last would count; nginx sends them all.
+        let before = self.fields.iter().position(|node| node.is_like(&line("")));
+        match before {
+            Some(index) => {
+                let value = format!("{}, {value}", self.fields[index].last_value());
+                self.fields[index] = line(&value);
+            }
+            None => self.fields.push(line(value)),
+        }
+        true
+    }
+
+    fn add_redirect(&mut self, directive: &Directive, level: &Level, notes: &mut Notes) -> bool {
+        match directive.name.as_str() {
+            "rewrite" => match rewrite(directive, level, "") {
+                Ok(node) => self.redirects.push(node),
+                Err(why) => notes.left(directive, why),
+            },
+            "if" => match condition(directive, level) {
+                Ok(nodes) => self.redirects.extend(nodes),
+                Err(why) => notes.left(directive, why),
+            },
+            "rewrite_log" => notes.needless(directive, "nothing is logged of rewrites"),
+            "break" => notes.needless(directive, "the first rewrite that fits is the only one that is applied"),
+            _ => return false,
+        }
+        true
+    }
+
+    fn add_other(&mut self, directive: &Directive, level: &Level, shared: &Shared, notes: &mut Notes) -> bool {
+        let is_in_location = matches!(level, Level::Location { pattern: Some(_), .. });
+        match directive.name.as_str() {
+            "access_log" if is_in_location => notes.left(directive, "a log is for all paths of a site"),
+            "access_log" => self.others.extend(access_log(directive, shared, notes)),
+            "log_not_found" | "log_subrequest" | "open_log_file_cache" => {
+                notes.needless(directive, "files that are not there are not reported in the server's own log");
+            }
+            "error_page" => self.error_page(directive, notes),
+            "recursive_error_pages" | "proxy_intercept_errors" | "fastcgi_intercept_errors" => {
+                notes.left(directive, "`error-page` is for errors of this server, not for what another one answers");
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn error_page(&mut self, directive: &Directive, notes: &mut Notes) {
+        let Some((page, statuses)) = directive.arguments.split_last() else { return };
+        if statuses.iter().any(|status| status.starts_with('=')) {
+            return notes.left(directive, "the status of an error stays what it is");
+        }
+        if !page.starts_with('/') {
+            return notes.left(directive, "an error page is a path of the site");
+        }
+        let node = statuses.iter().fold(Node::new("error-page"), |node, status| node.word(status));
+        self.others.push(node.text(page));
+    }
+}
+
+/// What is always so here, or measured to be best.
+fn needless(directive: &Directive, notes: &mut Notes) -> bool {
+    let why = match directive.name.as_str() {
+        "sendfile" | "sendfile_max_chunk" | "aio" | "aio_write" | "directio" | "directio_alignment" | "tcp_nopush"
+        | "tcp_nodelay" | "output_buffers" | "postpone_output" | "read_ahead" => {
+            "files are sent in the way that costs least"
+        }
+        "open_file_cache" | "open_file_cache_valid" | "open_file_cache_min_uses" | "open_file_cache_errors" => {
+            "files are kept in memory, and looked at again when they change"
+        }
+        "types_hash_max_size"
+        | "types_hash_bucket_size"
+        | "server_names_hash_bucket_size"
+        | "server_names_hash_max_size"
+        | "variables_hash_max_size"
+        | "variables_hash_bucket_size"
+        | "map_hash_max_size"
+        | "map_hash_bucket_size"
+        | "connection_pool_size"
+        | "request_pool_size"
+        | "client_header_buffer_size"
+        | "client_body_buffer_size"
+        | "proxy_headers_hash_max_size"
+        | "proxy_headers_hash_bucket_size"
+        | "client_body_temp_path"
+        | "client_body_in_file_only"
+        | "client_body_in_single_buffer" => "tables and buffers have the size that they need",
+        "gzip_comp_level" | "gzip_types" | "gzip_proxied" | "gzip_vary" | "gzip_disable" | "gzip_http_version"
+        | "gzip_buffers" | "gunzip" | "brotli_comp_level" | "brotli_types" | "zstd_types" | "zstd_comp_level" => {
+            "files of compressible types are compressed once, and kept; `Vary` is always there"
+        }
+        "disable_symlinks" => "links that lead out of the root are always refused",
+        "reset_timedout_connection"
+        | "lingering_close"
+        | "lingering_time"
+        | "lingering_timeout"
+        | "keepalive_disable"
+        | "chunked_transfer_encoding"
+        | "msie_padding"
+        | "msie_refresh"
+        | "etag"
+        | "if_modified_since"
+        | "max_ranges"
+        | "absolute_redirect"
+        | "port_in_redirect"
+        | "server_name_in_redirect"
+        | "merge_slashes"
+        | "underscores_in_headers"
+        | "ignore_invalid_headers"
+        | "port" => "connections, ranges and conditions are dealt with as the RFCs say",
+        "resolver" | "resolver_timeout" => "names of servers behind are looked up by the system's resolver",
+        "autoindex_exact_size" | "autoindex_localtime" | "autoindex_format" => {
+            "listings have both, and are JSON for clients that ask for it"
+        }
+        _ => return false,
+    };
+    notes.needless(directive, why);
+    true
+}
+
+fn types(directive: &Directive, files: &mut Vec<Node>) {
+    // The file that comes with nginx lists the usual ones, which are built in.
+    if directive.place.file.file_name().is_some_and(|name| name == "mime.types") {
+        return;
+    }
+    for line in directive.children() {
+        files.push(line.arguments.iter().fold(Node::with("type", &line.name), |node, extension| node.text(extension)));
+    }
+}
+
+fn zone(directive: &Directive) -> Option<&str> {
+    directive.named("zone")
+}
+
+pub(super) fn response_header(level: &Level, name: &str, value: &str) -> Node {
+    let node = match level.pattern() {
+        Some(pattern) => Node::with("response-header", pattern),
+        None => Node::new("response-header"),
+    };
+    node.text(name).text(value)
+}
+
+fn access_log(directive: &Directive, shared: &Shared, notes: &mut Notes) -> Option<Node> {
+    if directive.first() == "off" {
+        return Some(Node::new("access-log").word("off"));
+    }
+    let target = match directive.first() {
+        "/dev/stdout" => "stdout",
+        syslog if syslog.starts_with("syslog:") => "syslog",
+        file if file.contains('$') => {
+            notes.left(directive, "the name of a log is fixed");
+            return None;
+        }
+        file => file,
+    };
+    let node = Node::with("access-log", target);
+    let format = directive.argument(1);
+    // `combined` is what we take by default, and what a format of one's own mostly begins with.
+    Some(match shared.log_formats.get(format) {
+        Some(format) => node.property("format", format),
+        None => node,
+    })
+}
+
+/// `rewrite EXPRESSION TARGET [FLAG]`, with a further condition.
+fn rewrite(directive: &Directive, level: &Level, field: &str) -> Result<Node, String> {
+    let pattern = directive.first();
+    if let Some(prefix) = level.pattern().and_then(literal_prefix)
+        && !pattern.trim_start_matches('^').starts_with(prefix)
+    {
+        return Err("a rewrite is for all paths that its expression fits, not only for those of a location".to_owned());
+    }
+    let expression = expression(pattern, false)?;
+    let source = directive.argument(1);
+    let mut target = values::text(source, Within::Target)?;
+    let status = match directive.argument(2) {
+        "permanent" => Some(301),
+        "redirect" => Some(302),
+        _ if source.contains("://") => Some(302),
+        _ => None,
+    };
+    let is_without_query = target.ends_with('?');
+    if is_without_query {
+        target.pop();
+    } else if !target.contains("query}") && (status.is_some() || target.contains('?')) {
+        push_query(&mut target);
+    }
+    let pattern = if matches!(pattern, "^" | ".*" | "^.*$" | "^(.*)$") && !target.contains("{1}") {
+        "*".to_owned()
+    } else {
+        format!("~{expression}")
+    };
+    let node = match status {
+        Some(status) => Node::with("redirect", pattern).text(target).word_property("status", status),
+        None => Node::with("rewrite", pattern).text(target),
+    };
+    Ok(if field.is_empty() { node } else { node.property("field", field) })
+}
+
+/// The part of a pattern that is no expression: `/a/` of `/a/*`.
+fn literal_prefix(pattern: &str) -> Option<&str> {
+    (!pattern.starts_with(['~', '*'])).then(|| pattern.trim_end_matches('*'))
+}
+
+/// `if` blocks that say what a condition of `redirect` or `rewrite` says.
+fn condition(directive: &Directive, level: &Level) -> Result<Vec<Node>, String> {
+    let words = directive.arguments.join(" ");
+    let condition = words.trim().trim_start_matches('(').trim_end_matches(')').trim().to_owned();
+    let unknown = || "there is no `if`; conditions are properties of `redirect` and `rewrite`".to_owned();
+    let action = match directive.children() {
+        [action] => action,
+        [action, last] if last.name == "break" => action,
+        _ => return Err(unknown()),
+    };
+    let redirects = matches!(action.name.as_str(), "return" | "rewrite");
+    if !redirects {
+        return Err(unknown());
+    }
+    let mut parts = condition.splitn(3, ' ');
+    let (subject, operator, value) =
+        (parts.next().unwrap_or_default(), parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let value = value.trim_matches('"').trim_matches('\'');
+    if (subject, operator, value) == ("$scheme", "=", "http")
+        || (subject, operator, value) == ("$scheme", "!=", "https")
+    {
+        return Ok(vec![Node::new("redirect-to-https")]);
+    }
+    // What certbot writes: each site is for its hosts here, so that the condition is always met.
+    if subject == "$host" && operator == "=" && action.argument(1).starts_with("https://$host") {
+        return Ok(vec![Node::new("redirect-to-https")]);
+    }
+    if matches!(subject, "!-e" | "!-f" | "!-d") && operator == "$request_filename" && action.name == "rewrite" {
+        let node = rewrite(action, level, "")?;
+        return Ok(vec![node.word_property("missing", "on")]);
+    }
+    let field = subject.strip_prefix("$http_").map(|name| name.replace('_', "-")).ok_or_else(unknown)?;
+    let test = match operator {
+        "" => field,
+        "=" => format!("{field}: {value}"),
+        "!=" => format!("!{field}: {value}"),
+        "~" => format!("{field}: ~{}", expression(value, false)?),
+        "~*" => format!("{field}: ~{}", expression(value, true)?),
+        "!~" => format!("!{field}: ~{}", expression(value, false)?),
+        "!~*" => format!("!{field}: ~{}", expression(value, true)?),
+        _ => return Err(unknown()),
+    };
+    match action.name.as_str() {
+        "rewrite" => Ok(vec![rewrite(action, level, &test)?]),
+        _ => redirect(action, level.pattern().unwrap_or("*"))
+            .ok_or_else(unknown)?
+            .map(|node| vec![node.property("field", test)]),
+    }
+}
+
+/// `return 301 URL`; `None` if it is no redirect.
+pub(super) fn redirect(directive: &Directive, pattern: &str) -> Option<Result<Node, String>> {
+    let (status, target) = match (directive.first(), directive.argument(1)) {
+        (url, "") if url.contains("://") => ("302", url),
+        (status @ ("301" | "302" | "303" | "307" | "308"), target) => (status, target),
+        _ => return None,
+    };
+    Some(
+        values::text(target, Within::Target)
+            .map(|target| Node::with("redirect", pattern).text(target).word_property("status", status)),
+    )
+}
+
+/// A time as the value of an option, or a remark that it is none.
+pub(super) fn time_option(name: &'static str, directive: &Directive, notes: &mut Notes) -> Option<Node> {
+    let found = time(directive.first());
+    if found.is_none() {
+        notes.left(directive, "this is no time");
+    }
+    found.map(|time| Node::with(name, time))
+}

@@ -1,0 +1,350 @@
+//! nginx's configuration language: directives with arguments, which end with a semicolon or a block.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::{fs, io, str};
+
+use crate::config;
+use crate::import::{ImportError, Place};
+
+/// Files that include files that include files … to this depth; beyond it they go in a circle.
+const INCLUDE_DEPTH_MAX: usize = 16;
+
+/// Blocks in blocks. Nobody writes more; text that does would fill the stack.
+const NESTING_MAX: usize = 64;
+
+/// A directive with its arguments, without quotation marks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Directive {
+    pub(super) name: String,
+    pub(super) arguments: Vec<String>,
+    /// What stands in its braces.
+    pub(super) block: Option<Vec<Directive>>,
+    pub(super) place: Place,
+}
+
+impl Directive {
+    /// Its first argument, or nothing.
+    pub(super) fn first(&self) -> &str {
+        self.argument(0)
+    }
+
+    /// An argument, or nothing if there are not so many.
+    pub(super) fn argument(&self, index: usize) -> &str {
+        self.arguments.get(index).map_or("", String::as_str)
+    }
+
+    /// The value of an argument `NAME=VALUE`.
+    pub(super) fn named(&self, name: &str) -> Option<&str> {
+        self.arguments.iter().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    pub(super) fn has(&self, word: &str) -> bool {
+        self.arguments.iter().any(|argument| argument == word)
+    }
+
+    pub(super) fn children(&self) -> &[Directive] {
+        self.block.as_deref().unwrap_or_default()
+    }
+
+    /// How a person would quote it: the line without its block.
+    pub(super) fn line(&self) -> String {
+        [&self.name].into_iter().chain(&self.arguments).map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Reads a file and all that it includes, in its place.
+pub(super) fn read(path: &Path) -> Result<Vec<Directive>, ImportError> {
+    let root = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    read_file(path, root, 0)
+}
+
+fn read_file(path: &Path, root: &Path, depth: usize) -> Result<Vec<Directive>, ImportError> {
+    let unreadable = |error| ImportError::Unreadable { file: path.to_owned(), error };
+    let bytes = fs::read(path).map_err(unreadable)?;
+    let text = str::from_utf8(&bytes)
+        .map_err(|_| unreadable(io::Error::new(io::ErrorKind::InvalidData, "this is no text in UTF-8")))?;
+    include(parse(path, text)?, root, depth)
+}
+
+/// Puts what is included in the place of each `include`. One without a pattern whose file is not there stays.
+fn include(directives: Vec<Directive>, root: &Path, depth: usize) -> Result<Vec<Directive>, ImportError> {
+    let mut all = Vec::with_capacity(directives.len());
+    for mut directive in directives {
+        if let Some(block) = directive.block.take() {
+            directive.block = Some(include(block, root, depth)?);
+        }
+        if directive.name != "include" || directive.arguments.len() != 1 {
+            all.push(directive);
+            continue;
+        }
+        if depth == INCLUDE_DEPTH_MAX {
+            let message = "files are included in a circle".to_owned();
+            return Err(ImportError::Malformed { place: directive.place, message });
+        }
+        // nginx looks from the directory of the main file, whichever file says it.
+        match included(&root.join(directive.first())) {
+            Ok(files) => {
+                for file in files {
+                    all.append(&mut read_file(&file, root, depth + 1)?);
+                }
+            }
+            Err(_) => all.push(directive),
+        }
+    }
+    Ok(all)
+}
+
+/// The files of a pattern; that none fits is no error.
+fn included(pattern: &Path) -> io::Result<Vec<PathBuf>> {
+    let is_pattern = pattern.as_os_str().to_string_lossy().contains('*');
+    match config::expand_include(pattern) {
+        Err(error) if is_pattern && error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+        Ok(files) if is_pattern => Ok(files),
+        Ok(files) => files.into_iter().map(|file| fs::metadata(&file).map(|_| file)).collect(),
+    }
+}
+
+/// Directives of a text.
+pub(super) fn parse(file: &Path, text: &str) -> Result<Vec<Directive>, ImportError> {
+    let mut parser = Parser { file: file.into(), rest: text, line: 1 };
+    parser.directives(0, 1)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Token {
+    Word(String),
+    End,
+    Open,
+    Close,
+}
+
+struct Parser<'a> {
+    file: Rc<Path>,
+    rest: &'a str,
+    line: usize,
+}
+
+impl Parser<'_> {
+    /// Directives up to the end of the block that was opened in this line, or of the text.
+    fn directives(&mut self, depth: usize, opened: usize) -> Result<Vec<Directive>, ImportError> {
+        if depth > NESTING_MAX {
+            return Err(self.wrong(self.line, "blocks are nested too deeply"));
+        }
+        let mut directives = Vec::new();
+        let mut words: Vec<String> = Vec::new();
+        let mut line = self.line;
+        loop {
+            match self.token()? {
+                Some(Token::Word(word)) => {
+                    if words.is_empty() {
+                        line = self.line;
+                    }
+                    words.push(word);
+                }
+                Some(Token::End) if words.is_empty() => return Err(self.wrong(self.line, "unexpected `;`")),
+                Some(Token::End) => directives.push(self.directive(&mut words, None, line)),
+                Some(Token::Open) if words.is_empty() => return Err(self.wrong(self.line, "unexpected `{`")),
+                Some(Token::Open) => {
+                    // What stands in such a block is Lua.
+                    let block = if words[0].ends_with("_by_lua_block") {
+                        self.skip_foreign_block(line)?;
+                        Vec::new()
+                    } else {
+                        self.directives(depth + 1, line)?
+                    };
+                    directives.push(self.directive(&mut words, Some(block), line));
+                }
+                Some(Token::Close) if depth > 0 && words.is_empty() => return Ok(directives),
+                None if depth == 0 && words.is_empty() => return Ok(directives),
+                Some(Token::Close) if depth == 0 => return Err(self.wrong(self.line, "unexpected `}`")),
+                _ if !words.is_empty() => {
+                    return Err(self.wrong(line, format!("`{}` does not end with `;` or a block", words[0])));
+                }
+                _ => return Err(self.wrong(opened, "a block is not closed")),
+            }
+        }
+    }
+
+    fn directive(&self, words: &mut Vec<String>, block: Option<Vec<Directive>>, line: usize) -> Directive {
+        let mut words = std::mem::take(words).into_iter();
+        let name = words.next().unwrap_or_default();
+        Directive { name, arguments: words.collect(), block, place: Place { file: self.file.clone(), line } }
+    }
+
+    fn token(&mut self) -> Result<Option<Token>, ImportError> {
+        self.skip_space();
+        let Some(first) = self.rest.chars().next() else { return Ok(None) };
+        let token = match first {
+            ';' => Token::End,
+            '{' => Token::Open,
+            '}' => Token::Close,
+            '"' | '\'' => return self.quoted(first).map(Some),
+            _ => return Ok(Some(self.bare())),
+        };
+        self.take(1);
+        Ok(Some(token))
+    }
+
+    fn skip_space(&mut self) {
+        loop {
+            let trimmed = self.rest.trim_start();
+            self.take(self.rest.len() - trimmed.len());
+            if !self.rest.starts_with('#') {
+                return;
+            }
+            self.take(self.rest.find('\n').unwrap_or(self.rest.len()));
+        }
+    }
+
+    /// A word without quotation marks: `${name}` belongs to it, other braces don't.
+    fn bare(&mut self) -> Token {
+        let mut word = String::new();
+        let mut characters = self.rest.char_indices();
+        let mut end = self.rest.len();
+        let mut is_in_name = false;
+        while let Some((index, character)) = characters.next() {
+            match character {
+                '\\' => {
+                    word.push(character);
+                    word.extend(characters.next().map(|(_, next)| next));
+                    continue;
+                }
+                '{' if word.ends_with('$') => is_in_name = true,
+                '}' if is_in_name => is_in_name = false,
+                ';' | '{' => {
+                    end = index;
+                    break;
+                }
+                _ if character.is_whitespace() => {
+                    end = index;
+                    break;
+                }
+                _ => {}
+            }
+            word.push(character);
+        }
+        self.take(end);
+        Token::Word(word)
+    }
+
+    fn quoted(&mut self, quote: char) -> Result<Token, ImportError> {
+        let line = self.line;
+        let mut word = String::new();
+        let mut characters = self.rest.char_indices().skip(1);
+        while let Some((index, character)) = characters.next() {
+            if character == quote {
+                self.take(index + 1);
+                return Ok(Token::Word(word));
+            }
+            if character != '\\' {
+                word.push(character);
+                continue;
+            }
+            match characters.next() {
+                Some((_, next @ ('"' | '\'' | '\\'))) if next == quote => word.push(next),
+                Some((_, 'n')) => word.push('\n'),
+                Some((_, 't')) => word.push('\t'),
+                Some((_, 'r')) => word.push('\r'),
+                // Anything else is an expression's.
+                Some((_, next)) => word.extend(['\\', next]),
+                None => break,
+            }
+        }
+        Err(self.wrong(line, "a quotation mark is not closed"))
+    }
+
+    /// Skips to the brace that closes the block that is open.
+    fn skip_foreign_block(&mut self, line: usize) -> Result<(), ImportError> {
+        let mut depth = 1;
+        let end = self.rest.char_indices().find_map(|(index, character)| {
+            depth += match character {
+                '{' => 1,
+                '}' => -1,
+                _ => 0,
+            };
+            (depth == 0).then_some(index + 1)
+        });
+        match end {
+            Some(end) => {
+                self.take(end);
+                Ok(())
+            }
+            None => Err(self.wrong(line, "a block is not closed")),
+        }
+    }
+
+    fn take(&mut self, length: usize) {
+        let (taken, rest) = self.rest.split_at(length);
+        self.line += taken.matches('\n').count();
+        self.rest = rest;
+    }
+
+    fn wrong(&self, line: usize, message: impl Into<String>) -> ImportError {
+        ImportError::Malformed { place: Place { file: self.file.clone(), line }, message: message.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directives_are_read() {
+        let check = |text: &str, expect: &[(&str, &[&str], usize)]| {
+            let directives = parse(Path::new("n"), text).unwrap();
+            let found: Vec<_> = directives
+                .iter()
+                .map(|directive| {
+                    let arguments: Vec<&str> = directive.arguments.iter().map(String::as_str).collect();
+                    (directive.name.as_str(), arguments, directive.place.line)
+                })
+                .collect();
+            let expect: Vec<_> = expect.iter().map(|(name, words, line)| (*name, words.to_vec(), *line)).collect();
+            assert_eq!(found, expect, "{text}");
+        };
+        check("", &[]);
+        check("# nothing\n\nuser www-data; # who\n", &[("user", &["www-data"], 3)]);
+        check("a 'b c' \"d;{\";", &[("a", &["b c", "d;{"], 1)]);
+        check(r#"rewrite ^/a/(.*)\.php$ /b/$1;"#, &[("rewrite", &[r"^/a/(.*)\.php$", "/b/$1"], 1)]);
+        check(r#"location ~ "^/\d{4}/" { }"#, &[("location", &["~", r"^/\d{4}/"], 1)]);
+        check("set $a ${b}c;", &[("set", &["$a", "${b}c"], 1)]);
+        check("content_by_lua_block { x = {1} }\nb;", &[("content_by_lua_block", &[], 1), ("b", &[], 2)]);
+    }
+
+    #[test]
+    fn what_is_none_is_said_with_its_line() {
+        let check = |text: &str, expect: &str| {
+            assert_eq!(parse(Path::new("n"), text).unwrap_err().to_string(), expect, "{text}");
+        };
+        check("user www-data", "n:1: `user` does not end with `;` or a block");
+        check("\nhttp {\n", "n:2: a block is not closed");
+        check("}", "n:1: unexpected `}`");
+        check("a;\n;", "n:2: unexpected `;`");
+        check("{ }", "n:1: unexpected `{`");
+        check("a 'b", "n:1: a quotation mark is not closed");
+        check("x { a }", "n:1: `a` does not end with `;` or a block");
+        check(&"a {".repeat(100), "n:1: blocks are nested too deeply");
+    }
+
+    #[test]
+    fn files_are_included_in_their_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir(path("sites")).unwrap();
+        fs::write(path("nginx.conf"), "http { include sites/*; include none/*.conf; include missing; }").unwrap();
+        fs::write(path("sites/b"), "server { include ../common; }").unwrap();
+        fs::write(path("sites/a"), "server { }").unwrap();
+        fs::write(path("sites/.hidden"), "no").unwrap();
+        fs::write(path("common"), "listen 80;").unwrap();
+        fs::write(path("circle"), "include circle;").unwrap();
+        // `include` looks from the main file's directory.
+        fs::write(path("sites/b"), "server { include common; }").unwrap();
+        let directives = read(&path("nginx.conf")).unwrap();
+        let names: Vec<&str> = directives[0].children().iter().map(|directive| directive.name.as_str()).collect();
+        assert_eq!(names, ["server", "server", "include"]);
+        assert_eq!(directives[0].children()[1].children()[0].line(), "listen 80");
+        assert!(read(&path("circle")).unwrap_err().to_string().ends_with("circle:1: files are included in a circle"));
+    }
+}

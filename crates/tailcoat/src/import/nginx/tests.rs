@@ -1,0 +1,192 @@
+//! Configurations as people write them, and what becomes of them.
+
+use std::path::Path;
+
+use super::{syntax, translate_directives};
+use crate::config;
+use crate::import::kdl;
+
+/// The translation of a text, formatted, and its remarks, a line each.
+fn translated(text: &str) -> (String, Vec<String>) {
+    let directives = syntax::parse(Path::new("n"), text).unwrap();
+    let (nodes, remarks) = translate_directives(&directives);
+    let text = kdl::write(&nodes);
+    let formatted = config::format_bytes("n", text.clone().into_bytes()).unwrap_or_else(|diagnostics| {
+        panic!("{}\n{text}", diagnostics.to_text(false));
+    });
+    (formatted, remarks.iter().map(ToString::to_string).collect())
+}
+
+/// The lines of the only site that a server becomes, without those that all have.
+fn site(inside: &str) -> (String, Vec<String>) {
+    let (text, remarks) = translated(&format!("server {{ listen 8080; root /srv; {inside} }}"));
+    let lines = text.lines().filter(|line| !line.starts_with(['/', 's', '}']) && line.trim() != "listen 8080");
+    (lines.map(|line| line.strip_prefix("    ").unwrap_or(line)).collect::<Vec<_>>().join("\n"), remarks)
+}
+
+fn check_site(inside: &str, expect: &str) {
+    let (lines, remarks) = site(inside);
+    assert_eq!((lines.as_str(), remarks.as_slice()), (expect, [].as_slice()), "{inside}");
+}
+
+#[test]
+fn files_are_served_from_where_they_were() {
+    check_site("", "root \"/srv\"");
+    check_site("index a.html; autoindex on;", "root \"/srv\"\nindex \"a.html\"\nbrowse on");
+    check_site("location / { try_files $uri $uri/ =404; }", "root \"/srv\"");
+    check_site("location / { try_files $uri /index.html; }", "root \"/srv\"\nfallback \"/index.html\"");
+    check_site("try_files $uri /index.html;", "root \"/srv\"\nfallback \"/index.html\"");
+    check_site(
+        "location / { try_files $uri $uri.html =404; }",
+        "root \"/srv\"\nrewrite \"~^/(.*[^/])$\" \"/{1}.html\" missing=on",
+    );
+    check_site(
+        "location /d/ { alias /data/; autoindex on; }",
+        "root \"/srv\"\nfiles \"/d/*\" root=\"/data\" {\n    browse on\n    strip-prefix \"/d\"\n}",
+    );
+    check_site("location /i/ { root /data; }", "root \"/srv\"\nfiles \"/i/*\" root=\"/data\"");
+    check_site(
+        "location = /robots.txt { alias /etc/robots.txt; }",
+        "root \"/srv\"\nfiles \"/robots.txt\" root=\"/etc\"",
+    );
+}
+
+#[test]
+fn fields_and_guards_name_their_paths() {
+    check_site(
+        r"location ~* \.(css|js)$ { expires 30d; add_header Cache-Control public; }",
+        "root \"/srv\"\ncache-control #\"~(?i)\\.(css|js)$\"# \"max-age=2592000, public\"",
+    );
+    check_site("location /a/ { expires -1; }", "root \"/srv\"\ncache-control \"/a/*\" \"no-cache\"");
+    check_site("add_header X-A \"b c\" always;", "root \"/srv\"\nresponse-header \"X-A\" \"b c\"");
+    check_site(
+        "location /admin/ { allow 10.0.0.0/8; deny all; }",
+        "root \"/srv\"\nallow \"10.0.0.0/8\" path=\"/admin/*\"\ndeny all path=\"/admin/*\"",
+    );
+    check_site(
+        "auth_basic Mine; auth_basic_user_file /etc/users; location /open/ { auth_basic off; }",
+        "root \"/srv\"\nbasic-auth \"/open/*\" off\nbasic-auth \"*\" \"/etc/users\" realm=\"Mine\"",
+    );
+    check_site("error_page 404 410 /gone.html;", "root \"/srv\"\nerror-page 404 410 \"/gone.html\"");
+    check_site("access_log /var/log/a.log combined;", "root \"/srv\"\naccess-log \"/var/log/a.log\"");
+}
+
+#[test]
+fn requests_are_sent_elsewhere() {
+    check_site(
+        "return 301 https://b.example$request_uri;",
+        "redirect \"*\" \"https://b.example{path}{query}\" status=301",
+    );
+    check_site("location = /ok { return 200 \"fine\"; }", "root \"/srv\"\nrespond \"/ok\" 200 \"fine\"");
+    check_site(
+        "rewrite ^/old/(.*)$ /new/$1 permanent;",
+        "root \"/srv\"\nredirect \"~^/old/(.*)$\" \"/new/{1}{query}\" status=301",
+    );
+    check_site("rewrite ^/u/(.*)$ /user?id=$1 last;", "root \"/srv\"\nrewrite \"~^/u/(.*)$\" \"/user?id={1}{&query}\"");
+    check_site("if ($scheme = http) { return 301 https://$host$request_uri; }", "root \"/srv\"\nredirect-to-https");
+    check_site(
+        "if ($http_user_agent ~* mobile) { rewrite ^ /m redirect; }",
+        "root \"/srv\"\nredirect \"*\" \"/m{query}\" status=302 field=\"user-agent: ~(?i)mobile\"",
+    );
+    check_site(
+        "if (!-e $request_filename) { rewrite ^ /index.php last; }",
+        "root \"/srv\"\nrewrite \"*\" \"/index.php\" missing=on",
+    );
+}
+
+#[test]
+fn servers_behind_are_asked() {
+    check_site(
+        "location / { proxy_pass http://127.0.0.1:3000; proxy_set_header Host $host; proxy_read_timeout 90; }",
+        "forward \"http://127.0.0.1:3000\" {\n    first-byte-timeout \"90s\"\n    between-bytes-timeout \"90s\"\n}",
+    );
+    check_site(
+        "location /api/ { proxy_pass http://unix:/run/a.sock:/; }",
+        "root \"/srv\"\nforward \"unix:/run/a.sock\" path=\"/api/*\" {\n    strip-prefix \"/api\"\n    host upstream\n}",
+    );
+    check_site(
+        "location / { try_files $uri @app; } location @app { proxy_pass http://b:1; proxy_set_header Host $host; }",
+        "root \"/srv\"\nforward \"http://b:1\"",
+    );
+    check_site("location /g/ { grpc_pass grpc://b:1; }", "root \"/srv\"\nforward \"h2c://b:1\" path=\"/g/*\"");
+    check_site("location /u/ { uwsgi_pass b:1; }", "root \"/srv\"\nuwsgi \"/u/*\" \"tcp://b:1\"");
+    check_site(
+        r"location / { try_files $uri /index.php?$args; }
+          location ~ \.php$ { fastcgi_pass unix:/run/p.sock; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
+          fastcgi_param APP a; }",
+        "root \"/srv\"\nfastcgi \"*.php\" \"unix:/run/p.sock\" root=\"/srv\" {\n    variable \"APP\" \"a\"\n    \
+         fallback \"/index.php\"\n}",
+    );
+}
+
+#[test]
+fn the_rest_is_told() {
+    let check = |inside: &str, expect: &[&str]| {
+        let remarks = site(inside).1;
+        assert_eq!(remarks.len(), expect.len(), "{remarks:?}");
+        for (remark, expect) in remarks.iter().zip(expect) {
+            assert!(remark.contains(expect), "{remark}");
+        }
+    };
+    check("frobnicate on;", &["n:1: frobnicate on: not translated: there is no counterpart"]);
+    check("sendfile on;", &["n:1: sendfile on: needs nothing here: files are sent"]);
+    check("location ~ ^/(?!a) { }", &["location ~ ^/(?!a): not translated: its expression"]);
+    check(
+        "location /a { proxy_pass http://b/c; }",
+        &["proxy_pass http://b/c: not translated: paths go on as they are"],
+    );
+    check("location /a { proxy_pass http://$b; }", &["proxy_pass http://$b: not translated: a server behind"]);
+    check("if ($request_method = POST) { return 405; }", &["not translated: there is no `if`"]);
+    check("add_header X $nothing;", &["`$nothing` has no counterpart"]);
+    check("client_max_body_size 1m;\nlisten 443 quic;\nhttp3 on;", &["n:2: listen 443 quic", "n:3: http3 on"]);
+    check("include none;", &["n:1: include none: not translated: there is no such file"]);
+}
+
+#[test]
+fn what_http_says_is_said_for_all() {
+    let (text, remarks) = translated(
+        "worker_processes 2;
+         http {
+            keepalive_timeout 65;
+            client_max_body_size 8m;
+            set_real_ip_from 10.0.0.0/8;
+            set_real_ip_from 192.0.2.1;
+            log_format mine '$remote_addr $status';
+            access_log /var/log/a mine;
+            limit_req_zone $binary_remote_addr zone=z:1m rate=10r/s;
+            upstream app { ip_hash; server a:1 weight=2 max_fails=3 fail_timeout=9s; server b:1 backup; keepalive 8; }
+            server { server_name .example.com; listen 80; listen [::]:80; limit_req zone=z burst=5 nodelay;
+                     location / { proxy_pass http://app; proxy_set_header Host $host; } }
+         }",
+    );
+    let expect = r#"server {
+    workers 2
+    trusted-proxies "10.0.0.0/8" "192.0.2.1"
+}
+
+limits {
+    idle-timeout "65s"
+    body-bytes-max "8MiB"
+}
+
+access-log "/var/log/a" format="{client} {status}"
+
+upstream "app" {
+    server "http://a:1" weight=2
+    server "http://b:1" backup=on
+    balance hash by="address"
+    fail-max 3
+    fail-window "9s"
+    eject-time "9s"
+    idle-max 8
+}
+
+// n:11
+site "example.com" "*.example.com" {
+    listen 80
+    rate-limit "10/s" burst=6 key="address"
+    forward "app"
+}
+"#;
+    assert_eq!((text.as_str(), remarks.as_slice()), (expect, [].as_slice()));
+}

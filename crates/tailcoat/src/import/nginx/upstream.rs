@@ -1,0 +1,125 @@
+//! `upstream`: servers that may answer the same requests.
+
+use super::Notes;
+use super::syntax::Directive;
+use super::values::{duration, time};
+use crate::import::kdl::Node;
+
+/// How servers of an upstream are spoken to: that stands with its address here, and in the handler there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scheme {
+    Http,
+    Https,
+    /// HTTP/2 without TLS, for gRPC.
+    H2c,
+    /// FastCGI, SCGI, uwsgi.
+    Tcp,
+}
+
+impl Scheme {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+            Self::H2c => "h2c",
+            Self::Tcp => "tcp",
+        }
+    }
+
+    /// The address of a server as we write it. nginx's ports are 80 but for `https`.
+    pub(super) fn address(self, server: &str) -> String {
+        if let Some(path) = server.strip_prefix("unix:") {
+            return format!("unix:{}", path.trim_end_matches(':'));
+        }
+        format!("{}://{server}", self.name())
+    }
+}
+
+/// The block, or nothing if none of its servers can be said.
+pub(super) fn translate(directive: &Directive, scheme: Scheme, notes: &mut Notes) -> Option<Node> {
+    let mut servers = Vec::new();
+    let mut options: Vec<Node> = Vec::new();
+    for child in directive.children() {
+        match child.name.as_str() {
+            "server" => servers.extend(server(child, scheme, &mut options, notes)),
+            "least_conn" => {}
+            "ip_hash" => set(&mut options, Node::new("balance").word("hash").property("by", "address")),
+            "hash" => hash(child, &mut options, notes),
+            "random" => {}
+            "keepalive" => set(&mut options, Node::new("idle-max").word(child.first())),
+            "keepalive_requests" => {
+                set(&mut options, Node::new("requests-per-connection-max").word(child.first()));
+            }
+            "keepalive_timeout" | "keepalive_time" => {
+                let name = if child.name == "keepalive_time" { "connection-age-max" } else { "idle-timeout" };
+                match time(child.first()) {
+                    Some(time) => set(&mut options, Node::with(name, time)),
+                    None => notes.left(child, "this is no time"),
+                }
+            }
+            "queue" => {
+                set(&mut options, Node::new("queue-max").word(child.first()));
+                if let Some(time) = child.named("timeout").and_then(time) {
+                    set(&mut options, Node::with("queue-timeout", time));
+                }
+            }
+            "zone" | "resolver" | "resolver_timeout" => {
+                notes.needless(child, "workers share what they know of servers, and look names up again by themselves");
+            }
+            _ => notes.unknown(child),
+        }
+    }
+    if servers.is_empty() {
+        notes.left(directive, "none of its servers can be said here");
+        return None;
+    }
+    servers.append(&mut options);
+    Some(Node::with("upstream", directive.first()).block(servers))
+}
+
+fn server(directive: &Directive, scheme: Scheme, options: &mut Vec<Node>, notes: &mut Notes) -> Option<Node> {
+    if directive.has("down") {
+        notes.left(directive, "it is marked as down, so that it is left out");
+        return None;
+    }
+    let mut node = Node::with("server", scheme.address(directive.first()));
+    for argument in &directive.arguments[1.min(directive.arguments.len())..] {
+        match argument.split_once('=').unwrap_or((argument, "")) {
+            ("weight", weight) => node = node.word_property("weight", weight),
+            ("backup", _) => node = node.word_property("backup", "on"),
+            // These are said for all servers of an upstream.
+            ("max_conns", count) => set(options, Node::new("connections-max").word(count)),
+            ("max_fails", "0") => set(options, Node::with("eject-time", "0s")),
+            ("max_fails", count) => set(options, Node::new("fail-max").word(count)),
+            ("fail_timeout", text) if duration(text).is_some() => {
+                let time = time(text).unwrap_or_default();
+                set(options, Node::with("fail-window", &time));
+                set(options, Node::with("eject-time", time));
+            }
+            ("slow_start", text) if duration(text).is_some() => {
+                set(options, Node::with("slow-start", time(text).unwrap_or_default()));
+            }
+            ("resolve", _) => {}
+            _ => notes.left(directive, format!("`{argument}` has no counterpart")),
+        }
+    }
+    Some(node)
+}
+
+fn hash(directive: &Directive, options: &mut Vec<Node>, notes: &mut Notes) {
+    let by = match directive.first().trim_start_matches('$') {
+        "remote_addr" | "binary_remote_addr" => "address".to_owned(),
+        name => match (name.strip_prefix("cookie_"), name.strip_prefix("http_")) {
+            (Some(cookie), _) => format!("cookie:{cookie}"),
+            (_, Some(field)) => format!("field:{}", field.replace('_', "-")),
+            _ => return notes.left(directive, "`balance hash` takes the client's address, a field or a cookie"),
+        },
+    };
+    set(options, Node::new("balance").word("hash").property("by", by));
+}
+
+/// Puts a line in, instead of one of the same name.
+pub(super) fn set(nodes: &mut Vec<Node>, node: Node) {
+    nodes.retain(|other| other.name() != node.name());
+    nodes.push(node);
+}

@@ -1,0 +1,343 @@
+//! Values of nginx's directives in our words: times, sizes, path patterns, texts with variables.
+
+use std::time::Duration;
+
+use regex::Regex;
+
+use super::syntax::Directive;
+use crate::config;
+
+/// A time such as `90`, `1h30m` or `500ms`.
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let count: u64 = rest[..digits].parse().ok()?;
+        let unit_end = rest[digits..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |length| digits + length);
+        let milliseconds = match rest[digits..unit_end].trim() {
+            "ms" => 1,
+            "" | "s" => 1000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            "w" => 7 * 86_400_000,
+            "M" => 30 * 86_400_000,
+            "y" => 365 * 86_400_000,
+            _ => return None,
+        };
+        total = total.checked_add(Duration::from_millis(count.checked_mul(milliseconds)?))?;
+        rest = &rest[unit_end..];
+    }
+    (!text.is_empty()).then_some(total)
+}
+
+/// The same, as our configuration writes it.
+pub(super) fn time(text: &str) -> Option<String> {
+    duration(text).map(config::format_duration)
+}
+
+/// A size such as `8k`, `10m` or `1g`, as our configuration writes it.
+pub(super) fn size(text: &str) -> Option<String> {
+    size_bytes(text).map(config::format_size)
+}
+
+pub(super) fn size_bytes(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let unit: u64 = match &text[digits..] {
+        "" => 1,
+        "k" | "K" => 1 << 10,
+        "m" | "M" => 1 << 20,
+        "g" | "G" => 1 << 30,
+        _ => return None,
+    };
+    text[..digits].parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// Which paths a `location` is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Location {
+    /// `location = /path`
+    Exact(String),
+    /// `location ^~ /path`: goes before expressions.
+    PrefixFirst(String),
+    /// `location ~ expression`, as an expression of ours.
+    Expression(String),
+    /// `location /path`
+    Prefix(String),
+    /// `location @name`: no path's, but what others name.
+    Named(String),
+}
+
+impl Location {
+    /// Reads a `location`.
+    ///
+    /// # Errors
+    ///
+    /// Why its expression can't be one of ours.
+    pub(super) fn read(directive: &Directive) -> Result<Self, String> {
+        let second = directive.argument(1).to_owned();
+        Ok(match directive.first() {
+            "=" => Self::Exact(second),
+            "^~" => Self::PrefixFirst(second),
+            "~" => Self::Expression(expression(&second, false)?),
+            "~*" => Self::Expression(expression(&second, true)?),
+            name if name.starts_with('@') => Self::Named(name.to_owned()),
+            prefix => Self::Prefix(prefix.to_owned()),
+        })
+    }
+
+    /// The pattern of its paths; `None` is all.
+    pub(super) fn pattern(&self) -> Option<String> {
+        match self {
+            Self::Exact(path) => Some(path.clone()),
+            Self::Prefix(prefix) | Self::PrefixFirst(prefix) if prefix == "/" => None,
+            Self::Prefix(prefix) | Self::PrefixFirst(prefix) if prefix.ends_with('/') => Some(format!("{prefix}*")),
+            Self::Prefix(prefix) | Self::PrefixFirst(prefix) => Some(format!("~^{}", regex::escape(prefix))),
+            Self::Expression(expression) => Some(ending(expression).unwrap_or_else(|| format!("~{expression}"))),
+            Self::Named(_) => None,
+        }
+    }
+
+    /// The path or the front of all its paths.
+    pub(super) fn prefix(&self) -> Option<&str> {
+        match self {
+            Self::Exact(path) | Self::Prefix(path) | Self::PrefixFirst(path) => Some(path),
+            Self::Expression(_) | Self::Named(_) => None,
+        }
+    }
+
+    /// Smaller goes first, as nginx chooses; of the same, in the order in which they stand.
+    pub(super) fn order(&self) -> (u8, std::cmp::Reverse<usize>) {
+        let (group, length) = match self {
+            Self::Exact(_) => (0, 0),
+            Self::PrefixFirst(prefix) => (1, prefix.len()),
+            Self::Expression(_) | Self::Named(_) => (2, 0),
+            Self::Prefix(prefix) => (3, prefix.len()),
+        };
+        (group, std::cmp::Reverse(length))
+    }
+}
+
+/// An expression of nginx (PCRE), if it says the same here.
+pub(super) fn expression(text: &str, ignores_case: bool) -> Result<String, String> {
+    let text = if ignores_case { format!("(?i){text}") } else { text.to_owned() };
+    match Regex::new(&text) {
+        Ok(_) => Ok(text),
+        Err(regex::Error::Syntax(message)) => {
+            // The last line of the message says what is wrong; those before draw where.
+            let reason = message.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            Err(format!("its expression can't be read here: {reason}"))
+        }
+        Err(error) => Err(format!("its expression can't be read here: {error}")),
+    }
+}
+
+/// `*.php` for `\.php$`.
+fn ending(expression: &str) -> Option<String> {
+    let extension = expression.strip_prefix(r"\.")?.strip_suffix('$')?;
+    extension.chars().all(|c| c.is_ascii_alphanumeric()).then(|| format!("*.{extension}"))
+}
+
+/// Where a text with variables is to stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Within {
+    /// The target of `redirect` and `rewrite`.
+    Target,
+    /// The value of `request-header` and `response-header`.
+    Field,
+    /// The format of an access log.
+    Log,
+}
+
+/// nginx's variables and what they are called in targets, fields and logs; nothing where they have no name.
+const VARIABLES: [(&str, &str, &str, &str); 37] = [
+    ("args", "", "{query}", "{query}"),
+    ("body_bytes_sent", "", "", "{bytes}"),
+    ("bytes_sent", "", "", "{bytes}"),
+    ("document_uri", "{path}", "{path}", "{path}"),
+    ("host", "{host}", "{host}", "{host}"),
+    ("http_host", "{host}", "{host}", "{host}"),
+    ("http_referer", "", "{request.header.Referer}", "{referer}"),
+    ("http_user_agent", "", "{request.header.User-Agent}", "{user_agent}"),
+    ("msec", "", "", "{time_unix}"),
+    ("query_string", "", "{query}", "{query}"),
+    ("remote_addr", "", "{client}", "{client}"),
+    ("remote_port", "", "", "{client_port}"),
+    ("remote_user", "", "{user}", "{user}"),
+    ("request", "", "", "{request}"),
+    ("request_completion", "", "", "{completion}"),
+    ("request_id", "", "{request_id}", "{request_id}"),
+    ("request_method", "", "", "{method}"),
+    ("request_time", "", "", "{duration_s}"),
+    ("request_uri", "{path}{query}", "{path}{query}", "{target}"),
+    ("scheme", "{scheme}", "{scheme}", ""),
+    ("server_protocol", "", "", "{version}"),
+    ("ssl_cipher", "", "{tls_cipher_suite}", "{tls_cipher_suite}"),
+    ("ssl_client_s_dn", "", "{tls_client}", "{tls_client}"),
+    ("ssl_protocol", "", "{tls_version}", "{tls_version}"),
+    ("ssl_server_name", "", "{tls_server_name}", "{tls_server_name}"),
+    ("status", "", "", "{status}"),
+    ("time_iso8601", "", "", "{time_rfc3339}"),
+    ("time_local", "", "", "{time}"),
+    ("upstream_addr", "", "", "{upstream}"),
+    ("upstream_bytes_received", "", "", "{bytes}"),
+    ("upstream_cache_status", "", "", "{cache_status}"),
+    ("upstream_connect_time", "", "", "{upstream_connect_s}"),
+    ("upstream_header_time", "", "", "{upstream_first_byte_s}"),
+    ("upstream_response_time", "", "", "{upstream_duration_s}"),
+    ("upstream_status", "", "", "{upstream_status}"),
+    ("uri", "{path}", "{path}", "{path}"),
+    ("proxy_host", "", "", "{upstream}"),
+];
+
+/// A text with nginx's variables, with our placeholders.
+///
+/// # Errors
+///
+/// Which variable has no counterpart there.
+pub(super) fn text(text: &str, within: Within) -> Result<String, String> {
+    let mut result = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find('$') {
+        result.push_str(&literal(&rest[..start], within));
+        let (name, behind) = variable(&rest[start + 1..]);
+        rest = behind;
+        if name == "is_args" {
+            // It stands before the arguments, and `{query}` has its question mark.
+            continue;
+        }
+        if within == Within::Target && matches!(name, "args" | "query_string") {
+            push_query(&mut result);
+            continue;
+        }
+        result.push_str(&placeholder(name, within).ok_or_else(|| format!("`${name}` has no counterpart here"))?);
+    }
+    result.push_str(&literal(rest, within));
+    Ok(result)
+}
+
+/// The name of the variable that a text begins with, behind its sign, and what follows.
+fn variable(text: &str) -> (&str, &str) {
+    if let Some((name, rest)) = text.strip_prefix('{').and_then(|text| text.split_once('}')) {
+        return (name, rest);
+    }
+    let is_group = text.starts_with(|c: char| c.is_ascii_digit());
+    let belongs = |c: char| if is_group { c.is_ascii_digit() } else { c.is_ascii_alphanumeric() || c == '_' };
+    text.split_at(text.find(|c| !belongs(c)).unwrap_or(text.len()))
+}
+
+fn placeholder(name: &str, within: Within) -> Option<String> {
+    if within == Within::Target {
+        if name.starts_with(|c: char| c.is_ascii_digit()) {
+            return Some(format!("{{{name}}}"));
+        }
+        if let Some(argument) = name.strip_prefix("arg_") {
+            return Some(format!("{{query.{argument}}}"));
+        }
+    }
+    let known = VARIABLES.iter().find(|(variable, ..)| *variable == name).map(|(_, target, field, log)| match within {
+        Within::Target => *target,
+        Within::Field => *field,
+        Within::Log => *log,
+    });
+    match (known, name.strip_prefix("http_")) {
+        (Some(known), _) if !known.is_empty() => Some(known.to_owned()),
+        (None, Some(field)) if within != Within::Target => Some(format!("{{request.header.{}}}", field_name(field))),
+        _ => None,
+    }
+}
+
+/// `X-Request-Id` for `x_request_id`.
+fn field_name(variable: &str) -> String {
+    let words = variable.split('_').map(|word| {
+        let mut letters = word.chars();
+        letters.next().map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + letters.as_str())
+    });
+    words.collect::<Vec<_>>().join("-")
+}
+
+/// The query behind what there is of a target: with its question mark, or behind another argument.
+pub(super) fn push_query(target: &mut String) {
+    if target.ends_with(['?', '&']) {
+        target.pop();
+    }
+    target.push_str(if target.contains('?') { "{&query}" } else { "{query}" });
+}
+
+/// Braces of a text are written twice, since one begins a placeholder.
+fn literal(text: &str, within: Within) -> String {
+    match within {
+        Within::Target => text.to_owned(),
+        Within::Field | Within::Log => text.replace('{', "{{").replace('}', "}}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_are_in_our_units() {
+        let check = |text: &str, expect: Option<&str>| assert_eq!(time(text).as_deref(), expect, "{text}");
+        check("90", Some("90s"));
+        check("75s", Some("75s"));
+        check("1h30m", Some("90m"));
+        check("500ms", Some("500ms"));
+        check("1y", Some("365d"));
+        check("", None);
+        check("soon", None);
+        check("5x", None);
+        let check = |text: &str, expect: Option<&str>| assert_eq!(size(text).as_deref(), expect, "{text}");
+        check("8k", Some("8KiB"));
+        check("10m", Some("10MiB"));
+        check("512", Some("512B"));
+        check("99999999999999999999g", None);
+        check("ten", None);
+    }
+
+    #[test]
+    fn locations_are_patterns() {
+        let check = |text: &str, expect: Result<Option<&str>, &str>| {
+            let directives = super::super::syntax::parse(Path::new("n"), &format!("location {text} {{}}")).unwrap();
+            match (Location::read(&directives[0]).map(|location| location.pattern()), expect) {
+                (Ok(pattern), Ok(expect)) => assert_eq!(pattern.as_deref(), expect, "{text}"),
+                (Err(message), Err(expect)) => assert!(message.contains(expect), "{text}: {message}"),
+                (found, expect) => panic!("{text}: {found:?}, expected {expect:?}"),
+            }
+        };
+        check("/", Ok(None));
+        check("= /healthz", Ok(Some("/healthz")));
+        check("/api/", Ok(Some("/api/*")));
+        check("/api", Ok(Some("~^/api")));
+        check("^~ /.well-known/", Ok(Some("/.well-known/*")));
+        check(r"~ \.php$", Ok(Some("*.php")));
+        check(r"~* \.(jpg|png)$", Ok(Some(r"~(?i)\.(jpg|png)$")));
+        check(r"~ ^/(?!admin)", Err("look-around"));
+    }
+
+    #[test]
+    fn variables_become_placeholders() {
+        let check = |source: &str, within: Within, expect: Result<&str, &str>| {
+            let expect = expect.map(str::to_owned).map_err(str::to_owned);
+            assert_eq!(text(source, within), expect, "{source}");
+        };
+        check("https://$host$request_uri", Within::Target, Ok("https://{host}{path}{query}"));
+        check("/b/$1?x=$arg_y", Within::Target, Ok("/b/{1}?x={query.y}"));
+        check("/index.php$is_args$args", Within::Target, Ok("/index.php{query}"));
+        check("/index.php?$args", Within::Target, Ok("/index.php{query}"));
+        check("/i?q=1&$args", Within::Target, Ok("/i?q=1{&query}"));
+        check("$remote_addr", Within::Field, Ok("{client}"));
+        check("${http_x_trace}!", Within::Field, Ok("{request.header.X-Trace}!"));
+        check("{a}", Within::Field, Ok("{{a}}"));
+        check(
+            "$remote_addr [$time_local] \"$request\" $status",
+            Within::Log,
+            Ok("{client} [{time}] \"{request}\" {status}"),
+        );
+        check("$geoip_country", Within::Log, Err("`$geoip_country` has no counterpart here"));
+        check("$remote_addr", Within::Target, Err("`$remote_addr` has no counterpart here"));
+    }
+}
