@@ -72,12 +72,7 @@ fn write_status_and_date(out: &mut Vec<u8>, status: Status, date: &[u8; DATE_BYT
 
 /// Appends field lines, as they are in heads and trailer sections.
 pub fn write_fields(out: &mut Vec<u8>, fields: &Fields) {
-    for (name, value) in fields.iter() {
-        out.extend_from_slice(name);
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value);
-        out.extend_from_slice(b"\r\n");
-    }
+    fields.write_h1(out);
 }
 
 /// Bytes of a chunk's size line, at most.

@@ -6,6 +6,7 @@ use crate::http::{Fields, Version};
 /// Appends a whole head, final empty line included, to `out`. `fields` hold Host, Content-Length and all the rest; the
 /// caller sees to it that `method` is a token and `target` has no white space.
 pub fn write_request_head(out: &mut Vec<u8>, method: &[u8], target: &[u8], version: Version, fields: &Fields) {
+    out.reserve(method.len() + target.len() + "  HTTP/1.1\r\n\r\n".len() + fields.h1_bytes_max());
     out.extend_from_slice(method);
     out.push(b' ');
     out.extend_from_slice(target);

@@ -1,12 +1,18 @@
 use super::Span;
 
-/// The fields of a message that is made, in order, in no version's form yet: each version's encoder writes them its own
-/// way. All lines share one piece of memory, for a message has some ten of them.
+/// The fields of a message that is made, in order, for any version's encoder. All lines share one piece of memory, for a
+/// message has some ten of them, and are in it as HTTP/1 has them, so that they can be sent in one piece.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     bytes: Vec<u8>,
     lines: Vec<Line>,
+    /// Some of the bytes are of lines that were taken away.
+    has_gaps: bool,
 }
+
+/// Between name and value.
+const NAME_END: &[u8] = b": ";
+const LINE_END: &[u8] = b"\r\n";
 
 #[derive(Clone, Copy, Debug)]
 struct Line {
@@ -22,27 +28,36 @@ impl Fields {
 
     /// No fields yet, and memory for so many bytes of names and values in so many lines.
     pub fn with_capacity(bytes: usize, lines: usize) -> Self {
-        Self { bytes: Vec::with_capacity(bytes), lines: Vec::with_capacity(lines) }
+        let bytes = Vec::with_capacity(bytes + lines * (NAME_END.len() + LINE_END.len()));
+        Self { bytes, lines: Vec::with_capacity(lines), has_gaps: false }
     }
 
     /// Takes all lines away; the memory stays.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.lines.clear();
+        self.has_gaps = false;
     }
 
     /// Adds a line. The caller sees to it that name and value are what RFC 9110, section 5.5 allows: values that come
     /// from outside must have been checked, above all for CR, LF and NUL.
     pub fn push(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
-        let line = Line { name: self.append(name.as_ref()), value: self.append(value.as_ref()) };
-        self.lines.push(line);
-        self
+        let value = value.as_ref();
+        self.push_with(name, |bytes| bytes.extend_from_slice(value))
     }
 
-    fn append(&mut self, bytes: &[u8]) -> Span {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(bytes);
-        Span::new(start, self.bytes.len())
+    /// Adds a line whose value is what is appended to the bytes that `write_value` is given, on the same terms.
+    pub fn push_with(&mut self, name: impl AsRef<[u8]>, write_value: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
+        let bytes = &mut self.bytes;
+        let name_start = bytes.len();
+        bytes.extend_from_slice(name.as_ref());
+        let name = Span::new(name_start, bytes.len());
+        bytes.extend_from_slice(NAME_END);
+        let value_start = bytes.len();
+        write_value(bytes);
+        self.lines.push(Line { name, value: Span::new(value_start, bytes.len()) });
+        bytes.extend_from_slice(LINE_END);
+        self
     }
 
     /// Replaces all lines of this name (in any case) by one; an empty value only takes them away.
@@ -56,14 +71,15 @@ impl Fields {
 
     /// Takes away all lines of this name, in any case.
     pub fn remove(&mut self, name: impl AsRef<[u8]>) {
-        let Self { bytes, lines } = self;
-        lines.retain(|line| !line.name.of(bytes).eq_ignore_ascii_case(name.as_ref()));
+        self.retain(|other| !other.eq_ignore_ascii_case(name.as_ref()));
     }
 
     /// Takes away all lines but those with such names.
     pub fn retain(&mut self, is_kept: impl Fn(&[u8]) -> bool) {
-        let Self { bytes, lines } = self;
+        let Self { bytes, lines, has_gaps } = self;
+        let count = lines.len();
         lines.retain(|line| is_kept(line.name.of(bytes)));
+        *has_gaps |= lines.len() < count;
     }
 
     /// The value of the first line of this name, in any case.
@@ -90,6 +106,21 @@ impl Fields {
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.lines.iter().map(|line| (line.name.of(&self.bytes), line.value.of(&self.bytes)))
     }
+
+    /// Bytes that [`write_h1`](Self::write_h1) appends at most.
+    pub fn h1_bytes_max(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Appends all lines as HTTP/1 has them (RFC 9112, section 5), without the empty line at the end.
+    pub fn write_h1(&self, out: &mut Vec<u8>) {
+        if !self.has_gaps {
+            return out.extend_from_slice(&self.bytes);
+        }
+        for line in &self.lines {
+            out.extend_from_slice(&self.bytes[line.name.start()..line.value.end() + LINE_END.len()]);
+        }
+    }
 }
 
 impl PartialEq for Fields {
@@ -107,14 +138,24 @@ mod tests {
     #[test]
     fn lines() {
         let mut fields = Fields::new();
-        fields.push("A", "1").push("b", "2").push("a", "3");
+        fields.push("A", "1").push_with("b", |value| value.push(b'2')).push("a", "3");
         assert_eq!(fields.values(b"A").collect::<Vec<_>>(), [b"1", b"3"]);
+        let written = |fields: &Fields| {
+            let mut out = Vec::new();
+            fields.write_h1(&mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(written(&fields), "A: 1\r\nb: 2\r\na: 3\r\n");
         fields.set("a", "4");
+        assert_eq!(written(&fields), "b: 2\r\na: 4\r\n");
         let mut expect = Fields::new();
         expect.push("b", "2").push("a", "4");
         assert_eq!(fields, expect);
         fields.set("B", "");
         assert!(!fields.has("b"));
         assert_eq!(fields.get("A"), Some(&b"4"[..]));
+        fields.clear();
+        fields.push("C", "");
+        assert_eq!(written(&fields), "C: \r\n");
     }
 }
