@@ -5,6 +5,7 @@ mod receive;
 mod respond;
 mod tunnel;
 
+use std::cell::OnceCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -43,8 +44,8 @@ pub struct H1Connection {
     slot: u32,
     listener: u16,
     requests: u32,
-    /// Where the client has connected to, if a proxy has told it.
-    proxied_destination: Option<Box<SocketAddr>>,
+    /// Where the client has connected to, once somebody wanted to know, or as a proxy has told it.
+    destination: OnceCell<Box<SocketAddr>>,
     /// The client speaks HTTP/2, so that this ends.
     is_http2: bool,
     /// No further request is read.
@@ -108,7 +109,7 @@ impl H1Connection {
             socket: transport,
             context,
             client,
-            proxied_destination: destination,
+            destination: destination.map(OnceCell::from).unwrap_or_default(),
             tls,
             wire: ServerConnection::default(),
             slot,
@@ -140,11 +141,11 @@ impl H1Connection {
 
     /// The connection, to go on with in another version; and its listener.
     pub fn into_opened(self) -> (Opened, u16, Rc<Context>) {
-        let Self { socket, client, proxied_destination, tls, kept, slot, listener, context, .. } = self;
+        let Self { socket, client, destination, tls, kept, slot, listener, context, .. } = self;
         let opened = Opened {
             transport: socket,
             client,
-            destination: proxied_destination,
+            destination: destination.into_inner(),
             tls,
             input: kept,
             slot,
@@ -395,7 +396,12 @@ impl H1Connection {
 
     /// Where the client has connected to, as it sees it; `None` for a unix socket.
     fn destination(&self) -> Option<SocketAddr> {
-        self.proxied_destination.as_deref().copied().or_else(|| self.socket.local_address())
+        if self.destination.get().is_none()
+            && let Some(address) = self.socket.local_address()
+        {
+            let _ = self.destination.set(Box::new(address));
+        }
+        self.destination.get().map(|destination| **destination)
     }
 
     /// Reads on after the last response and drops what comes, until the client ends or has had time enough: else what

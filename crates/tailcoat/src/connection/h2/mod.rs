@@ -16,6 +16,7 @@ mod tunnel;
 mod upload;
 mod wakers;
 
+use std::cell::OnceCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -51,8 +52,8 @@ pub struct H2Connection {
     client: Client,
     /// How it speaks TLS, if it does.
     tls: Option<Rc<TlsInfo>>,
-    /// Where the client has connected to, if a proxy has told it.
-    proxied_destination: Option<Box<SocketAddr>>,
+    /// Where the client has connected to, once somebody wanted to know, or as a proxy has told it.
+    destination: OnceCell<Box<SocketAddr>>,
     wire: ServerConnection,
     /// What the client was told.
     limits: Rc<wire::h2::Limits>,
@@ -161,7 +162,7 @@ impl H2Connection {
             socket: transport,
             client,
             tls,
-            proxied_destination: destination,
+            destination: destination.map(OnceCell::from).unwrap_or_default(),
             wire: ServerConnection::new(time(now), &limits),
             limits,
             slot,
@@ -269,7 +270,12 @@ impl H2Connection {
 
     /// Where the client has connected to, as it sees it; `None` for a unix socket.
     fn destination(&self) -> Option<SocketAddr> {
-        self.proxied_destination.as_deref().copied().or_else(|| self.socket.local_address())
+        if self.destination.get().is_none()
+            && let Some(address) = self.socket.local_address()
+        {
+            let _ = self.destination.set(Box::new(address));
+        }
+        self.destination.get().map(|destination| **destination)
     }
 
     /// Reads on and drops what comes, until the client ends or has had time enough: else what it still sends would reset
