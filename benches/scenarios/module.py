@@ -13,7 +13,7 @@ from .scenario import Scenario
 
 CONFIG = (servers.PEERS / "tailcoat-module.kdl").read_text()
 FILE_BYTES = 1024
-ABOVE_FILE_MAX_US = {"component": 15, "http-wasm none": 1.0}
+ABOVE_FILE_MAX_US = {"component": 15, "http-wasm-none": 1.0}
 UNDISTURBED_MAX = 1.5
 
 
@@ -41,8 +41,8 @@ def run(bench):
         paths["component"] = arguments.component_path
     if arguments.http_wasm:
         for reset in ("fresh", "memory", "none"):
-            modules.append(server(f"http-wasm {reset}", arguments.http_wasm, arguments.http_wasm_path, reset))
-            paths[f"http-wasm {reset}"] = arguments.http_wasm_path
+            modules.append(server(f"http-wasm-{reset}", arguments.http_wasm, arguments.http_wasm_path, reset))
+            paths[f"http-wasm-{reset}"] = arguments.http_wasm_path
     if modules:
         run_beside_file(bench, path, modules, paths)
     if arguments.component and arguments.loop:
