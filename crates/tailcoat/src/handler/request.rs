@@ -11,9 +11,12 @@ use crate::tls::TlsInfo;
 #[derive(Debug)]
 pub struct OwnedRequest {
     head: RequestHead,
+    /// The head's bytes, and behind them path and host: one piece of memory for all.
     bytes: Vec<u8>,
-    path: Vec<u8>,
-    host: Vec<u8>,
+    path: Span,
+    /// Of the target.
+    query: Option<Span>,
+    host: Span,
     client: Client,
     tls: Option<Rc<TlsInfo>>,
     proxied: Option<Proxied>,
@@ -25,12 +28,20 @@ impl OwnedRequest {
     /// Copies a request.
     pub fn new(routed: &Routed<'_>) -> Self {
         let head = routed.request.head.clone();
+        // They may go on behind the head, up to the end of what was read.
+        let head_bytes = &routed.request.bytes[..head.bytes_used()];
+        let bytes = [head_bytes, routed.path, routed.host].concat();
+        let path = Span::new(head_bytes.len(), head_bytes.len() + routed.path.len());
+        // It was parsed before, and without error. What it ends with is the query.
+        let target = Target::parse(head.target.of(&bytes), head.method).ok();
+        let query = target.and_then(|target| target.query);
+        let query = query.map(|query| Span::new(head.target.end() - query.len(), head.target.end()));
         Self {
-            // They may go on behind the head, up to the end of what was read.
-            bytes: routed.request.bytes[..head.bytes_used()].to_vec(),
             head,
-            path: routed.path.to_vec(),
-            host: routed.host.to_vec(),
+            path,
+            query,
+            host: Span::new(path.end(), bytes.len()),
+            bytes,
             client: routed.client,
             tls: routed.tls.map(Rc::clone),
             proxied: routed.proxied,
@@ -65,12 +76,9 @@ impl OwnedRequest {
     pub fn routed(&self, has_next: bool) -> Routed<'_> {
         Routed {
             request: self.request(),
-            path: &self.path,
-            // It was parsed before, and without error.
-            query: Target::parse(self.head.target.of(&self.bytes), self.head.method)
-                .ok()
-                .and_then(|target| target.query),
-            host: &self.host,
+            path: self.path.of(&self.bytes),
+            query: self.query.map(|query| query.of(&self.bytes)),
+            host: self.host(),
             client: self.client,
             tls: self.tls.as_ref(),
             proxied: self.proxied,
@@ -82,12 +90,12 @@ impl OwnedRequest {
 
     /// Head and bytes.
     pub fn request(&self) -> Request<'_> {
-        Request { head: &self.head, bytes: &self.bytes }
+        Request { head: &self.head, bytes: &self.bytes[..self.path.start()] }
     }
 
     /// The host, lower case, without port.
     pub fn host(&self) -> &[u8] {
-        &self.host
+        self.host.of(&self.bytes)
     }
 
     /// The link to the client, if a handler wanted one.

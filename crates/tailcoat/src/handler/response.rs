@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::rc::Rc;
@@ -95,7 +96,7 @@ pub struct BuiltResponse {
 #[derive(Debug, Default)]
 pub struct Forwarded {
     /// The reason phrase, where versions have one.
-    pub reason: Vec<u8>,
+    pub reason: Cow<'static, [u8]>,
     /// The Content-Length of a response without content, which tells that of another (HEAD, 304; RFC 9110, section 8.6).
     pub content_length: Option<u64>,
     /// Where a script sends the request on to: a path of the site, and a query perhaps (RFC 3875, section 6.2.2).

@@ -32,6 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use convert::{ConvertError, ConvertReport, Damage, DamageKind, convert};
+pub(crate) use format::push_address;
 pub use format::{Template, TemplateError, TemplateErrorKind};
 pub use record::{Client, LogId, Record, Subject, TlsRecord, UpstreamRecord};
 pub use recorder::Recorder;

@@ -15,7 +15,7 @@ use wire::http::{Fields, Host, Version};
 use super::request::host_and_port;
 use crate::config::{ClientFields, ForwardedField};
 use crate::handler::{Proxied, Routed};
-use crate::log::Client;
+use crate::log::{Client, push_address};
 
 const X_FORWARDED: &[u8] = b"x-forwarded-";
 
@@ -56,7 +56,7 @@ pub(in crate::handler) fn push_client_fields(routed: &Routed<'_>, which: ClientF
     };
     let earlier = routed.proxied.map_or_else(Earlier::default, |proxied| Earlier::of(routed, proxied));
     if legacy {
-        fields.push("X-Forwarded-For", earlier.x_forwarded_for(routed));
+        fields.push_with("X-Forwarded-For", |value| earlier.write_x_forwarded_for(routed, value));
         let host = earlier.host.unwrap_or_else(|| host_and_port(routed));
         if !host.is_empty() {
             fields.push("X-Forwarded-Host", host);
@@ -113,10 +113,15 @@ impl<'a> Earlier<'a> {
         nodes.filter_map(parse_node)
     }
 
-    fn x_forwarded_for(&self, routed: &Routed<'_>) -> String {
-        let earlier = self.addresses().map(|address| address.ip().to_string());
-        let peer = peer(routed).map_or_else(|| "unix".to_owned(), |peer| peer.to_string());
-        earlier.chain([peer]).collect::<Vec<_>>().join(", ")
+    fn write_x_forwarded_for(&self, routed: &Routed<'_>, value: &mut Vec<u8>) {
+        for address in self.addresses() {
+            push_address(value, address.ip());
+            value.extend_from_slice(b", ");
+        }
+        match peer(routed) {
+            Some(peer) => push_address(value, peer),
+            None => value.extend_from_slice(b"unix"),
+        }
     }
 
     fn forwarded(&self, routed: &Routed<'_>) -> Vec<u8> {
@@ -161,16 +166,16 @@ fn element(node: Option<IpAddr>, (host, scheme): (Option<&[u8]>, Option<&[u8]>))
 
 /// Adds our entry to Via, behind those that the request has.
 pub(super) fn push_via(routed: &Routed<'_>, fields: &mut Fields) {
-    let mut via = Vec::with_capacity(64);
-    for earlier in routed.request.field_lines_by_name(b"via").filter(|value| !value.is_empty()) {
-        via.extend_from_slice(earlier);
-        via.extend_from_slice(b", ");
-    }
-    via.extend_from_slice(match routed.request.head.version {
-        Version::Http10 => b"1.0 tailcoat",
-        Version::Http11 => b"1.1 tailcoat",
-        Version::Http2 => b"2 tailcoat",
-        Version::Http3 => b"3 tailcoat",
+    fields.push_with("Via", |via| {
+        for earlier in routed.request.field_lines_by_name(b"via").filter(|value| !value.is_empty()) {
+            via.extend_from_slice(earlier);
+            via.extend_from_slice(b", ");
+        }
+        via.extend_from_slice(match routed.request.head.version {
+            Version::Http10 => b"1.0 tailcoat",
+            Version::Http11 => b"1.1 tailcoat",
+            Version::Http2 => b"2 tailcoat",
+            Version::Http3 => b"3 tailcoat",
+        });
     });
-    fields.push("Via", via);
 }

@@ -15,7 +15,7 @@ use crate::handler::Routed;
 #[derive(Debug)]
 pub(super) struct ForwardedHead<'a> {
     method: &'a [u8],
-    target: Vec<u8>,
+    target: Cow<'a, [u8]>,
     fields: Fields,
     /// The server was asked to say whether it wants the content.
     pub(super) expects_continue: bool,
@@ -26,7 +26,7 @@ pub(super) struct ForwardedHead<'a> {
 impl ForwardedHead<'_> {
     /// In the form of HTTP/1.1.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum());
+        let mut bytes = Vec::new();
         write_request_head(&mut bytes, self.method, &self.target, Version::Http11, &self.fields);
         bytes
     }
@@ -62,7 +62,7 @@ impl UnversionedHead {
 
     /// In the form of HTTP/1.1.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.line.len() + 256);
+        let mut bytes = Vec::new();
         write_request_head(&mut bytes, self.method(), self.target(), Version::Http11, &self.fields);
         bytes
     }
@@ -129,14 +129,14 @@ fn field_lines<'a>(routed: &Routed<'a>) -> impl Iterator<Item = (&'a [u8], &'a [
 
 /// The path and query in origin form (RFC 9112, section 3.2.1): as they were sent, unless a prefix is taken away, or dot
 /// segments would let the server see another path than those who guard it here.
-pub(in crate::handler) fn target(routed: &Routed<'_>, strip_prefix: &str) -> Vec<u8> {
+pub(in crate::handler) fn target<'a>(routed: &Routed<'a>, strip_prefix: &str) -> Cow<'a, [u8]> {
     let raw = match routed.request.target() {
         raw @ [b'/', ..] => Cow::Borrowed(raw),
         raw => Cow::Owned(origin_form(raw)),
     };
     let raw_path = raw.split(|&byte| byte == b'?').next().unwrap_or_default();
     if strip_prefix.is_empty() && !path::has_dot_segment(raw_path) {
-        return raw.into_owned();
+        return raw;
     }
     let mut target = Vec::with_capacity(raw.len() + 1);
     let rest = routed.path.strip_prefix(strip_prefix.as_bytes()).unwrap_or(routed.path);
@@ -148,7 +148,7 @@ pub(in crate::handler) fn target(routed: &Routed<'_>, strip_prefix: &str) -> Vec
         target.push(b'?');
         target.extend_from_slice(query);
     }
-    target
+    target.into()
 }
 
 /// What an absolute-form target has behind its authority.

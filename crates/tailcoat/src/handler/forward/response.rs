@@ -44,7 +44,7 @@ impl Received<'_> {
         let mut response = BuiltResponse::with_fields(self.head.status, self.fields(), Body::default());
         let mut forwarded = self.forwarded();
         if !upstreaming.is_http && forwarded.reason.is_empty() {
-            forwarded.reason = self.head.status.reason().into();
+            forwarded.reason = self.head.status.reason().as_bytes().into();
         }
         let rest = &self.bytes[self.head_bytes..];
         if let Some(location) = self.local_location {
@@ -120,7 +120,9 @@ impl Received<'_> {
     }
 
     fn forwarded(&self) -> Forwarded {
-        Forwarded { reason: self.head.reason.of(self.bytes).to_vec(), ..Forwarded::default() }
+        let (told, usual) = (self.head.reason.of(self.bytes), self.head.status.reason().as_bytes());
+        let reason = if told == usual { usual.into() } else { told.to_vec().into() };
+        Forwarded { reason, ..Forwarded::default() }
     }
 
     fn declared_length(&self) -> Option<u64> {

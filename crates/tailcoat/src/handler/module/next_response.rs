@@ -1,5 +1,6 @@
 //! The next handler's response, as a module sees and changes it. What stays as it was is sent as it would have been.
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::io;
 use std::ops::Range;
@@ -140,7 +141,7 @@ impl NextResponse {
         };
         if let Some(forwarded) = &mut forwarded {
             if changed.status != self.status {
-                forwarded.reason.clear();
+                forwarded.reason = Cow::default();
             }
             if is_replaced {
                 forwarded.content_length = None;

@@ -39,7 +39,7 @@ pub(super) fn module_request(
 
 /// The target in absolute form: what the module is told are its parts.
 fn uri(routed: &Routed<'_>) -> Option<Uri> {
-    let path = PathAndQuery::from_maybe_shared(Bytes::from(target(routed, ""))).ok()?;
+    let path = PathAndQuery::from_maybe_shared(Bytes::from(target(routed, "").into_owned())).ok()?;
     let host = Some(host_and_port(routed)).filter(|host| !host.is_empty()).unwrap_or(NO_HOST.as_bytes());
     // The scheme is told apart from it; here it only has to be one.
     Uri::builder().scheme("http").authority(host).path_and_query(path).build().ok()

@@ -126,5 +126,5 @@ fn body_of(content: &Content) -> Body {
 
 /// The response is another server's, though it is sent from here.
 fn forwarded(status: Status) -> Box<Forwarded> {
-    Box::new(Forwarded { reason: status.reason().into(), ..Forwarded::default() })
+    Box::new(Forwarded { reason: status.reason().as_bytes().into(), ..Forwarded::default() })
 }

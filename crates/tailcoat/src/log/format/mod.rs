@@ -14,6 +14,7 @@ mod w3c;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) use date::DateTexts;
+pub(crate) use number::push_address;
 pub use template::{Template, TemplateError, TemplateErrorKind};
 use wire::http::Version;
 

@@ -50,7 +50,7 @@ pub(super) fn push_timestamp(out: &mut Vec<u8>, unix_us: u64, dates: &mut DateTe
 }
 
 /// Appends an address; IPv6 as RFC 5952 says, IPv4-mapped ones as the IPv4 addresses that they are.
-pub(super) fn push_address(out: &mut Vec<u8>, address: IpAddr) {
+pub(crate) fn push_address(out: &mut Vec<u8>, address: IpAddr) {
     match address.to_canonical() {
         IpAddr::V4(address) => {
             let mut text = [0; 16];

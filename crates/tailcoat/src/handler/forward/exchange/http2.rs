@@ -218,7 +218,7 @@ impl Exchange {
         let declared = fields.get("content-length").and_then(parse_content_length);
         let mut response = BuiltResponse::with_fields(status, passed_on(fields), Body::default());
         response.forwarded = Some(Box::new(Forwarded {
-            reason: status.reason().into(),
+            reason: status.reason().as_bytes().into(),
             content_length: declared.filter(|_| is_for_another),
             ..Forwarded::default()
         }));
@@ -253,7 +253,7 @@ impl Exchange {
         let idle_timeout_ms = self.inner.plan.config.tunnel_timeout.as_millis() as u64;
         let tunnel = Some(Tunnel { stream, early: Vec::new(), idle_timeout_ms });
         let mut response = BuiltResponse::with_fields(Status::SWITCHING_PROTOCOLS, fields, Body::default());
-        let reason = Status::SWITCHING_PROTOCOLS.reason().into();
+        let reason = Status::SWITCHING_PROTOCOLS.reason().as_bytes().into();
         response.forwarded = Some(Box::new(Forwarded { reason, tunnel, ..Forwarded::default() }));
         Outcome::Ready(Response::Built(response))
     }
