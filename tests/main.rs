@@ -7,6 +7,7 @@ mod body_limits;
 mod cache_attacks;
 mod cgi;
 mod command_line;
+mod confinement;
 mod conformance;
 mod error_pages;
 mod examples;

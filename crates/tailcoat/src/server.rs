@@ -2,9 +2,11 @@
 
 mod assembly;
 mod control;
+mod foundation;
 mod handover;
 mod init;
 mod keepers;
+mod launcher;
 mod listeners;
 mod orders;
 mod reload;
@@ -15,7 +17,6 @@ mod workers;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,9 +26,11 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use self::assembly::{Assembly, Lasting};
 use self::control::Control;
+pub use self::foundation::Foundation;
 pub use self::handover::Handover;
 use self::handover::Taken;
 use self::keepers::Keepers;
+pub use self::launcher::launcher;
 use self::listeners::Listeners;
 use self::reload::{Reloads, Source};
 use self::upgrade::Launch;
@@ -36,7 +39,7 @@ use crate::config::{Config, Origin};
 use crate::control::{Command, Request, Signals};
 use crate::log::ServerLog;
 use crate::status;
-use crate::worker::{Inherited, Phase};
+use crate::worker::Phase;
 
 /// How long the log is waited for at the end. Not an option: by then all is served, and a log that takes nothing for so
 /// long takes nothing more.
@@ -57,7 +60,7 @@ pub struct Server {
     /// How a process like this one is started.
     launch: Launch,
     /// The process that serves instead of this one.
-    successor: Option<Child>,
+    successor: Option<u32>,
     /// Of the main thread: for signals, and for waiting.
     runtime: Arc<Runtime>,
     /// What comes in from outside, until it runs.
@@ -122,14 +125,16 @@ impl Server {
         origin: Origin,
         server_log: ServerLog,
         handover: &mut Option<Handover>,
+        foundation: Foundation,
     ) -> Result<Self, StartError> {
         // First of all, so that no signal finds the process without.
         let (runtime, signals) = listen_to_signals().map_err(StartError::at("cannot listen to signals"))?;
         let entered = runtime.enter();
         crate::object_cache::check_kernel().map_err(StartError::at("cannot open files below a root (openat2)"))?;
-        let launch = Launch::of_this_process().map_err(StartError::at("cannot tell where this program is"))?;
+        let Foundation { inherited, launch, confined } = foundation;
         let ticket_keys = handover.as_mut().map(|handover| std::mem::take(&mut handover.estate.ticket_keys));
-        let lasting = Lasting::new(&config, server_log, raise_descriptor_limit(), ticket_keys.unwrap_or_default());
+        let lasting =
+            Lasting::new(&config, server_log, raise_descriptor_limit(), ticket_keys.unwrap_or_default(), confined);
         let lasting = Arc::new(lasting?);
         let (assembly, changes) = Assembly::new(config, &lasting, None)?;
         let config = Arc::clone(&assembly.config);
@@ -138,7 +143,7 @@ impl Server {
             Workers::new(&config.server).map_err(StartError::at("cannot tell which cores may be used"))?;
         let count = workers.wanted(&config.server);
         let (sockets, control) = handover.as_mut().map(Handover::take_sockets).unwrap_or_default();
-        let mut listeners = Listeners::new(Inherited::from_environment(), sockets);
+        let mut listeners = Listeners::new(inherited, sockets);
         let new = listeners.prepare(&config, count)?;
         let (mut control, orders) = Control::new(control);
         let socket = control.prepare(&config)?;
@@ -250,7 +255,7 @@ impl Server {
 
     fn on_signal(&mut self, command: Command) {
         if let Some(successor) = self.successor.as_ref().filter(|_| init::is_first_process()) {
-            init::pass_on_to(successor, command.signal());
+            init::pass_on_to(*successor, command.signal());
         }
         match command {
             Command::Reload => self.reload(Source::File, None),

@@ -1,14 +1,22 @@
 //! The program that changes records in DNS.
 
-use std::process::Stdio;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
-use tokio::process::Command;
-use tokio::time::timeout;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::unix::pipe;
+use tokio::time::{sleep, timeout};
 
 use crate::config::DnsHook;
+use crate::spawner::{Order, Spawner, Started};
 
 /// Most of what the program says that is told, in bytes.
 const OUTPUT_BYTES_MAX: usize = 1_000;
+
+/// How often is looked whether a program that says no more has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What is to be done with a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +29,13 @@ pub(super) enum Change {
 ///
 /// # Errors
 /// The program can't be started, failed, or took too long: for a person, with what it said.
-pub(super) async fn run(hook: &DnsHook, change: Change, name: &str, value: &str) -> Result<(), String> {
+pub(super) async fn run(
+    spawner: &Spawner,
+    hook: &DnsHook,
+    change: Change,
+    name: &str,
+    value: &str,
+) -> Result<(), String> {
     let verb = match change {
         Change::Add => "add",
         Change::Remove => "remove",
@@ -29,18 +43,52 @@ pub(super) async fn run(hook: &DnsHook, change: Change, name: &str, value: &str)
     let program = hook.program.display();
     let mut command = Command::new(&hook.program);
     command.args(&hook.arguments).args([verb, name, value]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let started = spawner.start(Order::new(command, None)).await;
     // What is dropped when the time is up is ended.
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    let output = match timeout(hook.timeout, command.output()).await {
-        Ok(output) => output.map_err(|error| format!("{program}: {error}"))?,
+    let (status, said) = match timeout(hook.timeout, async { listen(started?).await }).await {
+        Ok(ended) => ended.map_err(|error: io::Error| format!("{program}: {error}"))?,
         Err(_) => return Err(format!("{program} {verb} took longer than its `timeout`")),
     };
-    if output.status.success() {
+    if status.success() {
         return Ok(());
     }
-    let said = [output.stderr, output.stdout].concat();
-    let said = String::from_utf8_lossy(&said[..said.len().min(OUTPUT_BYTES_MAX)]).trim().to_owned();
-    Err(format!("{program} {verb} {name}: {}{}{said}", output.status, if said.is_empty() { "" } else { ": " }))
+    let said = String::from_utf8_lossy(&said).trim().to_owned();
+    Err(format!("{program} {verb} {name}: {status}{}{said}", if said.is_empty() { "" } else { ": " }))
+}
+
+/// Waits for the end of a program; returns its status, and the beginning of what it said.
+async fn listen(mut started: Started) -> io::Result<(ExitStatus, Vec<u8>)> {
+    // Local invariant: nobody has taken it, and both were piped.
+    let child = started.child().ok_or(io::ErrorKind::NotFound)?;
+    let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    let errors = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    let (output, errors) = (pipe(output.into())?, pipe(errors.into())?);
+    let (said, mut all) = tokio::try_join!(read_all(output), read_all(errors))?;
+    all.extend(said);
+    all.truncate(OUTPUT_BYTES_MAX);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok((status, all));
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
+}
+
+fn pipe(descriptor: OwnedFd) -> io::Result<pipe::Receiver> {
+    pipe::Receiver::from_owned_fd(descriptor)
+}
+
+/// Reads to the end, and keeps the beginning.
+async fn read_all(mut pipe: impl AsyncRead + Unpin) -> io::Result<Vec<u8>> {
+    let (mut kept, mut piece) = (Vec::new(), [0; 1024]);
+    loop {
+        let count = pipe.read(&mut piece).await?;
+        if count == 0 {
+            return Ok(kept);
+        }
+        kept.extend_from_slice(&piece[..count.min(OUTPUT_BYTES_MAX - kept.len())]);
+    }
 }
 
 #[cfg(test)]
@@ -49,6 +97,10 @@ mod tests {
 
     use super::*;
 
+    fn spawner() -> std::sync::Arc<Spawner> {
+        Spawner::start_threads(|| Ok(())).unwrap()
+    }
+
     fn check(script: &str, expect: Result<(), &str>) {
         let hook = DnsHook {
             program: "/bin/sh".into(),
@@ -56,7 +108,7 @@ mod tests {
             timeout: Duration::from_secs(1),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let result = runtime.block_on(run(&hook, Change::Add, "_acme-challenge.a.example", "value"));
+        let result = runtime.block_on(run(&spawner(), &hook, Change::Add, "_acme-challenge.a.example", "value"));
         match expect {
             Ok(()) => assert_eq!(result, Ok(()), "{script}"),
             Err(part) => assert!(result.as_ref().is_err_and(|error| error.contains(part)), "{script}: {result:?}"),
@@ -76,6 +128,8 @@ mod tests {
     fn programs_that_are_not_there() {
         let hook = DnsHook { program: "/nowhere".into(), arguments: Vec::new(), timeout: Duration::from_secs(1) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        assert!(runtime.block_on(run(&hook, Change::Remove, "a", "b")).unwrap_err().starts_with("/nowhere: "));
+        assert!(
+            runtime.block_on(run(&spawner(), &hook, Change::Remove, "a", "b")).unwrap_err().starts_with("/nowhere: ")
+        );
     }
 }

@@ -26,6 +26,7 @@ use self::schedule::Validity;
 use self::store::{Attempts, Store, Stored};
 use crate::config::{AutomaticCertificates, CertificateFiles, Config, certificate_name};
 use crate::log::ServerLog;
+use crate::spawner::Spawner;
 use crate::tls::{AllTls, SiteTls, Validations};
 
 /// Orders at a time: authorities ask for restraint.
@@ -46,6 +47,8 @@ const RENEWAL_INFO_AFTER_ERROR: Duration = Duration::from_secs(6 * 3_600);
 /// Keeps the certificates of all sites that have automatic ones.
 struct Manager {
     settings: AutomaticCertificates,
+    /// Who starts the hook.
+    spawner: Option<Arc<Spawner>>,
     store: Store,
     validations: Arc<Validations>,
     /// Once it is known.
@@ -65,6 +68,7 @@ pub struct Keeper {
 #[derive(Debug)]
 pub struct Plan {
     settings: AutomaticCertificates,
+    spawner: Option<Arc<Spawner>>,
     store: Store,
     validations: Arc<Validations>,
     certificates: Vec<Wanted>,
@@ -123,11 +127,11 @@ pub fn place_certificates(config: &mut Config) -> io::Result<bool> {
 }
 
 impl Plan {
-    /// What a configuration wants kept. Makes the state directory, if certificates are wanted.
+    /// What a configuration wants kept. Makes the state directory, if certificates are wanted. The spawner is for a hook.
     ///
     /// # Errors
     /// The state directory can't be made.
-    pub fn new(config: &Config, tls: &AllTls) -> io::Result<Self> {
+    pub fn new(config: &Config, tls: &AllTls, spawner: Option<Arc<Spawner>>) -> io::Result<Self> {
         let store = Store::of(&config.automatic_certificates)?;
         let mut by_path: BTreeMap<PathBuf, Wanted> = BTreeMap::new();
         for (index, site) in tls.sites() {
@@ -144,6 +148,7 @@ impl Plan {
         }
         Ok(Self {
             settings: config.automatic_certificates.clone(),
+            spawner,
             store,
             validations: Arc::clone(tls.validations()),
             certificates: by_path.into_values().collect(),
@@ -181,10 +186,10 @@ impl Keeper {
 async fn run(mut plans: UnboundedReceiver<Plan>, log: ServerLog) {
     let mut next = plans.recv().await;
     while let Some(plan) = next.take() {
-        let Plan { settings, store, validations, certificates } = plan;
+        let Plan { settings, spawner, store, validations, certificates } = plan;
         let (account, orders) = (Mutex::new(None), Semaphore::new(ORDERS_MAX));
         let log = log.clone();
-        let manager = Arc::new(Manager { settings, store, validations, account, orders, log });
+        let manager = Arc::new(Manager { settings, spawner, store, validations, account, orders, log });
         // The process that was first does it for all that share the directory; the others see the files change.
         let _lock = tokio::select! {
             lock = manager.lock() => lock,
@@ -370,6 +375,7 @@ impl Manager {
         let ordering = Ordering {
             account: &account,
             settings: &self.settings,
+            spawner: self.spawner.as_deref(),
             validations: &self.validations,
             names: &certificate.names,
             replaced: replaced.and_then(|stored| CertificateIdentifier::try_from(&stored.certificate).ok()),

@@ -13,6 +13,7 @@ use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use super::hook::{self, Change};
 use crate::config::{AutomaticCertificates, ChallengeKind};
 use crate::log::ServerLog;
+use crate::spawner::Spawner;
 use crate::tls::{Shown, Validations};
 
 /// Who is told to come less often waits at least so long.
@@ -22,6 +23,8 @@ const RATE_LIMIT_WAIT: Duration = Duration::from_secs(3_600);
 pub(super) struct Ordering<'a> {
     pub(super) account: &'a Account,
     pub(super) settings: &'a AutomaticCertificates,
+    /// Who starts the hook.
+    pub(super) spawner: Option<&'a Spawner>,
     pub(super) validations: &'a Arc<Validations>,
     pub(super) names: &'a [String],
     /// The certificate that the new one takes the place of (RFC 9773, section 5).
@@ -111,7 +114,7 @@ impl Ordering<'_> {
     pub(super) async fn run(&self) -> Result<Issued, OrderError> {
         let mut evidence = Evidence::default();
         let result = self.run_with(&mut evidence).await;
-        evidence.remove(self.settings, self.log).await;
+        evidence.remove(self.settings, self.spawner, self.log).await;
         result
     }
 
@@ -186,13 +189,13 @@ impl Ordering<'_> {
                     evidence.shown.push(shown.map_err(OrderError::new)?);
                 }
                 ChallengeKind::Dns01 => {
-                    let Some(hook) = &self.settings.dns_hook else {
+                    let (Some(hook), Some(spawner)) = (&self.settings.dns_hook, self.spawner) else {
                         return Err(OrderError::new("there is no `dns-hook`"));
                     };
                     let record = (format!("_acme-challenge.{name}"), answer.dns_value());
                     // Taken away even if adding fails: it may have been half done.
                     evidence.records.push(record.clone());
-                    hook::run(hook, Change::Add, &record.0, &record.1).await.map_err(OrderError::new)?;
+                    hook::run(spawner, hook, Change::Add, &record.0, &record.1).await.map_err(OrderError::new)?;
                 }
             }
             challenge.set_ready().await?;
@@ -202,11 +205,11 @@ impl Ordering<'_> {
 }
 
 impl Evidence {
-    async fn remove(self, settings: &AutomaticCertificates, log: &ServerLog) {
+    async fn remove(self, settings: &AutomaticCertificates, spawner: Option<&Spawner>, log: &ServerLog) {
         drop(self.shown);
-        let Some(hook) = &settings.dns_hook else { return };
+        let (Some(hook), Some(spawner)) = (&settings.dns_hook, spawner) else { return };
         for (name, value) in self.records {
-            if let Err(error) = hook::run(hook, Change::Remove, &name, &value).await {
+            if let Err(error) = hook::run(spawner, hook, Change::Remove, &name, &value).await {
                 log.warn(error, "a record is left in DNS that is of no more use");
             }
         }

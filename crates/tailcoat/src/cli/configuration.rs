@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::{EXIT_CONFIG, fail, print, start};
-use crate::config::{self, Checked, Diagnostics, FileStates, Origin};
+use crate::config::{self, Checked, Diagnostics, FileStates, Origin, ProgramUser};
 use crate::server::Handover;
 
 #[derive(Debug, Args)]
@@ -18,7 +18,7 @@ pub(super) struct ConfigFile {
 }
 
 /// `run`: the server with a configuration file. One with an error never starts.
-pub(super) fn run(file: Option<PathBuf>, is_watched: bool) -> ExitCode {
+pub(super) fn run(file: Option<PathBuf>, is_watched: bool, user: Option<ProgramUser>) -> ExitCode {
     let file = file.unwrap_or_else(|| config::DEFAULT_PATH.into());
     // First, for it comes on standard input.
     let handover = match Handover::from_environment() {
@@ -36,7 +36,10 @@ pub(super) fn run(file: Option<PathBuf>, is_watched: bool) -> ExitCode {
     };
     print_findings(&checked.diagnostics);
     match checked.config {
-        Some(config) => start(config, Origin::File(file, watched), handover),
+        Some(mut config) => {
+            config.server.user = user.or(config.server.user);
+            start(config, Origin::File(file, watched), handover)
+        }
         None => {
             refuse(&format!("its configuration has errors\n{}", checked.diagnostics.to_text(false)));
             ExitCode::from(EXIT_CONFIG)

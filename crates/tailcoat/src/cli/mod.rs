@@ -28,7 +28,7 @@ use clap::{Parser, Subcommand};
 
 use crate::config::{self, Config, Origin};
 use crate::log::ServerLog;
-use crate::server::{Handover, Server, ServerAddress};
+use crate::server::{Foundation, Handover, Server, ServerAddress, launcher};
 
 /// Exit code: something failed while running, or `fmt --check` found a file that isn't formatted.
 pub const EXIT_FAILURE: u8 = 1;
@@ -88,6 +88,9 @@ enum Command {
         /// Reload when the file, or one that it includes, has changed
         #[arg(long)]
         watch: bool,
+        /// The user to become, if this is root, instead of that in the file
+        #[arg(long, value_name = "USER", value_parser = config::user_from_text)]
+        user: Option<config::ProgramUser>,
     },
     /// Check a configuration file: all errors in one go, and what would keep the server from starting
     Check {
@@ -140,6 +143,18 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },
+    /// Start servers for one that can't; it begins this itself
+    #[command(hide = true)]
+    Launcher {
+        /// Configuration file
+        #[arg(long)]
+        config: Option<PathBuf>,
+        /// The server's program
+        program: PathBuf,
+        /// Its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Print the reference of the configuration, in Markdown
     Reference,
     /// Print a JSON schema of the configuration as data, for programs that write configurations or offer its options in
@@ -171,9 +186,9 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let of_top = arguments.config;
     match arguments.command {
         _ if arguments.test => configuration::check(of_top, false),
-        None => configuration::run(of_top, false),
+        None => configuration::run(of_top, false, None),
         Some(Command::Serve(serve)) => serve.run(),
-        Some(Command::Run { file, watch }) => configuration::run(file.config.or(of_top), watch),
+        Some(Command::Run { file, watch, user }) => configuration::run(file.config.or(of_top), watch, user),
         Some(Command::Check { file, json }) => configuration::check(file.config.or(of_top), json),
         Some(Command::Fmt(format)) => format.run(),
         Some(Command::Import(import)) => import.run(),
@@ -191,6 +206,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Log(command)) => command.run(of_top),
         Some(Command::Completions { shell }) => pages::completions(shell),
         Some(Command::Man { dir }) => pages::man(dir),
+        Some(Command::Launcher { config, program, arguments }) => launcher(config.as_deref(), &program, &arguments),
         Some(Command::Reference) => print(&config::reference()),
         Some(Command::Schema) => print(&config::schema()),
     }
@@ -199,7 +215,9 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Starts the server, and serves until it is ended.
 fn start(config: Config, origin: Origin, mut handover: Option<Handover>) -> ExitCode {
     let server_log = ServerLog::stderr(config.server.log_level);
-    let server = match Server::start(config, origin.clone(), server_log.clone(), &mut handover) {
+    let server = Foundation::lay(&config, &origin, &server_log)
+        .and_then(|foundation| Server::start(config, origin.clone(), server_log.clone(), &mut handover, foundation));
+    let server = match server {
         Ok(server) => server,
         Err(error) => {
             handover.iter().for_each(|handover| handover.fail(&error.to_string()));

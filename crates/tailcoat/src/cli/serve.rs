@@ -12,6 +12,8 @@ use super::{fail, start};
 use crate::config::*;
 use crate::server::Handover;
 
+const ROOT: ProgramUser = ProgramUser { user_id: 0, group_id: 0 };
+
 /// The port that is tried first if none is given.
 const FIRST_PORT: u16 = 8080;
 
@@ -40,6 +42,10 @@ pub(super) struct Serve {
     /// Forward to another server what the directory has no answer for: `http://HOST:PORT` or `unix:PATH`
     #[arg(short, long, value_name = "URL", value_parser = parse_forward)]
     forward: Option<ServerAddress>,
+
+    /// The user to become, if this is root [default: none, but root's privileges are given up]
+    #[arg(long, value_name = "USER", value_parser = user_from_text)]
+    user: Option<ProgramUser>,
 
     /// Speak TLS, with a certificate for this machine that is made if need be
     #[arg(long)]
@@ -122,7 +128,9 @@ impl Serve {
             target: if file == Path::new("-") { AccessLogTarget::Stdout } else { AccessLogTarget::File(file.into()) },
             format: AccessLogFormat::Combined,
         });
-        let server = Server { workers: self.workers.map(usize::from), ..Server::default() };
+        // Whoever serves a directory of their own can read it themselves.
+        let user = self.user.or_else(|| rustix::process::geteuid().is_root().then_some(ROOT));
+        let server = Server { workers: self.workers.map(usize::from), user, ..Server::default() };
         Ok(Config { server, upstreams, sites: vec![site], access_log, ..Config::default() })
     }
 

@@ -9,6 +9,7 @@ use kdl::KdlDocument;
 use super::automatic::AutomaticCertificates;
 use super::check_rules::RulesDraft;
 use super::check_tls;
+use super::confinement::Confinement;
 use super::diagnostic::{Diagnostics, Severity, Source};
 use super::gateway::{Gateway, GatewayProtocol};
 use super::model::*;
@@ -40,6 +41,7 @@ pub(super) struct Draft {
     pub(super) server: Server,
     pub(super) limits: Limits,
     pub(super) cache: Cache,
+    confinement: Confinement,
     pub(super) automatic_certificates: AutomaticCertificates,
     modules: Modules,
     shared: Shared,
@@ -163,7 +165,8 @@ impl Draft {
                 | Set::Module(_)
                 | Set::Modules(_)
                 | Set::Caching(_)
-                | Set::Automatic(_) => {
+                | Set::Automatic(_)
+                | Set::Confinement(_) => {
                     unreachable!("the table has no such option outside of blocks")
                 }
             }
@@ -198,6 +201,7 @@ impl Draft {
                 Set::Cache(set) => set(&mut self.cache, &setting.values),
                 Set::Automatic(set) => set(&mut self.automatic_certificates, &setting.values),
                 Set::Modules(set) => set(&mut self.modules, &setting.values),
+                Set::Confinement(set) => set(&mut self.confinement, &setting.values),
                 _ => unreachable!("the table has no such option {}", place.describe()),
             }
         }
@@ -288,6 +292,7 @@ impl Draft {
         Config {
             server: self.server,
             limits: self.limits,
+            confinement: self.confinement,
             cache: self.cache,
             modules: self.modules,
             upstreams,

@@ -401,9 +401,13 @@ fn check_gateway(
     if gateway.keeps_connections && gateway.protocol != GatewayProtocol::FastCgi {
         error(format!("{name} has a connection for each request"), "`keep-connections` in here", "leave it out");
     }
-    if gateway.programs.user.is_some() && !rustix::process::geteuid().is_root() {
-        let finding = Finding::new(span.clone(), "only root can run programs as another `user`", "in here")
-            .help("they can't be started unless the server is started as root".to_owned());
+    if gateway.programs.user.is_some() && !can_change_user() {
+        let finding = Finding::new(
+            span.clone(),
+            "only a server that root has started can run programs as another `user`",
+            "in here",
+        )
+        .help("they can't be started unless the server is started as root".to_owned());
         note(site, Severity::Warning, finding, diagnostics);
     }
     if gateway.protocol != GatewayProtocol::Cgi {
@@ -517,4 +521,10 @@ pub(super) fn describe_io(error: &std::io::Error) -> String {
         std::io::ErrorKind::PermissionDenied => "permission denied".into(),
         _ => error.to_string(),
     }
+}
+
+/// Whether this process can become any user: root can, and a server that root has started for such programs.
+fn can_change_user() -> bool {
+    use rustix::thread::{CapabilitySet, capabilities};
+    capabilities(None).is_ok_and(|sets| sets.permitted.contains(CapabilitySet::SETUID | CapabilitySet::SETGID))
 }

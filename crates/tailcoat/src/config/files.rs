@@ -28,6 +28,11 @@ impl FileStates {
         Self::at([path.to_owned()].into_iter().chain(included))
     }
 
+    /// Where they are.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().map(|(path, _)| path.as_path())
+    }
+
     /// The same files as they are now.
     pub fn look_again(&self) -> Self {
         Self::at(self.0.iter().map(|(path, _)| path.clone()))

@@ -9,6 +9,7 @@ mod build;
 mod check_modules;
 mod check_rules;
 mod check_tls;
+mod confinement;
 mod cross_check;
 mod diagnostic;
 mod files;
@@ -38,11 +39,13 @@ mod upstream;
 mod value;
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use automatic::*;
 pub(crate) use build::expand as expand_include;
+pub use confinement::*;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
 pub use files::FileStates;
 pub use gateway::*;
@@ -63,17 +66,26 @@ pub use value::{LOG_FIELDS, SYSLOG_FACILITIES};
 pub(crate) use value::{format_duration, format_size};
 
 use build::Draft;
+use rustix::process::geteuid;
 
 /// Where the configuration is if nobody says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/tailcoat/tailcoat.kdl";
 
+/// Where the state of a server is that root has started and that is another user by now.
+pub const SYSTEM_STATE_DIRECTORY: &str = "/var/lib/tailcoat";
+
 /// Where the program keeps what has to outlive it: what systemd says, else as the XDG base directory specification has it.
-/// `None` if the environment names no place.
+/// A server that root has started, and that is another user by now, can do nothing at root's home. `None` if the environment
+/// names no place.
 pub fn state_directory() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let own = |home: PathBuf, below: &str| match home.metadata() {
+        Ok(metadata) if !geteuid().is_root() && metadata.uid() != geteuid().as_raw() => SYSTEM_STATE_DIRECTORY.into(),
+        _ => home.join(below),
+    };
     variable("STATE_DIRECTORY")
-        .or_else(|| variable("XDG_STATE_HOME").map(|home| home.join("tailcoat")))
-        .or_else(|| variable("HOME").map(|home| home.join(".local/state/tailcoat")))
+        .or_else(|| variable("XDG_STATE_HOME").map(|home| own(home, "tailcoat")))
+        .or_else(|| variable("HOME").map(|home| own(home, ".local/state/tailcoat")))
 }
 
 /// Where a configuration came from: what a reload reads again.
@@ -182,6 +194,15 @@ pub fn listen_from_text(text: &str, directory: &Path) -> Result<Vec<Listen>, Str
 /// What is wrong with it, for a person.
 pub fn server_address_from_text(text: &str, directory: &Path) -> Result<ServerAddress, String> {
     value::parse_server_address(text, directory).map_err(|wrong| wrong.to_string())
+}
+
+/// Reads a user, as in the option `user` of `server`.
+///
+/// # Errors
+///
+/// What is wrong with it, for a person.
+pub fn user_from_text(text: &str) -> Result<ProgramUser, String> {
+    value::parse_user(text).map_err(|wrong| wrong.to_string())
 }
 
 /// These limits, but for what a text says, as in the block `limits`.

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use wire::http::Status;
 
 use super::automatic::AutomaticCertificates;
-use super::gateway::{Gateway, GatewayProtocol};
+use super::confinement::Confinement;
+use super::gateway::{Gateway, GatewayProtocol, ProgramUser};
 use super::http2::{Http2Limits, HttpVersions};
 use super::module::{Module, Modules};
 use super::response_caching::ResponseCaching;
@@ -27,6 +28,8 @@ pub struct Config {
     pub server: Server,
     /// Everything that grows has a limit here.
     pub limits: Limits,
+    /// What the server takes from itself.
+    pub confinement: Confinement,
     /// The object cache.
     pub cache: Cache,
     /// What WebAssembly modules share.
@@ -66,6 +69,8 @@ impl Config {
 /// Workers and what they share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
+    /// Who the server becomes when it is started by root; `None` is the user `tailcoat`, if there is one.
+    pub user: Option<ProgramUser>,
     /// Number of workers; `None` is one a core that the process may use.
     pub workers: Option<usize>,
     /// Whether each worker is bound to a core of its own.
@@ -624,6 +629,7 @@ pub enum AccessLogFormat {
 impl Default for Server {
     fn default() -> Self {
         Self {
+            user: None,
             workers: None,
             pin_workers: true,
             grace_time: Duration::from_secs(30),

@@ -128,6 +128,7 @@ fn value(kind: Kind) -> Map<String, Json> {
         Kind::Text
         | Kind::GatewayTarget
         | Kind::ProgramUser
+        | Kind::ServerUser
         | Kind::ProgramGroup
         | Kind::ForwardTarget
         | Kind::ForwardHost

@@ -110,6 +110,7 @@ fn in_place(place: Place, node: &str) -> String {
         Place::Server => format!("server {{\n {node}\n}}\n{site}\n"),
         Place::Limits => format!("limits {{\n {node}\n}}\n{site}\n"),
         Place::Cache => format!("cache {{\n {node}\n}}\n{site}\n"),
+        Place::Confinement => format!("confinement {{\n {node}\n}}\n{site}\n"),
         Place::AutomaticCertificates => format!("automatic-certificates {{\n {node}\n}}\n{site}\n"),
         Place::Upstream => {
             let servers = "server \"http://[::1]:80\"\n server \"https://[::1]\"";

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::cgi::{Programs, SharedPrograms, Spawner};
+use super::cgi::{Programs, SharedPrograms};
 use super::error_pages::{ErrorPage, ErrorPages};
 use super::forward::{Forward, Plan};
 use super::gateway::{Gateway, GatewayPlan, ScriptTree};
@@ -20,6 +20,7 @@ use crate::log::ServerLog;
 use crate::metrics::HandlerKind;
 use crate::modules::{Module, Modules};
 use crate::object_cache::{ObjectStore, WorkerCache};
+use crate::spawner::Spawner;
 use crate::status::Observer;
 use crate::upstream::{SharedUpstream, Upstream};
 

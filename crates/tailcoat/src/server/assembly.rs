@@ -10,14 +10,15 @@ use super::StartError;
 use super::listeners::Listeners;
 use crate::acme;
 use crate::config::{AccessLog, Config};
+use crate::confinement::Confined;
 use crate::connection::{ClientLimit, ListenerState};
-use crate::handler::cgi::Spawner;
 use crate::handler::{Parts, SharedSite};
 use crate::log::{LogChange, LogHandle, LogId, ServerLog};
 use crate::metrics::Metrics;
 use crate::modules::Modules;
 use crate::object_cache::ObjectStore;
 use crate::routing::rules::AllRules;
+use crate::spawner::Spawner;
 use crate::status::Observer;
 use crate::tls::{AllTls, TicketKey, Tickets};
 use crate::upstream::SharedUpstream;
@@ -39,6 +40,8 @@ pub(super) struct Lasting {
     pub(super) observer: Arc<Observer>,
     /// Once programs are started.
     pub(super) spawner: OnceLock<Arc<Spawner>>,
+    /// What this process has left.
+    pub(super) confined: Confined,
     /// Descriptors that the process may have.
     pub(super) descriptors_max: usize,
 }
@@ -82,8 +85,8 @@ impl Assembly {
         let upstreams = succeed_upstreams(&config, server_log, before)?;
         let modules = Modules::load(&config, server_log, before.map(|before| &*before.modules));
         let modules = Arc::new(modules.map_err(StartError::at("cannot load a module"))?);
-        if config.has_programs() && lasting.spawner.get().is_none() {
-            let spawner = Spawner::start_threads();
+        if config.starts_programs() && lasting.spawner.get().is_none() {
+            let spawner = Spawner::start_threads(|| Ok(()));
             let spawner = spawner.map_err(StartError::at("cannot start the threads that start programs"))?;
             // If it is there by now, threads of one end.
             let _ = lasting.spawner.set(spawner);
@@ -107,7 +110,8 @@ impl Assembly {
         let tickets: Arc<dyn ProducesTickets> = Arc::clone(&lasting.tickets) as _;
         let tls = AllTls::new(&config, &tickets, before.map(|before| &before.tls));
         let tls = tls.map_err(StartError::at("cannot use a certificate"))?;
-        let certificates = acme::Plan::new(&config, &tls).map_err(StartError::at("cannot keep certificates"))?;
+        let certificates = acme::Plan::new(&config, &tls, lasting.spawner.get().cloned())
+            .map_err(StartError::at("cannot keep certificates"))?;
         let config = Arc::new(config);
         let assembly = Self { config, upstreams, modules, sites, rules, tls, site_logs, is_automatic };
         Ok((assembly, Changes { logs, certificates }))
@@ -200,6 +204,7 @@ impl Lasting {
         server_log: ServerLog,
         descriptors_max: usize,
         ticket_keys: Vec<TicketKey>,
+        confined: Confined,
     ) -> Result<Self, StartError> {
         let options = crate::log::Options::of(&config.server, &config.limits);
         let (access_log, _) =
@@ -216,7 +221,8 @@ impl Lasting {
             server_log,
             tickets,
             client_limit: Arc::default(),
-            spawner: OnceLock::new(),
+            spawner: confined.spawner().map_or_else(OnceLock::new, |spawner| Arc::clone(spawner).into()),
+            confined,
             descriptors_max,
         })
     }

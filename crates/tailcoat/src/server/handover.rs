@@ -192,7 +192,7 @@ fn set_time_limit(socket: &OwnedFd, limit: Duration) -> io::Result<()> {
     socket.set_write_timeout(Some(limit))
 }
 
-fn send<T: Serialize>(socket: &OwnedFd, message: &T, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub(super) fn send<T: Serialize>(socket: &OwnedFd, message: &T, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let message = serde_json::to_vec(message)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -203,7 +203,7 @@ fn send<T: Serialize>(socket: &OwnedFd, message: &T, descriptors: &[BorrowedFd<'
     Ok(())
 }
 
-fn receive<T: DeserializeOwned>(socket: &OwnedFd) -> io::Result<(T, Vec<OwnedFd>)> {
+pub(super) fn receive<T: DeserializeOwned>(socket: &OwnedFd) -> io::Result<(T, Vec<OwnedFd>)> {
     let mut message = vec![0; MESSAGE_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

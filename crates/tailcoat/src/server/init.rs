@@ -1,10 +1,10 @@
 //! The first process of a container: with it all others would end, so that after an upgrade it stays, passes on signals, and
 //! waits for those who have nobody else to.
 
-use std::process::Child;
-
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 use tokio::signal::unix::{SignalKind, signal};
+
+use super::launcher;
 
 /// Whether this process is the first of its container.
 pub(super) fn is_first_process() -> bool {
@@ -30,6 +30,7 @@ pub(super) async fn stay() -> std::io::Result<bool> {
         // Also those whose parents have ended: they are this process' children now.
         loop {
             match wait(WaitOptions::NOHANG) {
+                Ok(Some((_, status))) if status.exit_status() == Some(launcher::EXIT_CODE.into()) => {}
                 Ok(Some((_, status))) => ended_well = status.exit_status() == Some(0),
                 Ok(None) => break,
                 Err(_) => return Ok(ended_well),
@@ -59,8 +60,8 @@ pub(super) fn pass_on(signal: Signal) {
 }
 
 /// Passes a signal on to the process that has taken over.
-pub(super) fn pass_on_to(child: &Child, signal: Signal) {
-    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+pub(super) fn pass_on_to(process: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);
     }
 }

@@ -13,10 +13,11 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_blocking;
 
 use super::assembly::{Assembly, Changes, Lasting};
+use super::launcher::{Findings, Launcher};
 use super::listeners::NewListeners;
 use super::upgrade::Handed;
 use super::{Server, StartError};
-use crate::config::{self, Config, Diagnostics, Origin};
+use crate::config::{self, Checked, Config, Diagnostics, Origin};
 use crate::control::{Reply, Report};
 
 /// Reloads: the one that is under way, and those that wait for it.
@@ -81,9 +82,11 @@ pub(super) enum ReloadError {
     /// The file can't be read.
     Unreadable(PathBuf, io::Error),
     /// It has errors.
-    Invalid(Diagnostics),
+    Invalid(Findings),
     /// What it says can't be had.
     Failed(StartError),
+    /// It needs this, which this process has taken from itself.
+    Confined(Vec<String>),
 }
 
 impl Reloads {
@@ -126,7 +129,8 @@ impl Server {
         let _ = NotifyState::monotonic_usec_now().and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now]));
         let (lasting, before, origin) = (Arc::clone(&self.lasting), Arc::clone(&self.assembly), self.origin.clone());
         // Files may be on a slow disk, and much is to be computed.
-        let prepared = spawn_blocking(move || prepare(source, &origin, &lasting, &before));
+        let launcher = self.launch.launcher().cloned();
+        let prepared = spawn_blocking(move || prepare(source, &origin, launcher.as_deref(), &lasting, &before));
         let step = Box::pin(async move {
             let panicked = |error| Err(ReloadError::Failed(StartError::at("cannot check the configuration")(error)));
             Step::Prepared(prepared.await.map_err(io::Error::other).unwrap_or_else(panicked))
@@ -142,6 +146,9 @@ impl Server {
                     self.refuse(&ReloadError::Failed(error));
                 }
             }
+            Step::Prepared(Err(ReloadError::Confined(lacks))) if self.launch.launcher().is_some() => {
+                self.upgrade_instead(&lacks);
+            }
             Step::Prepared(Err(error)) => self.refuse(&error),
             Step::Done => self.finish(),
             Step::Handed(Ok(handed)) => {
@@ -149,6 +156,18 @@ impl Server {
                 self.on_handed(*handed, askers.unwrap_or_default());
             }
             Step::Handed(Err(reason)) => self.refuse_upgrade(&reason),
+        }
+    }
+
+    /// Has another process take over that will have what this one has taken from itself, and goes on with the same askers.
+    fn upgrade_instead(&mut self, lacks: &[String]) {
+        self.lasting.server_log.info(format_args!(
+            "the configuration needs what this process has taken from itself ({}); another one will take over",
+            lacks.join(", ")
+        ));
+        let step = Box::pin(self.begin_upgrade());
+        if let Some(reload) = &mut self.reloads.current {
+            reload.step = step;
         }
     }
 
@@ -199,14 +218,15 @@ impl Server {
         let _ = sd_notify::notify(&[NotifyState::Ready]);
         for Asker { reply, is_fancy } in reload.askers {
             reply.report(match error {
-                ReloadError::Invalid(diagnostics) => Report::Invalid(diagnostics.to_text(is_fancy)),
+                ReloadError::Invalid(findings) if is_fancy => Report::Invalid(findings.fancy.clone()),
+                ReloadError::Invalid(findings) => Report::Invalid(findings.plain.clone()),
                 error => Report::Refused(error.to_string()),
             });
         }
         let log = &self.lasting.server_log;
         log.error(format_args!("the configuration was not taken up: {error}"), "what was in use stays in use");
-        if let ReloadError::Invalid(diagnostics) = error {
-            diagnostics.to_text(false).lines().for_each(|line| log.relay(line));
+        if let ReloadError::Invalid(findings) = error {
+            findings.plain.lines().for_each(|line| log.relay(line));
         }
         self.begin_next();
     }
@@ -246,17 +266,19 @@ impl Server {
 fn prepare(
     source: Source,
     origin: &Origin,
+    launcher: Option<&Launcher>,
     lasting: &Lasting,
     before: &Assembly,
 ) -> Result<Box<Prepared>, ReloadError> {
     let (config, diagnostics) = match (source, origin) {
         (Source::File, Origin::File(path, _)) if path != Path::new("-") => {
-            let checked =
-                config::check_file_to_run(path).map_err(|error| ReloadError::Unreadable(path.clone(), error))?;
-            match checked.config {
-                Some(config) => (config, checked.diagnostics),
-                None => return Err(ReloadError::Invalid(checked.diagnostics)),
+            let (config, diagnostics) = read(path, launcher)?;
+            // Its own files could be read.
+            let lacks = lasting.confined.lacks(&config, &[]);
+            if !lacks.is_empty() {
+                return Err(ReloadError::Confined(lacks));
             }
+            (config, diagnostics)
         }
         (Source::File | Source::Upgrade, _) => return Err(ReloadError::NoFile),
         (Source::Change(change), _) => {
@@ -269,10 +291,28 @@ fn prepare(
     Ok(Box::new(Prepared { assembly, changes, diagnostics }))
 }
 
+/// Reads a configuration. If it has errors, somebody looks who is not confined: here, what can't be reached looks like one.
+fn read(path: &Path, launcher: Option<&Launcher>) -> Result<(Config, Diagnostics), ReloadError> {
+    let refused = match config::check_file_to_run(path) {
+        Ok(Checked { config: Some(config), diagnostics }) => return Ok((config, diagnostics)),
+        Ok(checked) => ReloadError::Invalid(Findings::of(&checked.diagnostics)),
+        Err(error) => ReloadError::Unreadable(path.to_owned(), error),
+    };
+    match launcher.map(Launcher::check) {
+        Some(Ok(findings)) if findings.error_count == 0 => {
+            Err(ReloadError::Confined(vec!["files that it names".to_owned()]))
+        }
+        Some(Ok(findings)) => Err(ReloadError::Invalid(findings)),
+        _ => Err(refused),
+    }
+}
+
 /// What a running server can't change.
 fn not_taken_up(before: &Config, now: &Config) -> Vec<String> {
     let (server, cache) = (&now.server, &now.cache);
     let changed = [
+        ("user", before.server.user != server.user),
+        ("confinement", before.confinement != now.confinement),
         ("pin-workers", before.server.pin_workers != server.pin_workers),
         ("blocking-threads-max", before.server.blocking_threads_max != server.blocking_threads_max),
         ("counters", before.server.counters != server.counters),
@@ -294,11 +334,14 @@ impl fmt::Display for ReloadError {
         match self {
             Self::NoFile => f.write_str("the server was not started with a file that can be read again"),
             Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Invalid(diagnostics) => match diagnostics.error_count() {
+            Self::Invalid(findings) => match findings.error_count {
                 1 => f.write_str("it has an error"),
                 count => write!(f, "it has {count} errors"),
             },
             Self::Failed(error) => error.fmt(f),
+            Self::Confined(lacks) => {
+                write!(f, "it needs what this process has taken from itself ({}): restart the server", lacks.join(", "))
+            }
         }
     }
 }

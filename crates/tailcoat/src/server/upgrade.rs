@@ -5,15 +5,18 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::process::Child;
+use std::sync::Arc;
+use std::time::Duration;
 
 use sd_notify::NotifyState;
 use tokio::task::spawn_blocking;
 
 use super::Server;
 use super::handover::{Answer, Estate, Heir, Taken};
+use super::launcher::{self, Launcher};
 use super::reload::{Asker, Step};
+use crate::config::Origin;
 use crate::control::Report;
 use crate::worker::Phase;
 
@@ -25,13 +28,22 @@ const END_TIME: Duration = Duration::from_secs(1);
 pub(super) struct Launch {
     program: PathBuf,
     arguments: Vec<OsString>,
-    directory: PathBuf,
+    /// Who does it, if this process can't.
+    launcher: Option<Arc<Launcher>>,
+}
+
+/// A process that was started.
+enum Started {
+    /// By this one.
+    Child(Child),
+    /// By the launcher, with this number.
+    Launched(Arc<Launcher>, u32),
 }
 
 /// A new process that serves.
 pub(super) struct Handed {
     heir: Heir,
-    child: Child,
+    child: Started,
     taken: Taken,
 }
 
@@ -45,16 +57,50 @@ impl Launch {
         let directory = std::env::current_dir()?;
         let called = arguments.next().map(PathBuf::from);
         let program = called.and_then(|called| find(&called, &directory)).map_or_else(std::env::current_exe, Ok)?;
-        Ok(Self { program, arguments: arguments.collect(), directory })
+        Ok(Self { program, arguments: arguments.collect(), launcher: None })
     }
 
-    fn start(&self, input: OwnedFd) -> io::Result<Child> {
-        let (name, value) = Heir::variable();
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments).current_dir(&self.directory).stdin(input).env(name, value);
-        // Its sockets come with the handover.
-        ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"].iter().for_each(|name| _ = command.env_remove(name));
-        command.spawn()
+    /// The same, done by a process that is started now.
+    ///
+    /// # Errors
+    /// It can't be started.
+    pub(super) fn by_launcher(self, origin: &Origin) -> io::Result<Self> {
+        let launcher = Launcher::start(&self.program, &self.arguments, origin)?;
+        Ok(Self { launcher: Some(Arc::new(launcher)), ..self })
+    }
+
+    /// Who does it, if this process can't.
+    pub(super) fn launcher(&self) -> Option<&Arc<Launcher>> {
+        self.launcher.as_ref()
+    }
+
+    /// Nothing more will be started.
+    pub(super) fn end(&mut self) {
+        self.launcher = None;
+    }
+
+    fn start(&self, input: OwnedFd) -> io::Result<Started> {
+        match &self.launcher {
+            Some(launcher) => Ok(Started::Launched(Arc::clone(launcher), launcher.launch(&input)?)),
+            None => launcher::start(&self.program, &self.arguments, input).map(Started::Child),
+        }
+    }
+}
+
+impl Started {
+    fn id(&self) -> u32 {
+        match self {
+            Self::Child(child) => child.id(),
+            Self::Launched(_, id) => *id,
+        }
+    }
+
+    /// Waits for it, and kills it if it does not end in this time. Returns its status if it has ended by itself.
+    fn end(&mut self, patience: Duration) -> Option<String> {
+        match self {
+            Self::Child(child) => launcher::end(child, patience),
+            Self::Launched(launcher, _) => launcher.end(patience),
+        }
     }
 }
 
@@ -109,7 +155,10 @@ impl Server {
         for Asker { reply, .. } in askers {
             reply.report(Report::Done(format!("process {} serves now\n", child.id())));
         }
-        self.successor = Some(child);
+        self.successor = Some(child.id());
+        // So that the new process is this one's, or whoever's who takes those in that have lost their parents.
+        drop(child);
+        self.launch.end();
         self.refuse_all("another process serves by now");
     }
 }
@@ -122,32 +171,16 @@ fn hand_over(launch: &Launch, estate: &Estate, descriptors: &[OwnedFd], limit: D
     match heir.offer(estate, descriptors, limit) {
         Ok(Answer::Ready(taken)) => Ok(Handed { heir, child, taken }),
         Ok(Answer::Failed(reason)) => {
-            end(&mut child, END_TIME);
+            child.end(END_TIME);
             Err(format!("the new process does not start: {reason}"))
         }
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-            end(&mut child, Duration::ZERO);
+            child.end(Duration::ZERO);
             Err(format!("the new process did not serve within {} s, and was killed", limit.as_secs_f64()))
         }
-        Err(_) => Err(match end(&mut child, END_TIME) {
+        Err(_) => Err(match child.end(END_TIME) {
             Some(status) => format!("the new process ended before it served: {status}"),
             None => "the new process did not want what it was offered, and was killed".to_owned(),
         }),
     }
-}
-
-/// Waits for a process, and kills it if it does not end in this time. Returns its status if it has ended by itself.
-fn end(child: &mut Child, patience: Duration) -> Option<std::process::ExitStatus> {
-    let began = Instant::now();
-    loop {
-        match child.try_wait() {
-            Ok(None) if began.elapsed() < patience => std::thread::sleep(Duration::from_millis(10)),
-            Ok(Some(status)) => return Some(status),
-            _ => break,
-        }
-    }
-    // It may just have ended.
-    let _ = child.kill();
-    let _ = child.wait();
-    None
 }

@@ -2,6 +2,7 @@
 //! JSON schema and the default configuration.
 
 mod automatic;
+mod confinement;
 mod files;
 mod forward;
 mod gateway;
@@ -16,6 +17,7 @@ mod upstream;
 
 use super::automatic::AutomaticCertificates;
 use super::build::Shared;
+use super::confinement::Confinement;
 use super::gateway::Gateway;
 use super::model::*;
 use super::module::{Module, Modules};
@@ -137,6 +139,8 @@ pub(super) enum Set {
     Automatic(fn(&mut AutomaticCertificates, &Values)),
     /// A group of servers.
     Upstream(fn(&mut Upstream, &Values)),
+    /// What the server takes from itself.
+    Confinement(fn(&mut Confinement, &Values)),
     /// A block of further options.
     Block(Place),
     /// Other files.
@@ -154,7 +158,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 25] = [
+pub(super) static SECTIONS: [Section; 26] = [
     Section {
         title: "Blocks",
         doc: "What a file consists of, besides settings for all sites.",
@@ -272,6 +276,12 @@ pub(super) static SECTIONS: [Section; 25] = [
         options: upstream::OPTIONS,
     },
     Section { title: "Server", doc: "They stand in `server`.", places: &[Place::Server], options: server::SERVER },
+    Section {
+        title: "Confinement",
+        doc: confinement::DOC,
+        places: &[Place::Confinement],
+        options: confinement::OPTIONS,
+    },
     Section { title: "Limits", doc: "They stand in `limits`.", places: &[Place::Limits], options: server::LIMITS },
     Section { title: "HTTP/2", doc: http2::DOC, places: &[Place::Limits], options: http2::LIMITS },
     Section { title: "Cache", doc: "They stand in `cache`.", places: &[Place::Cache], options: server::CACHE },
@@ -297,11 +307,12 @@ pub(super) enum Place {
     Modules,
     Upstream,
     AutomaticCertificates,
+    Confinement,
 }
 
 impl Place {
     /// All places, in the order of the reference.
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::Top,
         Self::Site,
         Self::Files,
@@ -318,6 +329,7 @@ impl Place {
         Self::Limits,
         Self::Cache,
         Self::AutomaticCertificates,
+        Self::Confinement,
     ];
 
     /// The options that may stand here.
@@ -349,6 +361,7 @@ impl Place {
             Self::Modules => "in `modules`",
             Self::Upstream => "in `upstream`",
             Self::AutomaticCertificates => "in `automatic-certificates`",
+            Self::Confinement => "in `confinement`",
         }
     }
 }

@@ -15,6 +15,22 @@ const TIMEOUT: Kind = Kind::Duration { min: MILLISECOND, max: DAY };
 
 pub(super) static SERVER: &[OptionDefinition] = &[
     OptionDefinition {
+        name: "user",
+        parameters: &[one("name", Kind::ServerUser), property("group", Kind::ProgramGroup)],
+        doc: "The user that the server becomes when it is started by root, with the user's groups; `group` instead of the user's \
+              own. By default it is the user `tailcoat`; if there is none, the server stays root, but without any privilege of \
+              root's but ports below 1024. A server that is started by somebody else stays what it is.",
+        example: r#"user "www-data""#,
+        known_as: &["User", "Group", "setuid", "user_name"],
+        set: Set::Server(|server, values| {
+            server.user = values.program_user("name");
+            if let (Some(user), Some(group_id)) = (&mut server.user, values.number("group")) {
+                user.group_id = group_id as u32;
+            }
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "workers",
         parameters: &[one("count", Kind::CountOrAuto { min: 1, max: 1024 })],
         default: "workers auto",

@@ -44,6 +44,14 @@ pub(super) static TOP: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "confinement",
+        doc: "What the server takes from itself when it has started.",
+        example: r#"confinement { read "/srv" }"#,
+        known_as: &["chroot", "sandbox"],
+        set: Set::Block(Place::Confinement),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "limits",
         doc: "How much a client may ask for, and how slow it may be. The defaults are safe on the open Internet.",
         example: r#"limits { idle-timeout "15s" }"#,

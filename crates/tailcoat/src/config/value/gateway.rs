@@ -7,18 +7,23 @@ use crate::config::gateway::ProgramUser;
 
 /// Reads a user: a name that the system knows, or a number, which needs no name, and is then also the group's.
 pub(super) fn parse_program_user(text: &str) -> Result<ProgramUser, Wrong> {
-    let user = match User::from_name(text) {
+    let user = parse_user(text)?;
+    if user.user_id == 0 {
+        return Err(Wrong::help("programs don't run as root", "choose a user who may do no more than they need"));
+    }
+    Ok(user)
+}
+
+/// The same; root as well.
+pub fn parse_user(text: &str) -> Result<ProgramUser, Wrong> {
+    Ok(match User::from_name(text) {
         Ok(Some(user)) => ProgramUser { user_id: user.uid.as_raw(), group_id: user.gid.as_raw() },
         Ok(None) => match text.parse() {
             Ok(id) => ProgramUser { user_id: id, group_id: id },
             Err(_) => return Err(Wrong::new(format!("there is no user `{text}`"))),
         },
         Err(error) => return Err(Wrong::new(format!("the user `{text}` can't be looked up: {error}"))),
-    };
-    if user.user_id == 0 {
-        return Err(Wrong::help("programs don't run as root", "choose a user who may do no more than they need"));
-    }
-    Ok(user)
+    })
 }
 
 /// Reads a group likewise.

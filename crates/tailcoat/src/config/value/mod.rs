@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use wire::http::Status;
 
+pub(super) use gateway::parse_user;
 pub(super) use log::parse_log_format;
 pub use log::{LOG_FIELDS, SYSLOG_FACILITIES};
 pub(super) use network::{all_addresses, parse_listen_text as parse_listen};
@@ -65,6 +66,8 @@ pub(super) enum Kind {
     GatewayTarget,
     /// The name of a user, or its number.
     ProgramUser,
+    /// The same; root as well.
+    ServerUser,
     /// The name of a group, or its number.
     ProgramGroup,
     /// The name of a variable of scripts.
@@ -166,7 +169,7 @@ impl Kind {
             Self::ServerAddress => "a server, such as `\"http://HOST:PORT\"` or `\"unix:PATH\"`".into(),
             Self::ForwardTarget => "`\"http://HOST:PORT\"`, `\"unix:PATH\"` or the name of an upstream".into(),
             Self::GatewayTarget => "`\"unix:PATH\"`, `\"tcp://HOST:PORT\"` or the name of an upstream".into(),
-            Self::ProgramUser => "the name of a user, or its number".into(),
+            Self::ProgramUser | Self::ServerUser => "the name of a user, or its number".into(),
             Self::ProgramGroup => "the name of a group, or its number".into(),
             Self::VariableName => "the name of a variable: letters, digits and `_`".into(),
             Self::ForwardHost => "`keep`, `upstream` or a host".into(),

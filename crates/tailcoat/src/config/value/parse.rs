@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kdl::KdlValue;
 
-use super::gateway::{parse_program_group, parse_program_user, parse_variable_name};
+use super::gateway::{parse_program_group, parse_program_user, parse_user, parse_variable_name};
 use super::log::{parse_log_format, parse_log_target};
 use super::module::{parse_compiled_directory, parse_environment_name, parse_outgoing_host};
 use super::network::{parse_host, parse_host_suffix, parse_listen, parse_mode};
@@ -85,6 +85,7 @@ fn parse_text(kind: Kind, text: &str, directory: &Path) -> Result<Value, Wrong> 
         Kind::ForwardTarget => Value::Text(parse_forward_target(text, directory)?),
         Kind::GatewayTarget => Value::Text(parse_gateway_target(text, directory)?),
         Kind::ProgramUser => Value::ProgramUser(parse_program_user(text)?),
+        Kind::ServerUser => Value::ProgramUser(parse_user(text)?),
         Kind::ProgramGroup => Value::Number(parse_program_group(text)?),
         Kind::VariableName => Value::Text(parse_variable_name(text)?),
         Kind::ForwardHost => Value::Text(parse_forward_host(text)?),

@@ -5,12 +5,16 @@
 
 mod process;
 mod reaper;
-mod spawner;
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::pin::Pin;
+use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,9 +24,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wire::http::{Fields, Status};
 
 pub use self::process::Process;
-pub use self::spawner::Spawner;
 use super::gateway::ErrorLines;
 use crate::config;
+use crate::spawner::{Order, Spawner};
 
 /// What is to be started.
 pub struct Launch {
@@ -121,7 +125,7 @@ impl Programs {
             let Some(launch) = launch else { return Err(StartError::Busy) };
             let Launch { file, variables, has_content, errors } = *launch;
             let permit = shared.permit().await?;
-            let order = spawner::Order::new(&shared.config, &file, &variables, has_content);
+            let order = order(&shared.config, &file, &variables, has_content);
             let started = shared.spawner.start(order).await.map_err(StartError::Failed)?;
             let name = String::from_utf8_lossy(&file).into();
             // Local invariant: it is taken once.
@@ -129,6 +133,26 @@ impl Programs {
             Process::new(child, name, errors, &shared.config, permit).map_err(StartError::Failed)
         }))
     }
+}
+
+/// A program in a process group of its own, in its own directory, with these variables and nothing else of ours.
+fn order(config: &config::Programs, file: &[u8], variables: &Fields, has_content: bool) -> Order {
+    let file = Path::new(OsStr::from_bytes(file));
+    let mut command = match &config.interpreter {
+        Some(interpreter) => {
+            let mut command = Command::new(interpreter);
+            command.arg(file);
+            command
+        }
+        None => Command::new(file),
+    };
+    command.env_clear();
+    command.envs(variables.iter().map(|(name, value)| (OsStr::from_bytes(name), OsStr::from_bytes(value))));
+    // RFC 3875, section 7.2.
+    command.current_dir(file.parent().unwrap_or(Path::new("/")));
+    command.stdin(if has_content { Stdio::piped() } else { Stdio::null() });
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    Order::new(command, config.user)
 }
 
 impl Starting {

@@ -1,23 +1,21 @@
-//! Threads that start programs.
+//! Threads that start programs. No other thread of a server that is confined can (`confinement/`).
 //!
 //! Whoever starts a program stands still until it runs: half a millisecond and more that no worker has. It also passes on
-//! its core and its priority, which are the main thread's here, and not a pinned worker's. Without `user`, the standard library starts programs
-//! by posix_spawn, which copies nothing of the server's memory; with it, by fork.
+//! what it has itself: its core and its priority, which are the main thread's here, and not a pinned worker's; and what it may
+//! do, which is what programs need, and nothing of what is the server's own. Without another user, the standard library starts
+//! programs by posix_spawn, which copies nothing of the server's memory; with one, by fork.
 
-use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use rustix::process::{Gid, Pid, Resource, Rlimit, getgroups, getrlimit, prlimit};
+use rustix::thread::set_thread_groups;
 use tokio::sync::oneshot;
-use wire::http::Fields;
 
-use crate::config;
+use crate::config::ProgramUser;
 
 /// Threads that start programs. Starting is the kernel's work, and more of them would take processors from the programs.
 const THREADS_MAX: usize = 4;
@@ -33,21 +31,30 @@ pub struct Spawner {
 }
 
 /// What is to be started.
-pub(super) struct Order {
+#[derive(Debug)]
+pub struct Order {
     command: Command,
+    user: Option<ProgramUser>,
 }
 
+#[derive(Debug)]
 struct Job {
     order: Order,
     reply: oneshot::Sender<io::Result<Started>>,
 }
 
 /// A program that has been started, until somebody takes care of it; dropped before, it is killed.
-pub(super) struct Started(Option<Child>);
+#[derive(Debug)]
+pub struct Started(Option<Child>);
 
 impl Started {
+    /// The program, which there is until it is taken.
+    pub fn child(&mut self) -> Option<&mut Child> {
+        self.0.as_mut()
+    }
+
     /// The program, for somebody who waits for it.
-    pub(super) fn into_child(mut self) -> Option<Child> {
+    pub fn into_child(mut self) -> Option<Child> {
         self.0.take()
     }
 }
@@ -63,18 +70,26 @@ impl Drop for Started {
 }
 
 impl Spawner {
-    /// Starts the threads. They pass on to programs what the calling thread has: cores, priority, signals that are blocked.
+    /// Starts the threads. They pass on to programs what the calling thread has (cores, priority, signals that are blocked),
+    /// and what becomes of them by `prepare`, which each of them does first.
     ///
     /// # Errors
-    /// The system has no thread left.
-    pub fn start_threads() -> io::Result<Arc<Self>> {
+    /// The system has no thread left, or one can't be prepared.
+    pub fn start_threads(prepare: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> io::Result<Arc<Self>> {
         let (jobs, receiver) = channel();
-        let receiver = Arc::new(Mutex::new(receiver));
+        let (receiver, prepare) = (Arc::new(Mutex::new(receiver)), Arc::new(prepare));
         let count = std::thread::available_parallelism().map_or(1, usize::from).clamp(1, THREADS_MAX);
+        let (ready, prepared) = channel();
         for _ in 0..count {
-            let receiver = Arc::clone(&receiver);
-            std::thread::Builder::new().name("spawner".into()).spawn(move || work(&receiver))?;
+            let (receiver, prepare, ready) = (Arc::clone(&receiver), Arc::clone(&prepare), ready.clone());
+            std::thread::Builder::new().name("spawner".into()).spawn(move || {
+                // Who started it waits for all.
+                let _ = ready.send(prepare());
+                work(&receiver);
+            })?;
         }
+        drop(ready);
+        prepared.iter().take(count).collect::<io::Result<()>>()?;
         Ok(Arc::new(Self { jobs }))
     }
 
@@ -82,7 +97,7 @@ impl Spawner {
     ///
     /// # Errors
     /// Those of [`Command::spawn`].
-    pub(super) async fn start(&self, order: Order) -> io::Result<Started> {
+    pub async fn start(&self, order: Order) -> io::Result<Started> {
         let (reply, started) = oneshot::channel();
         let lost = |_| io::Error::other("the thread that starts programs has ended");
         self.jobs.send(Job { order, reply }).map_err(|_| io::Error::other("no thread starts programs"))?;
@@ -91,27 +106,31 @@ impl Spawner {
 }
 
 impl Order {
-    /// A program in a process group of its own, in its own directory, with these variables and nothing else of ours.
-    pub(super) fn new(config: &config::Programs, file: &[u8], variables: &Fields, has_content: bool) -> Self {
-        let file = Path::new(OsStr::from_bytes(file));
-        let mut command = match &config.interpreter {
-            Some(interpreter) => {
-                let mut command = Command::new(interpreter);
-                command.arg(file);
-                command
-            }
-            None => Command::new(file),
-        };
-        command.env_clear();
-        command.envs(variables.iter().map(|(name, value)| (OsStr::from_bytes(name), OsStr::from_bytes(value))));
-        // RFC 3875, section 7.2.
-        command.current_dir(file.parent().unwrap_or(Path::new("/")));
-        command.stdin(if has_content { Stdio::piped() } else { Stdio::null() });
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        if let Some(user) = config.user {
+    /// A program, as the server's user or as another.
+    pub fn new(mut command: Command, user: Option<ProgramUser>) -> Self {
+        if let Some(user) = user {
             command.uid(user.user_id).gid(user.group_id);
         }
-        Self { command }
+        Self { command, user }
+    }
+
+    fn spawn(&mut self) -> io::Result<Child> {
+        if self.user.is_none() {
+            return self.command.spawn();
+        }
+        // The standard library takes further groups from a child only if this process is root.
+        let groups = getgroups()?;
+        set_thread_groups(&[])?;
+        let spawned = self.command.spawn();
+        restore_groups(&groups);
+        spawned
+    }
+}
+
+/// Gives this thread its groups again, which it could take from itself.
+fn restore_groups(groups: &[Gid]) {
+    if set_thread_groups(groups).is_err() {
+        debug_assert!(false, "who may take groups from itself may give them back");
     }
 }
 
@@ -123,7 +142,7 @@ fn work(jobs: &Mutex<Receiver<Job>>) {
         if reply.is_closed() {
             continue;
         }
-        let started = order.command.spawn().map(|child| {
+        let started = order.spawn().map(|child| {
             limit_descriptors(&child);
             Started(Some(child))
         });

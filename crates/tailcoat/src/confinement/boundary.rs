@@ -1,0 +1,206 @@
+//! Files and connections (Landlock, landlock(7)).
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
+    RulesetCreatedAttr, RulesetStatus,
+};
+
+/// What is confined as far as the kernel can. Later versions know more rights, of which nothing is said here.
+const VERSION: ABI = ABI::V7;
+
+/// What may be done with a file, or with what is below a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Grant {
+    pub(super) path: PathBuf,
+    pub(super) rights: Rights,
+}
+
+/// What may be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Rights {
+    /// Read files and directories.
+    Read,
+    /// Write to files, and make new ones: logs.
+    Append,
+    /// Make and remove sockets.
+    Sockets,
+    /// All that is done in directories of one's own.
+    Change,
+    /// Read, and run programs.
+    Execute,
+}
+
+impl Rights {
+    fn accesses(self) -> BitFlags<AccessFs> {
+        let read = AccessFs::ReadFile | AccessFs::ReadDir;
+        match self {
+            Self::Read => read,
+            Self::Append => AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::Truncate,
+            Self::Sockets => AccessFs::MakeSock | AccessFs::RemoveFile,
+            Self::Change => {
+                let files = AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Truncate;
+                let directories = AccessFs::MakeDir | AccessFs::RemoveDir | AccessFs::Refer;
+                read | files | directories | AccessFs::MakeSym | AccessFs::MakeSock | AccessFs::MakeFifo
+            }
+            Self::Execute => read | AccessFs::Execute,
+        }
+    }
+
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Read => "reading",
+            Self::Append => "writing in",
+            Self::Sockets => "sockets in",
+            Self::Change => "changing",
+            Self::Execute => "running programs of",
+        }
+    }
+}
+
+/// How much of what was wanted the kernel does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Enforcement {
+    Full,
+    /// It is an older one.
+    Partial,
+    None,
+}
+
+/// What a thread may do with files and connections. By default, everything.
+#[derive(Debug, Default)]
+pub(super) struct Boundary {
+    /// By device and inode: that is what the kernel goes by, and not by names, under which there may be others by now.
+    granted: Option<HashMap<(u64, u64), BitFlags<AccessFs>>>,
+    forbids_connections: bool,
+}
+
+/// A boundary that can be taken up.
+pub(super) struct Prepared(Option<RulesetCreated>);
+
+/// Makes a boundary: what there is of these files, or all files; and whether there are connections.
+///
+/// # Errors
+/// The kernel's; that it has no Landlock is none.
+pub(super) fn prepare(grants: Option<&[Grant]>, connects: bool) -> io::Result<(Boundary, Prepared)> {
+    let mut boundary = Boundary { granted: grants.map(|_| HashMap::new()), forbids_connections: !connects };
+    if grants.is_none() && connects {
+        return Ok((boundary, Prepared(None)));
+    }
+    let mut ruleset = Ruleset::default();
+    if grants.is_some() {
+        ruleset = ruleset.handle_access(AccessFs::from_all(VERSION)).map_err(io::Error::other)?;
+    }
+    if !connects {
+        ruleset = ruleset.handle_access(AccessNet::ConnectTcp).map_err(io::Error::other)?;
+    }
+    let mut ruleset = ruleset.create().map_err(io::Error::other)?;
+    for grant in grants.unwrap_or_default() {
+        // What is not there can't be granted. Should it come later, a reload finds that it lacks.
+        let Ok(metadata) = grant.path.metadata() else { continue };
+        let Ok(file) = PathFd::new(&grant.path) else { continue };
+        let mut accesses = grant.rights.accesses();
+        if !metadata.is_dir() {
+            accesses &= AccessFs::from_file(VERSION);
+        }
+        if accesses.is_empty() {
+            continue;
+        }
+        ruleset = ruleset.add_rule(PathBeneath::new(file, accesses)).map_err(io::Error::other)?;
+        if let Some(granted) = &mut boundary.granted {
+            *granted.entry((metadata.dev(), metadata.ino())).or_default() |= accesses;
+        }
+    }
+    Ok((boundary, Prepared(Some(ruleset))))
+}
+
+impl Prepared {
+    /// Restricts this thread.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn restrict(&self) -> io::Result<Enforcement> {
+        let Some(ruleset) = &self.0 else { return Ok(Enforcement::None) };
+        let status = ruleset.try_clone()?.restrict_self().map_err(io::Error::other)?;
+        Ok(match status.ruleset {
+            RulesetStatus::FullyEnforced => Enforcement::Full,
+            RulesetStatus::PartiallyEnforced => Enforcement::Partial,
+            RulesetStatus::NotEnforced => Enforcement::None,
+        })
+    }
+}
+
+impl Boundary {
+    /// What of this can't be done within, for a person.
+    pub(super) fn lacks(&self, grants: &[Grant], connects: bool) -> Vec<String> {
+        let mut lacks = Vec::new();
+        if let Some(granted) = &self.granted {
+            let missing = grants.iter().filter(|grant| !is_within(granted, grant));
+            lacks.extend(missing.map(|grant| format!("{} {}", grant.rights.verb(), grant.path.display())));
+        }
+        if connects && self.forbids_connections {
+            lacks.push("connections to others".to_owned());
+        }
+        lacks
+    }
+}
+
+/// Whether these rights were granted for the file or directories above it.
+fn is_within(granted: &HashMap<(u64, u64), BitFlags<AccessFs>>, grant: &Grant) -> bool {
+    // What is not there needs nothing.
+    let Ok(real) = grant.path.canonicalize() else { return true };
+    let Ok(metadata) = real.metadata() else { return true };
+    let mut wanted = grant.rights.accesses();
+    if !metadata.is_dir() {
+        wanted &= AccessFs::from_file(VERSION);
+    }
+    let of = |path: &Path| path.metadata().ok().and_then(|file| granted.get(&(file.dev(), file.ino())).copied());
+    let accesses = real.ancestors().filter_map(of).fold(BitFlags::empty(), |all, one| all | one);
+    accesses.contains(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_lies_within() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in ["sites/a", "sites/b", "logs", "other"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        fs::write(at("other/file"), "").unwrap();
+        std::os::unix::fs::symlink(at("sites/a"), at("link")).unwrap();
+        let grant = |name: &str, rights: Rights| Grant { path: at(name), rights };
+        let granted = [grant("sites", Rights::Read), grant("logs", Rights::Append), grant("logs", Rights::Read)];
+        let (boundary, _) = prepare(Some(&granted), false).unwrap();
+        let check = |name: &str, rights: Rights, expect: bool| {
+            let lacks = boundary.lacks(&[grant(name, rights)], false);
+            assert_eq!(lacks.is_empty(), expect, "{name}, {rights:?}: {lacks:?}");
+        };
+        check("sites", Rights::Read, true);
+        check("sites/a", Rights::Read, true);
+        check("link", Rights::Read, true);
+        check("sites/a", Rights::Execute, false);
+        check("logs", Rights::Append, true);
+        check("logs", Rights::Read, true);
+        check("logs", Rights::Change, false);
+        check("other", Rights::Read, false);
+        check("other/file", Rights::Read, false);
+        check("nowhere", Rights::Read, true);
+        // Another directory under the old name is another.
+        fs::rename(at("sites"), at("before")).unwrap();
+        fs::create_dir(at("sites")).unwrap();
+        check("sites", Rights::Read, false);
+        check("before/b", Rights::Read, true);
+        assert_eq!(boundary.lacks(&[], true), ["connections to others"]);
+        assert_eq!(Boundary::default().lacks(&[grant("other", Rights::Change)], true), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,68 @@
+//! Directories that only root can make, for a user who is to work in them.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{Gid, Uid, fchown};
+use rustix::fs::{Mode, OFlags};
+
+use crate::config::{AccessLogTarget, Config, Listen, ProgramUser, SYSTEM_STATE_DIRECTORY};
+
+/// For sockets: who may connect is up to the sockets' own permissions.
+const SOCKETS_MODE: u32 = 0o755;
+/// For logs: the group may read them.
+const LOGS_MODE: u32 = 0o750;
+/// For state: keys are among it.
+const STATE_MODE: u32 = 0o700;
+
+/// Makes the directories that the configuration's logs and sockets are in, and that of the state, if they are missing, and gives
+/// them to the user. What is there already is left alone: whoever could put a link in its place would be given what it leads to.
+///
+/// # Errors
+/// One can't be made.
+pub(super) fn make(config: &Config, user: ProgramUser) -> io::Result<()> {
+    for (path, mode) in wanted(config) {
+        make_one(&path, mode, user)
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot make {}: {error}", path.display())))?;
+    }
+    Ok(())
+}
+
+fn wanted(config: &Config) -> Vec<(PathBuf, u32)> {
+    let mut wanted = Vec::new();
+    let mut parent = |path: &Path, mode: u32| wanted.extend(path.parent().map(|parent| (parent.to_owned(), mode)));
+    config.server.control_socket.iter().for_each(|path| parent(path, SOCKETS_MODE));
+    for site in &config.sites {
+        for listen in &site.listen {
+            if let Listen::Unix(path, _) = listen {
+                parent(path, SOCKETS_MODE);
+            }
+        }
+    }
+    for log in config.access_logs() {
+        if let AccessLogTarget::File(path) = &log.target {
+            parent(path, LOGS_MODE);
+        }
+    }
+    if std::env::var_os("STATE_DIRECTORY").is_none() && config.keeps_state() {
+        wanted.push((SYSTEM_STATE_DIRECTORY.into(), STATE_MODE));
+    }
+    wanted
+}
+
+/// Makes one directory, if that above it is there and is root's alone, so that nobody can put another in its place.
+fn make_one(path: &Path, mode: u32, user: ProgramUser) -> io::Result<()> {
+    let Some(Ok(above)) = path.parent().map(Path::metadata) else { return Ok(()) };
+    let is_roots = above.uid() == 0 && (above.mode() & 0o022 == 0 || above.mode() & 0o1000 != 0);
+    if path.symlink_metadata().is_ok() || !is_roots {
+        return Ok(());
+    }
+    DirBuilder::new().mode(mode).create(path)?;
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(path, flags, Mode::empty())?;
+    rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode))?;
+    fchown(&directory, Some(Uid::from_raw(user.user_id)), Some(Gid::from_raw(user.group_id)))?;
+    Ok(())
+}

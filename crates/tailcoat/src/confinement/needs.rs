@@ -1,0 +1,297 @@
+//! What a configuration needs of the system.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use super::boundary::{Grant, Rights};
+use crate::config::{
+    AccessLogTarget, CompiledDirectory, Config, ErrorPageFile, Gateway, GatewayProtocol, Handler, Listen, RootPattern,
+    RootPiece, Rules, ServerAddress, Site, state_directory,
+};
+
+/// The process itself, the limits of its container, and where what is not wanted goes.
+const OF_PROCESS: [(&str, Rights); 3] =
+    [("/proc/self", Rights::Read), ("/sys/fs/cgroup", Rights::Read), ("/dev/null", Rights::Append)];
+
+/// By what names of users become numbers: a configuration may have some.
+const USERS: [&str; 3] = ["/etc/nsswitch.conf", "/etc/passwd", "/etc/group"];
+
+/// By what names of hosts become addresses, with the libraries that do it, and whom the system trusts. Files in `/etc` are
+/// replaced by others of the same name (DHCP), so that it has to be the directory.
+const NAMES: [&str; 8] = [
+    "/etc",
+    "/run/systemd/resolve",
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/share/ca-certificates",
+    "/usr/local/share/ca-certificates",
+];
+
+/// Where the system's programs are, and what they need.
+const OF_PROGRAMS: [(&str, Rights); 18] = [
+    ("/usr", Rights::Execute),
+    ("/bin", Rights::Execute),
+    ("/sbin", Rights::Execute),
+    ("/lib", Rights::Execute),
+    ("/lib32", Rights::Execute),
+    ("/lib64", Rights::Execute),
+    ("/nix/store", Rights::Execute),
+    ("/etc", Rights::Read),
+    ("/proc", Rights::Read),
+    ("/sys/fs/cgroup", Rights::Read),
+    ("/run/systemd/resolve", Rights::Read),
+    ("/tmp", Rights::Change),
+    ("/var/tmp", Rights::Change),
+    ("/dev/shm", Rights::Change),
+    ("/dev/null", Rights::Change),
+    ("/dev/zero", Rights::Read),
+    ("/dev/random", Rights::Read),
+    ("/dev/urandom", Rights::Read),
+];
+
+/// What a configuration needs.
+#[derive(Debug)]
+pub(super) struct Needs {
+    pub(super) files: Vec<Grant>,
+    /// Of programs, if some are started.
+    pub(super) programs: Option<Vec<Grant>>,
+    /// Whether there are servers that are connected to by TCP.
+    pub(super) connects: bool,
+    /// Whether code is run that is made (of modules) or loaded (to look up names) while the server runs.
+    pub(super) loads_code: bool,
+}
+
+impl Needs {
+    /// What this configuration needs, which is in these files.
+    pub(super) fn of(config: &Config, sources: &[PathBuf]) -> Self {
+        let mut files = Collected::default();
+        OF_PROCESS.iter().for_each(|(path, rights)| files.add(path, *rights));
+        USERS.iter().for_each(|path| files.add(path, Rights::Read));
+        sources.iter().for_each(|source| files.add_file(source, Rights::Read));
+        add_server(config, &mut files);
+        config.sites.iter().for_each(|site| add_site(site, &mut files));
+        add_rules(&config.rules, &mut files);
+        add_upstreams(config, &mut files);
+        add_modules(config, &mut files);
+        add_automatic_certificates(config, &mut files);
+        let looks_up = looks_up_names(config);
+        if looks_up {
+            NAMES.iter().for_each(|path| files.add(path, Rights::Read));
+            let variables = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os);
+            variables.for_each(|path: OsString| files.add_file(Path::new(&path), Rights::Read));
+        }
+        let confinement = &config.confinement;
+        confinement.read.iter().chain(&confinement.execute).for_each(|path| files.add(path, Rights::Read));
+        confinement.write.iter().for_each(|path| files.add(path, Rights::Change));
+        Self {
+            files: files.grants,
+            programs: config.starts_programs().then(|| programs(config)),
+            connects: looks_up || has_servers(config),
+            loads_code: looks_up || config.module_routes().next().is_some(),
+        }
+    }
+}
+
+/// Grants, each once.
+#[derive(Default)]
+struct Collected {
+    grants: Vec<Grant>,
+    known: HashSet<(PathBuf, Rights)>,
+}
+
+impl Collected {
+    /// A file or directory, and what is below it.
+    fn add(&mut self, path: impl AsRef<Path>, rights: Rights) {
+        let path = path.as_ref().to_owned();
+        if self.known.insert((path.clone(), rights)) {
+            self.grants.push(Grant { path, rights });
+        }
+    }
+
+    /// A file that may be replaced by another of the same name: what can be granted is the directory that it is in, and that
+    /// in which what it links to is. If that is the root directory, it is the file alone.
+    fn add_file(&mut self, path: &Path, rights: Rights) {
+        if path.is_dir() {
+            return self.add(path, rights);
+        }
+        let (full, real) = (std::path::absolute(path).ok(), path.canonicalize().ok());
+        for path in [full.as_deref(), real.as_deref()].into_iter().flatten() {
+            match path.parent() {
+                Some(parent) if parent.parent().is_some() && !parent.starts_with("/dev") => self.add(parent, rights),
+                _ => self.add(path, rights),
+            }
+        }
+    }
+
+    /// A root of files. One that is a link may lead elsewhere by the next time (to the next release), within the same
+    /// directory.
+    fn add_root(&mut self, root: &RootPattern, rights: Rights) {
+        let mut literal = String::new();
+        for piece in &root.pieces {
+            match piece {
+                RootPiece::Literal(text) => literal.push_str(text),
+                RootPiece::Host | RootPiece::HostPrefix(_) => {
+                    literal.truncate(literal.rfind('/').map_or(0, |slash| slash + 1));
+                    break;
+                }
+            }
+        }
+        let path = Path::new(&literal);
+        self.add(path, rights);
+        if path.is_symlink()
+            && let Ok(real) = path.canonicalize()
+        {
+            self.add_parent(&real, rights);
+        }
+    }
+
+    fn add_parent(&mut self, path: &Path, rights: Rights) {
+        if let Some(parent) = path.parent().filter(|parent| parent.parent().is_some()) {
+            self.add(parent, rights);
+        }
+    }
+}
+
+fn add_server(config: &Config, files: &mut Collected) {
+    if let Some(socket) = &config.server.control_socket {
+        files.add_file(socket, Rights::Sockets);
+    }
+    for log in config.access_logs() {
+        if let AccessLogTarget::File(path) = &log.target {
+            files.add_file(path, Rights::Append);
+            // A pipe is opened for both.
+            files.add(path, Rights::Read);
+        }
+    }
+}
+
+fn add_site(site: &Site, files: &mut Collected) {
+    for listen in &site.listen {
+        if let Listen::Unix(path, _) = listen {
+            files.add_file(path, Rights::Sockets);
+        }
+    }
+    for route in &site.routes {
+        match &route.handler {
+            Handler::Files(of_route) => files.add_root(&of_route.root, Rights::Read),
+            Handler::Gateway(gateway, _) => gateway.root.iter().for_each(|root| files.add_root(root, Rights::Read)),
+            _ => {}
+        }
+    }
+    for page in &site.error_pages {
+        if let ErrorPageFile::File(path) = &page.file {
+            files.add_file(path, Rights::Read);
+        }
+    }
+    add_rules(&site.rules, files);
+    for certificate in &site.tls.certificates {
+        certificate.paths().for_each(|path| files.add_file(path, Rights::Read));
+    }
+    if let Some(client) = &site.tls.client_certificates {
+        files.add_file(&client.authorities, Rights::Read);
+    }
+}
+
+fn add_rules(rules: &Rules, files: &mut Collected) {
+    rules.passwords.iter().filter_map(|rule| rule.file.as_ref()).for_each(|path| files.add_file(path, Rights::Read));
+}
+
+fn add_upstreams(config: &Config, files: &mut Collected) {
+    for tls in config.upstreams.iter().map(|upstream| &upstream.tls) {
+        tls.authorities.iter().for_each(|path| files.add_file(path, Rights::Read));
+        let certificate = tls.certificate.iter().flat_map(|certificate| certificate.paths());
+        certificate.for_each(|path| files.add_file(path, Rights::Read));
+    }
+}
+
+fn add_modules(config: &Config, files: &mut Collected) {
+    let mut has_modules = false;
+    for module in config.module_routes() {
+        has_modules = true;
+        files.add_file(&module.file, Rights::Read);
+        for granted in &module.grants.directories {
+            files.add(&granted.directory, if granted.is_writable { Rights::Change } else { Rights::Read });
+        }
+    }
+    let directory = match &config.modules.compiled_directory {
+        CompiledDirectory::State => state_directory(),
+        CompiledDirectory::Off => None,
+        CompiledDirectory::At(directory) => Some(directory.clone()),
+    };
+    if let Some(directory) = directory.filter(|_| has_modules) {
+        files.add(existing(&directory), Rights::Change);
+    }
+}
+
+fn add_automatic_certificates(config: &Config, files: &mut Collected) {
+    let settings = &config.automatic_certificates;
+    if !config.has_automatic_certificates() {
+        return;
+    }
+    if let Some(directory) = state_directory() {
+        files.add(existing(&directory), Rights::Change);
+    }
+    let key = settings.external_account.as_ref().map(|account| &account.key_file);
+    settings.authority.iter().chain(key).for_each(|path| files.add_file(path, Rights::Read));
+}
+
+/// A directory that the server makes if it is missing: then what there is above it.
+fn existing(directory: &Path) -> PathBuf {
+    if !directory.is_dir() {
+        // If it can't be made, the error comes where it is used.
+        let _ = crate::tls::create_private_directory(directory);
+    }
+    directory.to_owned()
+}
+
+fn looks_up_names(config: &Config) -> bool {
+    let mut servers = config.upstreams.iter().flat_map(|upstream| &upstream.servers);
+    let names_a_host = servers.any(|server| host_of(&server.address).is_some_and(|host| !is_address(host)));
+    let sends_requests = config.module_routes().any(|module| !module.grants.hosts.is_empty());
+    // Whom the system trusts is looked up as well.
+    let trusts_the_system = config.upstreams.iter().any(|upstream| {
+        let speaks_tls = upstream.servers.iter().any(|server| matches!(server.address, ServerAddress::Tls(..)));
+        speaks_tls && upstream.tls.authorities.is_none()
+    });
+    names_a_host || sends_requests || trusts_the_system || config.has_automatic_certificates()
+}
+
+fn has_servers(config: &Config) -> bool {
+    config.upstreams.iter().flat_map(|upstream| &upstream.servers).any(|server| host_of(&server.address).is_some())
+}
+
+fn host_of(address: &ServerAddress) -> Option<&str> {
+    match address {
+        ServerAddress::Tcp(host, _)
+        | ServerAddress::Http2(host, _)
+        | ServerAddress::Tls(host, _)
+        | ServerAddress::OtherTcp(host, _) => Some(host),
+        ServerAddress::Unix(_) => None,
+    }
+}
+
+fn is_address(host: &str) -> bool {
+    host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok()
+}
+
+fn programs(config: &Config) -> Vec<Grant> {
+    let mut files = Collected::default();
+    OF_PROGRAMS.iter().for_each(|(path, rights)| files.add(path, *rights));
+    let is_cgi = |gateway: &&Gateway| gateway.protocol == GatewayProtocol::Cgi;
+    for gateway in config.gateways().filter(is_cgi) {
+        gateway.root.iter().for_each(|root| files.add_root(root, Rights::Execute));
+        gateway.programs.interpreter.iter().for_each(|path| files.add_file(path, Rights::Execute));
+    }
+    if let Some(hook) = &config.automatic_certificates.dns_hook {
+        files.add_file(&hook.program, Rights::Execute);
+    }
+    let confinement = &config.confinement;
+    confinement.read.iter().for_each(|path| files.add(path, Rights::Read));
+    confinement.write.iter().for_each(|path| files.add(path, Rights::Change));
+    confinement.execute.iter().for_each(|path| files.add(path, Rights::Execute));
+    files.grants
+}

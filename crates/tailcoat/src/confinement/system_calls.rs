@@ -1,0 +1,360 @@
+//! System calls (seccomp(2)): the server may do those that are listed here. What else it asks for fails, so that a list that a
+//! library's next version outgrows costs a function and not the process.
+//!
+//! Those that a request takes are allowed whatever their arguments are: the kernel remembers that, and asks the filter no more
+//! (since Linux 5.11). Only for what is seldom done are arguments looked at.
+
+use std::collections::BTreeMap;
+use std::env::consts::ARCH;
+
+use libc::{c_long, *};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter,
+};
+
+use crate::config::SystemCalls;
+
+/// Sockets, files that are open, and waiting for them.
+const INPUT_AND_OUTPUT: &[c_long] = &[
+    SYS_read,
+    SYS_write,
+    SYS_readv,
+    SYS_writev,
+    SYS_pread64,
+    SYS_pwrite64,
+    SYS_preadv,
+    SYS_pwritev,
+    SYS_preadv2,
+    SYS_pwritev2,
+    SYS_sendfile,
+    SYS_splice,
+    SYS_tee,
+    SYS_copy_file_range,
+    SYS_close,
+    SYS_close_range,
+    SYS_dup,
+    SYS_dup3,
+    SYS_fcntl,
+    SYS_lseek,
+    SYS_pipe2,
+    SYS_eventfd2,
+    SYS_epoll_create1,
+    SYS_epoll_ctl,
+    SYS_epoll_pwait,
+    SYS_epoll_pwait2,
+    SYS_ppoll,
+    SYS_pselect6,
+    SYS_timerfd_create,
+    SYS_timerfd_settime,
+    SYS_timerfd_gettime,
+];
+
+const SOCKETS: &[c_long] = &[
+    SYS_accept,
+    SYS_accept4,
+    SYS_bind,
+    SYS_listen,
+    SYS_connect,
+    SYS_shutdown,
+    SYS_sendto,
+    SYS_recvfrom,
+    SYS_sendmsg,
+    SYS_recvmsg,
+    SYS_sendmmsg,
+    SYS_recvmmsg,
+    SYS_getsockopt,
+    SYS_setsockopt,
+    SYS_getsockname,
+    SYS_getpeername,
+    SYS_socketpair,
+];
+
+/// By name: which names, Landlock says.
+const FILES: &[c_long] = &[
+    SYS_openat,
+    SYS_openat2,
+    SYS_newfstatat,
+    SYS_fstat,
+    SYS_statx,
+    SYS_statfs,
+    SYS_fstatfs,
+    SYS_faccessat,
+    SYS_faccessat2,
+    SYS_readlinkat,
+    SYS_getdents64,
+    SYS_getcwd,
+    SYS_mkdirat,
+    SYS_unlinkat,
+    SYS_renameat,
+    SYS_renameat2,
+    SYS_linkat,
+    SYS_symlinkat,
+    SYS_utimensat,
+    SYS_fchmod,
+    SYS_fchmodat,
+    SYS_fchown,
+    SYS_fchownat,
+    SYS_umask,
+    SYS_ftruncate,
+    SYS_truncate,
+    SYS_fallocate,
+    SYS_fadvise64,
+    SYS_readahead,
+    SYS_fsync,
+    SYS_fdatasync,
+    SYS_sync_file_range,
+    SYS_flock,
+    SYS_inotify_init1,
+    SYS_inotify_add_watch,
+    SYS_inotify_rm_watch,
+    SYS_memfd_create,
+];
+
+const MEMORY_AND_THREADS: &[c_long] = &[
+    SYS_futex,
+    SYS_munmap,
+    SYS_mremap,
+    SYS_madvise,
+    SYS_brk,
+    SYS_mincore,
+    SYS_msync,
+    SYS_mlock,
+    SYS_munlock,
+    SYS_membarrier,
+    SYS_mbind,
+    SYS_get_mempolicy,
+    SYS_set_mempolicy,
+    SYS_getcpu,
+    SYS_set_robust_list,
+    SYS_get_robust_list,
+    SYS_set_tid_address,
+    SYS_rseq,
+    SYS_sched_yield,
+    SYS_sched_getaffinity,
+    SYS_sched_setaffinity,
+    SYS_sched_getparam,
+    SYS_sched_getscheduler,
+    SYS_sched_get_priority_max,
+    SYS_sched_get_priority_min,
+    SYS_getpriority,
+    SYS_setpriority,
+    SYS_exit,
+    SYS_exit_group,
+    SYS_gettid,
+    SYS_prctl,
+];
+
+const TIME_AND_SIGNALS: &[c_long] = &[
+    SYS_clock_gettime,
+    SYS_clock_getres,
+    SYS_gettimeofday,
+    SYS_nanosleep,
+    SYS_clock_nanosleep,
+    SYS_rt_sigaction,
+    SYS_rt_sigprocmask,
+    SYS_rt_sigreturn,
+    SYS_rt_sigtimedwait,
+    SYS_sigaltstack,
+    SYS_restart_syscall,
+    SYS_kill,
+    SYS_tgkill,
+    SYS_tkill,
+    SYS_wait4,
+    SYS_waitid,
+    SYS_pidfd_open,
+    SYS_pidfd_send_signal,
+];
+
+const ABOUT_ITSELF: &[c_long] = &[
+    SYS_getpid,
+    SYS_getppid,
+    SYS_getpgid,
+    SYS_getsid,
+    SYS_getuid,
+    SYS_geteuid,
+    SYS_getgid,
+    SYS_getegid,
+    SYS_getresuid,
+    SYS_getresgid,
+    SYS_getgroups,
+    SYS_capget,
+    SYS_getrlimit,
+    SYS_prlimit64,
+    SYS_setrlimit,
+    SYS_getrusage,
+    SYS_times,
+    SYS_sysinfo,
+    SYS_uname,
+    SYS_getrandom,
+];
+
+/// What this processor's kernel has besides, for the same.
+#[cfg(target_arch = "x86_64")]
+const OF_PROCESSOR: &[c_long] = &[
+    SYS_open,
+    SYS_stat,
+    SYS_lstat,
+    SYS_access,
+    SYS_readlink,
+    SYS_getdents,
+    SYS_mkdir,
+    SYS_rmdir,
+    SYS_unlink,
+    SYS_rename,
+    SYS_link,
+    SYS_symlink,
+    SYS_chmod,
+    SYS_chown,
+    SYS_lchown,
+    SYS_utimes,
+    SYS_futimesat,
+    SYS_creat,
+    SYS_pipe,
+    SYS_dup2,
+    SYS_eventfd,
+    SYS_poll,
+    SYS_select,
+    SYS_epoll_create,
+    SYS_epoll_wait,
+    SYS_inotify_init,
+    SYS_time,
+    SYS_alarm,
+    SYS_getpgrp,
+    SYS_pause,
+    SYS_arch_prctl,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OF_PROCESSOR: &[c_long] = &[];
+
+/// Kinds of sockets that there is a use for: netlink tells which addresses this machine has (getaddrinfo(3)).
+const SOCKET_FAMILIES: &[c_int] = &[AF_UNIX, AF_INET, AF_INET6, AF_NETLINK];
+
+/// About sockets and files that are open, and whether something is a terminal.
+const IOCTLS: &[u64] = &[FIONBIO, FIONREAD, FIOCLEX, FIONCLEX, TCGETS, TIOCGWINSZ, TIOCOUTQ];
+
+/// What makes a process or a thread one of another kind: in namespaces of its own, where it would be root.
+const NAMESPACES: c_int =
+    CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
+
+/// What programs that are started for requests have no use for: the system's own matters, and what others' are.
+const NOT_FOR_PROGRAMS: &[c_long] = &[
+    SYS_ptrace,
+    SYS_process_vm_readv,
+    SYS_process_vm_writev,
+    SYS_pidfd_getfd,
+    SYS_kcmp,
+    SYS_bpf,
+    SYS_perf_event_open,
+    SYS_userfaultfd,
+    SYS_io_uring_setup,
+    SYS_io_uring_enter,
+    SYS_io_uring_register,
+    SYS_mount,
+    SYS_umount2,
+    SYS_move_mount,
+    SYS_open_tree,
+    SYS_fsopen,
+    SYS_fsconfig,
+    SYS_fsmount,
+    SYS_fspick,
+    SYS_mount_setattr,
+    SYS_pivot_root,
+    SYS_chroot,
+    SYS_unshare,
+    SYS_setns,
+    SYS_init_module,
+    SYS_finit_module,
+    SYS_delete_module,
+    SYS_kexec_load,
+    SYS_reboot,
+    SYS_swapon,
+    SYS_swapoff,
+    SYS_acct,
+    SYS_quotactl,
+    SYS_settimeofday,
+    SYS_clock_settime,
+    SYS_adjtimex,
+    SYS_clock_adjtime,
+    SYS_sethostname,
+    SYS_setdomainname,
+    SYS_syslog,
+    SYS_vhangup,
+    SYS_add_key,
+    SYS_request_key,
+    SYS_keyctl,
+    SYS_name_to_handle_at,
+    SYS_open_by_handle_at,
+    SYS_fanotify_init,
+    SYS_lookup_dcookie,
+];
+
+type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
+
+/// Confines this thread, and those that it starts, to what the server does. `loads_code` is whether memory may become code.
+///
+/// # Errors
+/// The kernel's, for a person.
+pub(super) fn confine_server(calls: SystemCalls, loads_code: bool) -> Result<(), String> {
+    let Some(otherwise) = action(calls) else { return Ok(()) };
+    // What clone3 is to do stands in memory, which no filter sees. The C library takes clone if there is no clone3.
+    // (This filter says so, for the stricter answer counts; the other one lets it pass.)
+    let clone3 = [(SYS_clone3, Vec::new())].into();
+    apply(clone3, SeccompAction::Allow, SeccompAction::Errno(ENOSYS as u32))?;
+    apply(rules_of_server(loads_code)?, otherwise, SeccompAction::Allow)
+}
+
+/// Confines this thread, and the programs that it starts, to what programs have any business with.
+///
+/// # Errors
+/// The kernel's, for a person.
+pub(super) fn confine_programs(calls: SystemCalls) -> Result<(), String> {
+    let Some(refused) = action(calls) else { return Ok(()) };
+    let rules = NOT_FOR_PROGRAMS.iter().map(|number| (*number, Vec::new())).collect();
+    apply(rules, SeccompAction::Allow, refused)
+}
+
+fn action(calls: SystemCalls) -> Option<SeccompAction> {
+    match calls {
+        SystemCalls::Refused => Some(SeccompAction::Errno(EPERM as u32)),
+        SystemCalls::Logged => Some(SeccompAction::Log),
+        SystemCalls::Allowed => None,
+    }
+}
+
+fn rules_of_server(loads_code: bool) -> Result<Rules, String> {
+    let lists = [INPUT_AND_OUTPUT, SOCKETS, FILES, MEMORY_AND_THREADS, TIME_AND_SIGNALS, ABOUT_ITSELF, OF_PROCESSOR];
+    let mut rules: Rules = lists.concat().into_iter().map(|number| (number, Vec::new())).collect();
+    let families = SOCKET_FAMILIES.iter().map(|family| equal(0, *family as u64));
+    rules.insert(SYS_socket, families.collect::<Result<_, _>>()?);
+    let requests = IOCTLS.iter().map(|request| equal(1, *request));
+    rules.insert(SYS_ioctl, requests.collect::<Result<_, _>>()?);
+    rules.insert(SYS_clone, vec![without(0, NAMESPACES as u64)?]);
+    rules.insert(SYS_clone3, Vec::new());
+    for number in [SYS_mmap, SYS_mprotect] {
+        rules.insert(number, if loads_code { Vec::new() } else { vec![without(2, PROT_EXEC as u64)?] });
+    }
+    Ok(rules)
+}
+
+/// This argument is this.
+fn equal(argument: u8, value: u64) -> Result<SeccompRule, String> {
+    rule(argument, SeccompCmpOp::Eq, value)
+}
+
+/// This argument has none of these bits.
+fn without(argument: u8, bits: u64) -> Result<SeccompRule, String> {
+    rule(argument, SeccompCmpOp::MaskedEq(bits), 0)
+}
+
+fn rule(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, String> {
+    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value);
+    condition.and_then(|condition| SeccompRule::new(vec![condition])).map_err(|error| error.to_string())
+}
+
+fn apply(rules: Rules, otherwise: SeccompAction, listed: SeccompAction) -> Result<(), String> {
+    let processor = ARCH.try_into().map_err(|_| format!("there is no filter for {ARCH}"))?;
+    let filter = SeccompFilter::new(rules, otherwise, listed, processor).map_err(|error| error.to_string())?;
+    let program: BpfProgram = filter.try_into().map_err(|error: seccompiler::BackendError| error.to_string())?;
+    apply_filter(&program).map_err(|error| error.to_string())
+}

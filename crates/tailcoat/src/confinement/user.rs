@@ -1,0 +1,124 @@
+//! Who the server is: started by root, it becomes another user, and keeps of root's privileges what it has use for.
+
+use std::ffi::CString;
+use std::io;
+
+use nix::unistd::{Gid, Uid, initgroups, setgroups, setresgid, setresuid};
+use rustix::process::geteuid;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, configure_capability_in_ambient_set,
+    remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities, set_no_new_privs,
+};
+
+use super::directories;
+use crate::config::{Config, ProgramUser};
+
+/// The user that the server becomes if the configuration names none.
+const DEFAULT_USER: &str = "tailcoat";
+
+/// To become another, to end what others run, and to set its limits.
+const TO_CHANGE_USERS: CapabilitySet =
+    CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL).union(CapabilitySet::SYS_RESOURCE);
+
+/// Who the server has become.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// What it is called.
+    pub name: String,
+    /// Whether it was root before.
+    pub is_changed: bool,
+    /// Whether it is root because there is nobody else to be.
+    pub is_root_for_want_of_another: bool,
+    /// Whether the configuration wants another, which only root can become.
+    pub is_another_wanted: bool,
+}
+
+/// Becomes the user that the configuration names, if root has started this process; and whoever it is, keeps no privileges but
+/// those that the configuration needs, and can get no others, by whatever program it starts.
+///
+/// # Errors
+/// There is another thread, which would stay root; or the system refuses.
+pub fn change_user(config: &Config) -> io::Result<User> {
+    let wanted = config.server.user.map(Ok).or_else(|| default_user().transpose()).transpose()?;
+    let is_root = geteuid().is_root();
+    let target = wanted.filter(|user| is_root && user.user_id != 0);
+    if let Some(user) = target {
+        directories::make(config, user)?;
+        become_user(user)?;
+    }
+    keep_privileges(needed_privileges(config))?;
+    Ok(User {
+        name: name_of(geteuid().as_raw()),
+        is_changed: target.is_some(),
+        is_root_for_want_of_another: is_root && wanted.is_none(),
+        is_another_wanted: config.server.user.is_some_and(|user| user.user_id != geteuid().as_raw()),
+    })
+}
+
+/// Has programs that this thread starts begin without privileges. It keeps those that it needs to start them as other users.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn keep_for_starting_programs() -> io::Result<()> {
+    // Old kernels know no ambient privileges.
+    let _ = clear_ambient_capability_set();
+    let kept = capabilities(None)?.permitted & TO_CHANGE_USERS;
+    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })?;
+    Ok(())
+}
+
+fn default_user() -> io::Result<Option<ProgramUser>> {
+    let user = nix::unistd::User::from_name(DEFAULT_USER)?;
+    Ok(user.map(|user| ProgramUser { user_id: user.uid.as_raw(), group_id: user.gid.as_raw() }))
+}
+
+fn name_of(user_id: u32) -> String {
+    let known = nix::unistd::User::from_uid(Uid::from_raw(user_id)).ok().flatten();
+    known.map_or_else(|| user_id.to_string(), |user| user.name)
+}
+
+fn become_user(user: ProgramUser) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(user.user_id), Gid::from_raw(user.group_id));
+    match nix::unistd::User::from_uid(uid)?.and_then(|known| CString::new(known.name).ok()) {
+        Some(name) => initgroups(&name, gid)?,
+        None => setgroups(&[gid])?,
+    }
+    setresgid(gid, gid, gid)?;
+    // What is kept is chosen afterwards; without this, all would be gone.
+    set_keep_capabilities(true)?;
+    setresuid(uid, uid, uid)?;
+    set_keep_capabilities(false)?;
+    Ok(())
+}
+
+/// Ports below 1024, for listeners that a reload may bring; and what it takes to run programs as other users, if some are.
+fn needed_privileges(config: &Config) -> CapabilitySet {
+    let mut needed = CapabilitySet::NET_BIND_SERVICE;
+    if config.gateways().any(|gateway| gateway.programs.user.is_some()) {
+        needed |= TO_CHANGE_USERS;
+    }
+    needed
+}
+
+/// Gives up all privileges but these, for good. A program that takes this one's place (upgrade) has them as well.
+fn keep_privileges(needed: CapabilitySet) -> io::Result<()> {
+    let permitted = capabilities(None)?.permitted;
+    let kept = permitted & needed;
+    // Who has become another may have them, but does not use them.
+    set_capabilities(None, CapabilitySets { effective: permitted, permitted, inheritable: kept })?;
+    for bit in 0..u64::BITS {
+        let capability = CapabilitySet::from_bits_retain(1 << bit);
+        if !kept.contains(capability) {
+            // Needs a privilege itself, and fails for those that this kernel does not know.
+            let _ = remove_capability_from_bounding_set(capability);
+        }
+    }
+    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: kept })?;
+    // Old kernels know no ambient privileges.
+    let _ = clear_ambient_capability_set();
+    for capability in kept.iter() {
+        configure_capability_in_ambient_set(capability, true)?;
+    }
+    set_no_new_privs(true)?;
+    Ok(())
+}

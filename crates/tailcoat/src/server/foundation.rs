@@ -1,0 +1,63 @@
+//! What is done before the server starts, while this process has one thread: it becomes its user, starts the launcher, and takes
+//! from itself what the configuration does not need.
+
+use std::path::Path;
+
+use super::StartError;
+use super::upgrade::Launch;
+use crate::config::{Config, FileStates, Origin};
+use crate::confinement::{self, Confined, User};
+use crate::log::ServerLog;
+use crate::worker::Inherited;
+
+/// What a server begins with.
+pub struct Foundation {
+    pub(super) inherited: Inherited,
+    pub(super) launch: Launch,
+    pub(super) confined: Confined,
+}
+
+impl Foundation {
+    /// Lays it for this configuration. What was done is told in the log.
+    ///
+    /// # Errors
+    /// What could not be done. Then the process should end, for it may have done other parts.
+    pub fn lay(config: &Config, origin: &Origin, log: &ServerLog) -> Result<Self, StartError> {
+        // First, so that nothing that is started has them as well.
+        let inherited = Inherited::from_environment();
+        let user = confinement::change_user(config).map_err(StartError::at("cannot become another user"))?;
+        let launch = Launch::of_this_process().map_err(StartError::at("cannot tell where this program is"))?;
+        let sources = match origin {
+            Origin::File(path, _) => FileStates::of(path).paths().map(Path::to_owned).collect(),
+            Origin::CommandLine => Vec::new(),
+        };
+        let launch = match config.confinement.takes_anything() {
+            true => launch.by_launcher(origin).map_err(StartError::at("cannot start the launcher"))?,
+            false => launch,
+        };
+        let confined = confinement::confine(config, &sources).map_err(StartError::at("cannot be confined"))?;
+        tell(&user, &confined, log);
+        Ok(Self { inherited, launch, confined })
+    }
+}
+
+fn tell(user: &User, confined: &Confined, log: &ServerLog) {
+    if user.is_changed {
+        log.info(format_args!("running as user {}", user.name));
+    }
+    if user.is_root_for_want_of_another {
+        log.warn(
+            "running as root, without its privileges: there is no user `tailcoat`",
+            "make one (useradd --system tailcoat), or name another by `user` in `server`",
+        );
+    }
+    if user.is_another_wanted {
+        log.warn(
+            format_args!("running as user {}, and not as `user` says: only root can become another", user.name),
+            "start the server as root, or as that user",
+        );
+    }
+    if let Some(shortcomings) = confined.shortcomings() {
+        log.warn(shortcomings, "`confinement` says what is wanted");
+    }
+}

@@ -1,0 +1,240 @@
+//! A process that is confined as the server is, and tries what the server must not do. Each case is a process of its own, with
+//! one thread: what is taken from it is never given back.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use nix::sched::CloneFlags;
+use rustix::net::{AddressFamily, SocketType};
+use tailcoat::config::{Config, check_file_to_run};
+use tailcoat::confinement::{Confined, change_user, confine};
+use tailcoat::spawner::{Order, Spawner};
+
+type Case = (&'static str, fn(&Path));
+
+const CASES: [Case; 6] = [
+    ("files", files),
+    ("forwarding", forwarding),
+    ("programs", programs),
+    ("unconfined", unconfined),
+    ("reloads", reloads),
+    ("threads", threads),
+];
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    let first = arguments.next().and_then(|argument| argument.into_string().ok());
+    match first.as_deref() {
+        Some("--case") => {
+            let (name, directory) = (arguments.next().unwrap(), arguments.next().unwrap());
+            let (_, case) = CASES.iter().find(|(known, _)| *known == name).unwrap();
+            case(Path::new(&directory));
+            ExitCode::SUCCESS
+        }
+        // As runners of tests ask for what there is.
+        Some("--list") => {
+            CASES.iter().for_each(|(name, _)| println!("{name}: test"));
+            ExitCode::SUCCESS
+        }
+        _ => run_all(first.filter(|first| !first.starts_with('-')).as_deref()),
+    }
+}
+
+fn run_all(filter: Option<&str>) -> ExitCode {
+    let chosen = CASES.iter().filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter)));
+    let failed = chosen.filter(|(name, _)| !succeeds(name)).count();
+    ExitCode::from(u8::from(failed > 0))
+}
+
+/// Runs a case in a process of its own, in a directory with a site in it.
+fn succeeds(name: &str) -> bool {
+    // Not where programs may write anyway.
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for inner in ["site", "etc", "secret", "other"] {
+        fs::create_dir(directory.path().join(inner)).unwrap();
+    }
+    fs::write(directory.path().join("site/page"), "page").unwrap();
+    fs::write(directory.path().join("secret/key"), "key").unwrap();
+    symlink(directory.path().join("secret/key"), directory.path().join("site/link")).unwrap();
+    let program = std::env::current_exe().unwrap();
+    let arguments = [OsString::from("--case"), name.into(), directory.path().into()];
+    let has_succeeded = Command::new(program).args(arguments).status().unwrap().success();
+    println!("test {name} ... {}", if has_succeeded { "ok" } else { "FAILED" });
+    has_succeeded
+}
+
+/// Reads this configuration, in which `@DIR@` stands for the directory.
+fn read(directory: &Path, text: &str) -> Config {
+    let file = directory.join("etc/tailcoat.kdl");
+    fs::write(&file, text.replace("@DIR@", directory.to_str().unwrap())).unwrap();
+    let checked = check_file_to_run(&file).unwrap();
+    checked.config.unwrap_or_else(|| panic!("{}", checked.diagnostics.to_text(false)))
+}
+
+/// Confines this process to what this configuration needs.
+fn confine_to(directory: &Path, text: &str) -> Confined {
+    let mut config = read(directory, text);
+    // Whoever runs the tests stays who they are.
+    config.server.user = None;
+    change_user(&config).unwrap();
+    let confined = confine(&config, &[directory.join("etc/tailcoat.kdl")]).unwrap();
+    assert_eq!(confined.shortcomings(), None, "this kernel lacks what is tested");
+    confined
+}
+
+#[track_caller]
+fn check<T>(what: &str, result: io::Result<T>, expect: Result<(), io::ErrorKind>) {
+    assert_eq!(result.map(drop).map_err(|error| error.kind()), expect, "{what}");
+}
+
+const REFUSED: Result<(), io::ErrorKind> = Err(io::ErrorKind::PermissionDenied);
+
+const SITE: &str = "site { listen \"127.0.0.1:1\"; root \"@DIR@/site\" }\n";
+
+/// What a server of files can't do.
+fn files(directory: &Path) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = UnixListener::bind(directory.join("other/socket")).unwrap();
+    confine_to(directory, SITE);
+    let at = |name: &str| directory.join(name);
+    check("a page", fs::read(at("site/page")), Ok(()));
+    check("the site's names", fs::read_dir(at("site")), Ok(()));
+    check("its own configuration", fs::read(at("etc/tailcoat.kdl")), Ok(()));
+    check("itself", fs::read("/proc/self/stat"), Ok(()));
+    check("what is beside the site", fs::read(at("secret/key")), REFUSED);
+    check("by a link", fs::read(at("site/link")), REFUSED);
+    check("by dots", fs::read(at("site/../secret/key")), REFUSED);
+    check("names beside the site", fs::read_dir(at("secret")), REFUSED);
+    for path in ["/etc/hostname", "/etc/shadow", "/etc/ssl", "/root", "/proc/1/environ", "/dev/mem"] {
+        let path = Path::new(path);
+        if path.exists() {
+            let opened = if path.is_dir() { fs::read_dir(path).map(drop) } else { File::open(path).map(drop) };
+            check(&path.display().to_string(), opened, REFUSED);
+        }
+    }
+    check("changing a page", OpenOptions::new().write(true).open(at("site/page")), REFUSED);
+    check("a new page", File::create(at("site/new")), REFUSED);
+    check("a page less", fs::remove_file(at("site/page")), REFUSED);
+    check("another name for a page", fs::rename(at("site/page"), at("site/other")), REFUSED);
+    check("a link to elsewhere", symlink("/etc", at("site/etc")), REFUSED);
+    check("a file elsewhere", File::create(std::env::temp_dir().join("tailcoat-broken-out")), REFUSED);
+    check("a shell", Command::new("/bin/sh").arg("-c").arg("true").status(), REFUSED);
+    check("itself once more", Command::new(std::env::current_exe().unwrap()).arg("--list").status(), REFUSED);
+    check("a connection to another server", TcpStream::connect(listener.local_addr().unwrap()), REFUSED);
+    check("a local socket, whose permissions hold", UnixStream::connect(at("other/socket")), Ok(()));
+    check("a listener, as a reload may bring", TcpListener::bind("127.0.0.1:0"), Ok(()));
+    drop(socket);
+    system_calls();
+}
+
+/// What no part of the server has any use for.
+fn system_calls() {
+    let raw = rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, None);
+    check("all that passes on the network", raw.map_err(io::Error::from), REFUSED);
+    check("another root directory", rustix::process::chroot("/").map_err(io::Error::from), REFUSED);
+    check("another user", nix::unistd::setuid(nix::unistd::getuid()).map_err(io::Error::from), REFUSED);
+    check("a namespace of its own", nix::sched::unshare(CloneFlags::CLONE_NEWUSER).map_err(io::Error::from), REFUSED);
+    check("another host name", rustix::system::sethostname(b"x").map_err(io::Error::from), REFUSED);
+}
+
+/// A server that forwards can connect, and look up names; and no more.
+fn forwarding(directory: &Path) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    confine_to(directory, "site { listen \"127.0.0.1:1\"; forward \"http://localhost:1\" }\n");
+    check("a connection", TcpStream::connect(listener.local_addr().unwrap()), Ok(()));
+    check("how names are looked up", fs::read("/etc/passwd"), Ok(()));
+    check("a name", std::net::ToSocketAddrs::to_socket_addrs("localhost:1"), Ok(()));
+    check("a key", fs::read(directory.join("secret/key")), REFUSED);
+    check("a shell", Command::new("/bin/sh").arg("-c").arg("true").status(), REFUSED);
+}
+
+/// Programs run, but not from everywhere, and have neither what is the server's nor what is others'.
+fn programs(directory: &Path) {
+    let confined = confine_to(
+        directory,
+        "server { control-socket \"@DIR@/secret/socket\" }\n\
+         site { listen \"127.0.0.1:1\"; root \"@DIR@/secret\"; cgi \"/a/*\" root=\"@DIR@/site\" }\n",
+    );
+    let spawner = confined.spawner().expect("the configuration has programs");
+    let run = |script: &str| run(spawner, script, directory);
+    assert_eq!(run("cat site/page"), "page");
+    assert_eq!(run("cat secret/key 2>&1 || echo no"), "cat: secret/key: Permission denied\nno\n");
+    assert_eq!(run("echo x 2>/dev/null > site/new || echo no"), "no\n");
+    assert_eq!(
+        run("cp /bin/true $TMPDIR/true-$$ && $TMPDIR/true-$$ 2>/dev/null || echo no; rm $TMPDIR/true-$$"),
+        "no\n"
+    );
+    assert_eq!(run("cat /proc/$PPID/environ 2>/dev/null >/dev/null || echo no"), "no\n");
+    assert_eq!(run("unshare --user true 2>/dev/null || echo no"), "no\n");
+    assert_eq!(run("grep CapEff /proc/self/status | tr -d '[:space:]'"), "CapEff:0000000000000000");
+    // All of this is for those threads alone.
+    check("a page, which is the server's here", fs::read(directory.join("secret/key")), Ok(()));
+    check("what is the programs'", File::create(std::env::temp_dir().join("tailcoat-broken-out")), REFUSED);
+    check("a shell", Command::new("/bin/sh").arg("-c").arg("true").status(), REFUSED);
+}
+
+fn run(spawner: &Spawner, script: &str, directory: &Path) -> String {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script]).current_dir(directory).env("TMPDIR", std::env::temp_dir());
+    command.stdout(std::process::Stdio::piped());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let started = runtime.block_on(spawner.start(Order::new(command, None))).unwrap();
+    let output = started.into_child().unwrap().wait_with_output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Who turns it off has it off.
+fn unconfined(directory: &Path) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    confine_to(directory, &format!("confinement {{ files off; connections off; system-calls allow }}\n{SITE}"));
+    check("a key", fs::read(directory.join("secret/key")), Ok(()));
+    check("a shell", Command::new("/bin/sh").arg("-c").arg("true").status(), Ok(()));
+    check("a connection", TcpStream::connect(listener.local_addr().unwrap()), Ok(()));
+}
+
+/// What another configuration lacks is found before it is used.
+fn reloads(directory: &Path) {
+    // Before, for the files that are looked at are out of reach afterwards.
+    let configs = [
+        ("", vec![]),
+        ("limits { fields-max 5 }", vec![]),
+        ("site \"a\" { listen \"127.0.0.1:1\"; root \"@DIR@/site\" }", vec![]),
+        ("site \"a\" { listen \"127.0.0.1:1\"; root \"@DIR@/other\" }", vec!["reading @DIR@/other"]),
+        ("access-log \"@DIR@/other/log\"", vec!["writing in @DIR@/other"]),
+        ("site \"a\" { listen \"127.0.0.1:1\"; forward \"http://127.0.0.1:1\" }", vec!["connections to others"]),
+        ("site \"a\" { listen \"127.0.0.1:1\"; forward \"unix:/nowhere\" }", vec![]),
+        ("site \"a\" { listen \"127.0.0.1:1\"; cgi \"*\" root=\"@DIR@/site\" }", vec!["programs"]),
+    ];
+    let configs = configs.map(|(text, expect)| (text, read(directory, &format!("{SITE}{text}\n")), expect));
+    let confined = confine_to(directory, SITE);
+    for (text, config, expect) in configs {
+        let expect: Vec<_> = expect.iter().map(|lack| lack.replace("@DIR@", directory.to_str().unwrap())).collect();
+        assert_eq!(confined.lacks(&config, &[]), expect, "{text}");
+    }
+}
+
+/// With another thread there, which would keep everything, nothing is done; and threads that come later have no more.
+fn threads(directory: &Path) {
+    let config = read(directory, SITE);
+    let (sender, receiver) = std::sync::mpsc::channel::<()>();
+    let other = std::thread::spawn(move || receiver.recv());
+    assert!(confine(&config, &[]).unwrap_err().to_string().contains("other threads"));
+    drop(sender);
+    let _ = other.join();
+    // The kernel may take a moment to forget it.
+    while fs::read_dir("/proc/self/task").unwrap().count() > 1 {
+        std::thread::yield_now();
+    }
+    confine_to(directory, SITE);
+    let key = directory.join("secret/key");
+    let tried = std::thread::spawn(move || (fs::read(key), Command::new("/bin/true").status()));
+    let (key, shell) = tried.join().unwrap();
+    check("a key", key, REFUSED);
+    check("a program", shell, REFUSED);
+}

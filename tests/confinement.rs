@@ -1,0 +1,193 @@
+//! The server as another user, and confined: what it still does, and what becomes of reloads that need more.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::support::operated::Operated;
+use crate::support::{Server, ask};
+
+/// Where neither programs nor the configuration's directory reach.
+fn elsewhere() -> TempDir {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    directory
+}
+
+/// A line of what the kernel tells of a process.
+fn status(process: u32, name: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn get(server: &Server, path: &str) -> String {
+    ask(server, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
+}
+
+/// Root alone can become another.
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A port below 1024 that nobody has.
+fn low_port() -> Option<u16> {
+    (600..1024).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+}
+
+#[test]
+fn root_becomes_another_and_keeps_low_ports() {
+    let (true, Some(port)) = (is_root(), low_port()) else { return };
+    let directory = elsewhere();
+    fs::write(directory.path().join("page"), "a page").unwrap();
+    let other = low_port()
+        .filter(|other| *other != port)
+        .or_else(|| (port + 1..1024).find(|other| TcpListener::bind(("127.0.0.1", *other)).is_ok()))
+        .unwrap();
+    let home = tempfile::tempdir().unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let config = |listen: &str| {
+        format!(
+            "server {{ user \"nobody\"; workers 1; control-socket \"{home}/run/control.sock\" }}\n\
+             access-log \"{home}/log/access.log\"\n\
+             site {{ listen {listen}; root \"{root}\" }}\n",
+            home = home.path().display(),
+            root = directory.path().display()
+        )
+    };
+    let file = home.path().join("tailcoat.kdl");
+    fs::write(&file, config(&format!("\"127.0.0.1:{port}\""))).unwrap();
+    let server = Server::run_from(&file);
+    assert!(get(&server, "/page").ends_with("a page"));
+    let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
+    let all_of = |id: u32| [id; 4].map(|id| id.to_string()).join(" ");
+    assert_eq!(status(server.id(), "Uid"), all_of(nobody.uid.as_raw()));
+    assert_eq!(status(server.id(), "Gid"), all_of(nobody.gid.as_raw()));
+    assert_eq!(status(server.id(), "Groups"), nobody.gid.to_string());
+    // CAP_NET_BIND_SERVICE, and nothing else, for good.
+    for sets in ["CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(status(server.id(), sets), "0000000000000400", "{sets}");
+    }
+    assert_eq!(status(server.id(), "NoNewPrivs"), "1");
+    assert_eq!(status(server.id(), "Seccomp"), "2");
+    // Directories for the log and the socket were made for it; and another low port is not out of its reach.
+    fs::write(&file, config(&format!("\"127.0.0.1:{port}\" \"127.0.0.1:{other}\""))).unwrap();
+    let reload = crate::support::tailcoat().arg("reload").arg("-c").arg(&file).output().unwrap();
+    assert!(reload.status.success(), "{}", String::from_utf8_lossy(&reload.stderr));
+    assert!(std::net::TcpStream::connect(("127.0.0.1", other)).is_ok());
+    let logged = fs::read_to_string(home.path().join("log/access.log")).unwrap();
+    assert!(logged.contains("GET /page"), "{logged}");
+}
+
+#[test]
+fn what_cannot_be_read_by_its_user_is_said() {
+    if !is_root() {
+        return;
+    }
+    let directory = elsewhere();
+    let closed = directory.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::write(closed.join("page"), "a page").unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+    let root = directory.path().display();
+    let server = Server::run(&format!(
+        "server {{ user \"nobody\"; workers 1 }}\nsite {{ listen \"127.0.0.1:0\"; root \"{root}\" }}\n"
+    ));
+    assert!(get(&server, "/closed/page").starts_with("HTTP/1.1 403 "), "root could have read it");
+}
+
+#[test]
+fn a_reload_that_needs_more_becomes_an_upgrade() {
+    let other = elsewhere();
+    fs::write(other.path().join("page"), "elsewhere").unwrap();
+    let site = |root: &Path| format!("site {{ listen \"127.0.0.1:0\"; root \"{}\" }}\n", root.display());
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("site")).unwrap();
+    fs::write(directory.path().join("site/page"), "here").unwrap();
+    let config = site(&directory.path().join("site"));
+    let operated = Operated::start_in(directory, &config);
+    assert!(get(&operated.server, "/page").ends_with("here"));
+    // Another root below what it has: the same process.
+    operated.reload(&site(operated.path()));
+    assert!(get(&operated.server, "/site/page").ends_with("here"));
+    assert!(!operated.file("errors.log").contains("serves now"));
+    // One beyond: another process, and nobody notices.
+    operated.write_config(&site(other.path()));
+    let output = operated.order(&["reload"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(get(&operated.server, "/page").ends_with("elsewhere"));
+    let log = operated.file("errors.log");
+    assert!(log.contains(&format!("reading {}", other.path().display())), "{log}");
+    let successor = log.split("process ").nth(2).or_else(|| log.split("process ").nth(1)).unwrap();
+    assert!(log.contains("serves now"), "{successor}");
+    // What is wrong is told as ever, by whoever can read it.
+    operated.write_config("site { listen \"127.0.0.1:0\"; root \"/nowhere/at/all\" ; roof }\n");
+    let output = operated.order(&["reload"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("unknown option `roof`"));
+    assert!(get(&operated.server, "/page").ends_with("elsewhere"));
+    assert!(operated.order(&["reload"]).status.code() == Some(3));
+    end_successors(&log);
+}
+
+/// Ends the processes that a log says have taken over.
+fn end_successors(log: &str) {
+    for line in log.lines().filter(|line| line.contains("serves now")) {
+        let process = line.split("process ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        let _ = Command::new("kill").arg(process).status();
+    }
+}
+
+#[test]
+fn programs_see_neither_keys_nor_the_server() {
+    let directory = elsewhere();
+    let at = |name: &str| directory.path().join(name);
+    for inner in ["site/cgi", "keys"] {
+        fs::create_dir_all(at(inner)).unwrap();
+    }
+    fs::write(at("keys/passwords"), "anna:$2y$05$bvIG6Nmid91Mu9RcmmWZfO5HJIMCT8riNW0hEp8f6/FuA2/mHZFpe\n").unwrap();
+    let script = format!(
+        "#!/bin/sh\necho 'Content-Type: text/plain'\necho\ncat {keys} 2>&1\ncat /proc/$PPID/environ 2>&1\necho x > {keys}\n\
+         echo written > $$.out 2>/dev/null || echo not written\n",
+        keys = at("keys/passwords").display()
+    );
+    fs::write(at("site/cgi/look"), script).unwrap();
+    fs::set_permissions(at("site/cgi/look"), fs::Permissions::from_mode(0o755)).unwrap();
+    let server = Server::run(&format!(
+        "server {{ workers 1 }}\nsite {{ listen \"127.0.0.1:0\"; basic-auth \"/private/*\" \"{}\"; \
+         cgi \"/cgi/*\" root=\"{}\" }}\n",
+        at("keys/passwords").display(),
+        at("site").display()
+    ));
+    let said = get(&server, "/cgi/look");
+    assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+    assert_eq!(said.matches("Permission denied").count(), 2, "{said}");
+    assert!(said.contains("not written") && !said.contains("anna"), "{said}");
+    assert!(get(&server, "/private/x").starts_with("HTTP/1.1 401 "), "the server itself reads them");
+}
+
+#[test]
+fn the_launcher_ignores_what_is_for_the_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = "site { listen \"127.0.0.1:0\"; respond \"/\" 200 }\n";
+    let mut operated = Operated::start_in(directory, config);
+    let children = format!("/proc/{0}/task/{0}/children", operated.server.id());
+    let is_launcher = |process: &u32| {
+        let said = fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        said.split('\0').nth(1) == Some("launcher")
+    };
+    let children = fs::read_to_string(&children).unwrap();
+    let children = children.split_whitespace().map(|process| process.parse::<u32>().unwrap());
+    let launcher = children.into_iter().find(is_launcher).expect("one of its children is the launcher");
+    for signal in ["HUP", "USR1", "USR2", "INT", "QUIT", "TERM"] {
+        let _ = Command::new("kill").arg(format!("-{signal}")).arg(launcher.to_string()).status();
+    }
+    let successor = operated.upgrade();
+    assert!(Operated::is_running(successor));
+    assert!(!Operated::is_running(launcher), "each server has its own");
+}
