@@ -1,6 +1,6 @@
 //! What there is to see of a server, as text for people.
 
-use crate::status::{Status, TimesStatus, UpstreamStatus};
+use crate::status::{ModuleStatus, Status, TimesStatus, UpstreamStatus};
 
 /// The server as a whole, in lines that fit a terminal of so many lines and columns: rates since `before`, or since the
 /// server was started.
@@ -15,6 +15,7 @@ pub(super) fn overview(status: &Status, before: Option<&Status>, (rows, columns)
     lines.push(view.cache());
     if status.has_counters {
         lines.extend(view.tls());
+        lines.extend(view.programs());
         lines.extend(view.troubles());
     } else {
         lines.push("counters    off (`server { counters off }`): what workers do is not counted".into());
@@ -24,6 +25,10 @@ pub(super) fn overview(status: &Status, before: Option<&Status>, (rows, columns)
     if !status.upstreams.is_empty() {
         lines.push(String::new());
         lines.extend(view.upstreams());
+    }
+    if !status.modules.is_empty() {
+        lines.push(String::new());
+        lines.extend(view.modules());
     }
     lines.push(String::new());
     lines.extend(view.open_requests());
@@ -154,6 +159,19 @@ impl View<'_> {
         })
     }
 
+    /// If any was started for a request.
+    fn programs(&self) -> Option<String> {
+        let programs = self.status.programs;
+        (programs.started + programs.refused > 0).then(|| {
+            format!(
+                "programs    {} running   {}/s started   {} refused",
+                programs.running,
+                self.rate(|status| status.programs.started),
+                programs.refused,
+            )
+        })
+    }
+
     /// Limits that were hit, and what must not happen.
     fn troubles(&self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -200,6 +218,28 @@ impl View<'_> {
                 upstream.servers.len(),
                 upstream.queue,
                 percentiles(&upstream.first_byte.since(&before.first_byte)),
+            )
+        });
+        lines.collect()
+    }
+
+    fn modules(&self) -> Vec<String> {
+        let lines = self.status.modules.iter().map(|module| {
+            let unknown = ModuleStatus::default();
+            let before = self.before.modules.iter().find(|before| before.name == module.name).unwrap_or(&unknown);
+            let failed: Vec<_> = module
+                .failures
+                .iter()
+                .filter(|failure| failure.count > 0)
+                .map(|failure| format!("{} {}", failure.cause, failure.count))
+                .collect();
+            format!(
+                "module {}   {}/s   {} instances, {}   failures {}",
+                module.name,
+                self.per_second(module.requests.saturating_sub(before.requests)),
+                module.instances,
+                bytes(module.memory_bytes),
+                if failed.is_empty() { "0".to_owned() } else { failed.join(", ") },
             )
         });
         lines.collect()
@@ -279,7 +319,9 @@ fn age(seconds: u64) -> String {
 mod tests {
     use super::*;
     use crate::metrics::{LiveRequest, StageCounts};
-    use crate::status::{LimitCount, ProcessStatus, RequestCount, ServerStatus, SiteStatus, WorkerStatus};
+    use crate::status::{
+        LimitCount, ModuleFailureCount, ProcessStatus, ProgramStatus, RequestCount, ServerStatus, SiteStatus, WorkerStatus,
+    };
 
     fn status(count: u64, unix_ms: u64) -> Status {
         let requests = RequestCount { status: "2xx".into(), count, ..RequestCount::default() };
@@ -293,6 +335,14 @@ mod tests {
         };
         let server =
             ServerStatus { name: "http://a:1".into(), health: "down".into(), failures: 2, ..Default::default() };
+        let failure = ModuleFailureCount { cause: "processor-time-max".into(), count: 1 };
+        let module = ModuleStatus {
+            name: "shop".into(),
+            instances: 3,
+            memory_bytes: 2 << 20,
+            requests: count / 2,
+            failures: vec![ModuleFailureCount::default(), failure],
+        };
         let live = LiveRequest { age_ms: 1_500, stage: "writing".into(), target: "/big".into(), ..Default::default() };
         Status {
             version: "1".into(),
@@ -302,6 +352,8 @@ mod tests {
             sites: vec![SiteStatus { requests: vec![requests], durations, ..SiteStatus::default() }],
             workers: vec![worker],
             upstreams: vec![UpstreamStatus { name: "app".into(), servers: vec![server], ..UpstreamStatus::default() }],
+            modules: vec![module],
+            programs: ProgramStatus { running: 2, started: count / 10, refused: 0 },
             limits: vec![LimitCount { limit: "head-timeout".into(), count: 4 }],
             requests: vec![live],
             ..Status::default()
@@ -321,6 +373,8 @@ mod tests {
             "limits hit  head-timeout 4",
             "worker 0    [#####               ]  25 %   4 connections",
             "upstream app   0/s   0 of 1 servers up",
+            "module shop   125/s   3 instances, 2.0 MiB   failures processor-time-max 1",
+            "programs    2 running   25/s started   0 refused",
             "  1500 ms  writing ",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");

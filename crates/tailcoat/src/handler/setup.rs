@@ -273,7 +273,7 @@ impl SharedSite {
 
 impl SharedGateway {
     fn new(gateway: &Arc<config::Gateway>, config: &Config, parts: Parts<'_>, before: Option<&Self>) -> Self {
-        let Parts { store, upstreams, log, spawner, .. } = parts;
+        let Parts { store, upstreams, log, spawner, observer, .. } = parts;
         let forward = &gateway.forward;
         let (plan, runner) = match gateway.protocol {
             config::GatewayProtocol::Cgi => {
@@ -281,7 +281,10 @@ impl SharedGateway {
                 let spawner = spawner.unwrap_or_else(|| panic!("nobody starts programs"));
                 let programs = match before.map(|before| &before.runner) {
                     Some(Runner::Programs(programs)) => Arc::clone(programs),
-                    _ => SharedPrograms::new(&gateway.programs, Arc::clone(spawner)),
+                    _ => {
+                        let counted = observer.metrics().map(|metrics| Arc::clone(metrics.programs()));
+                        SharedPrograms::new(&gateway.programs, Arc::clone(spawner), counted.unwrap_or_default())
+                    }
                 };
                 (Plan::of_programs(forward, log), Runner::Programs(programs))
             }

@@ -140,6 +140,32 @@ kinds! {
     }
 }
 
+kinds! {
+    /// Why a module did not answer a request, or not all of it: by the name of the option that ended it.
+    ModuleFailure {
+        /// By itself: it trapped, exited, gave no answer, or one that is none.
+        Failed = "failed",
+        /// It has computed for longer than it may.
+        ProcessorTimeMax = "processor-time-max",
+        /// It did not begin its answer in time.
+        FirstByteTimeout = "first-byte-timeout",
+        /// It was silent in the middle of its answer.
+        BetweenBytesTimeout = "between-bytes-timeout",
+        /// It did not get memory, and gave up.
+        MemoryBytesMax = "memory-bytes-max",
+        /// It did not get room in a table, and gave up.
+        TableElementsMax = "table-elements-max",
+        /// There was no instance for the request, neither of the module nor of all modules.
+        InstancesMax = "instances-max",
+        /// All modules together have as much memory as they may.
+        AllMemoryBytesMax = "memory-bytes-max of modules",
+        /// The request or the response has more content than is kept.
+        BufferedBytesMax = "buffered-bytes-max",
+        /// It wrote more content than it may.
+        ResponseBytesMax = "response-bytes-max",
+    }
+}
+
 impl StatusClass {
     /// The class of a status.
     #[inline]

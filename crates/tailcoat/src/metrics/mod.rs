@@ -7,6 +7,7 @@
 mod counter;
 mod histogram;
 mod kind;
+mod module;
 mod names;
 mod report;
 mod worker;
@@ -15,7 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use counter::Counter;
 pub use histogram::{BUCKETS, Histogram, HistogramCounts, upper_bound_us};
-pub use kind::{CacheResult, HandlerKind, Limit, StatusClass, VersionKind};
+pub use kind::{CacheResult, HandlerKind, Limit, ModuleFailure, StatusClass, VersionKind};
+pub use module::{ModuleMetrics, ProgramMetrics, SharedCounter};
 pub use names::NameSlot;
 use names::Names;
 pub use report::{Inquiry, LiveRequest, REQUESTS_TOLD_MAX, StageCounts, WorkerReport};
@@ -26,20 +28,27 @@ pub use worker::{RequestFacts, SiteMetrics, UpstreamFacts, UpstreamMetrics, Work
 #[derive(Debug)]
 pub struct Metrics {
     state: Mutex<State>,
+    programs: Arc<ProgramMetrics>,
 }
 
 #[derive(Debug)]
 struct State {
     sites: Names,
     upstreams: Names,
+    module_names: Names,
+    /// By the slots of their names.
+    modules: Vec<Arc<ModuleMetrics>>,
     workers: Vec<Arc<WorkerMetrics>>,
 }
 
 impl Metrics {
-    /// Counters for at most so many sites and as many upstreams by their names; what is of further ones is counted together.
+    /// Counters for at most so many sites, as many upstreams and as many modules by their names; what is of further ones is
+    /// counted together.
     pub fn new(names_max: usize) -> Arc<Self> {
-        let state = State { sites: Names::new(names_max), upstreams: Names::new(names_max), workers: Vec::new() };
-        Arc::new(Self { state: Mutex::new(state) })
+        let names = || Names::new(names_max);
+        let (sites, upstreams, module_names) = (names(), names(), names());
+        let state = State { sites, upstreams, module_names, modules: Vec::new(), workers: Vec::new() };
+        Arc::new(Self { state: Mutex::new(state), programs: Arc::default() })
     }
 
     /// Where requests of the site of this name are counted. Sites of the same name are counted together.
@@ -50,6 +59,30 @@ impl Metrics {
     /// Where requests to the upstream of this name are counted.
     pub fn upstream(&self, name: &str) -> NameSlot {
         self.state().upstreams.slot(name)
+    }
+
+    /// The counters of modules of this name.
+    pub fn module(&self, name: &str) -> Arc<ModuleMetrics> {
+        let mut state = self.state();
+        let index = state.module_names.slot(name).index();
+        while state.modules.len() <= index {
+            state.modules.push(Arc::default());
+        }
+        Arc::clone(&state.modules[index])
+    }
+
+    /// The counters of modules that were asked for, with their names.
+    pub fn modules(&self) -> Vec<(String, Arc<ModuleMetrics>)> {
+        let state = self.state();
+        let all = state.module_names.all().into_iter().zip(state.modules.iter().cloned());
+        // A module without a name there is none, and others only where there are too many.
+        let is_there = |index: usize, of: &ModuleMetrics| index > 1 || (index == 1 && of.requests.get() > 0);
+        all.enumerate().filter(|(index, (_, of))| is_there(*index, of)).map(|(_, named)| named).collect()
+    }
+
+    /// The counters of programs that are started for requests.
+    pub fn programs(&self) -> &Arc<ProgramMetrics> {
+        &self.programs
     }
 
     /// The counters of the worker with this number.
@@ -96,6 +129,21 @@ mod tests {
         assert_eq!(slots[3], slots[4]);
         assert_eq!(slots[3], NameSlot::OTHER);
         assert_eq!(metrics.site_names(), ["none", "other", "a", "b"]);
+    }
+
+    #[test]
+    fn modules_of_a_name_are_counted_together() {
+        let metrics = Metrics::new(1);
+        ["shop", "shop", "blog", "news"].iter().for_each(|name| metrics.module(name).requests.add(1));
+        metrics.module("shop").on_failure(ModuleFailure::InstancesMax);
+        let counts: Vec<_> = metrics
+            .modules()
+            .into_iter()
+            .map(|(name, of)| (name, of.requests.get(), of.failures(ModuleFailure::InstancesMax)))
+            .collect();
+        assert_eq!(counts, [("other".to_owned(), 2, 0), ("shop".to_owned(), 2, 1)]);
+        metrics.module("shop").requests.subtract(1);
+        assert_eq!(metrics.module("shop").requests.get(), 1);
     }
 
     #[test]

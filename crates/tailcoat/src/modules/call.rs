@@ -1,6 +1,5 @@
 //! One request's way through an instance.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -11,41 +10,16 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use wasmtime::{PoolConcurrencyLimitError, Store, Trap, WasmBacktrace};
-use wasmtime_wasi::I32Exit;
+use wasmtime::Store;
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 use wasmtime_wasi_http::p2::bindings::http::types::{ErrorCode, Scheme};
 use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
 use wasmtime_wasi_http::{WasiBody, WasiHttpView};
 
-use super::limiter::{Limiter, SHARED_MEMORY_LIMIT};
+use super::failure::Failure;
 use super::meter::Meter;
 use super::run::Run;
 use super::{Guest, Module};
-
-/// Why a module gave no whole answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// There was no instance for the request.
-    Busy(String),
-    /// It has computed for longer than it may.
-    TimeUsedUp,
-    /// The request has more content than it may keep.
-    TooLarge,
-    /// It gave up, and how.
-    Failed(String),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Busy(what) => write!(f, "has no instance for a request: {what}"),
-            Self::TimeUsedUp => f.write_str("has computed for longer than processor-time-max"),
-            Self::TooLarge => f.write_str("got more content than buffered-bytes-max"),
-            Self::Failed(how) => write!(f, "failed: {how}"),
-        }
-    }
-}
 
 /// A request that an instance answers. Dropping it ends the instance.
 pub struct Call {
@@ -91,16 +65,17 @@ impl Module {
         let meter = Arc::new(Meter::new(self.config.limits.processor_time_max));
         let failure = Arc::<OnceLock<Failure>>::default();
         let what = format!("{} {}", request.method(), request.uri().path());
+        self.metrics.requests.add(1);
         let (module, of_run, metered) = (Arc::clone(self), Arc::clone(&failure), Arc::clone(&meter));
         let run = async move {
             let guest = match Guest::new(&module, Arc::clone(&metered)) {
                 Ok(guest) => guest,
-                Err(error) => return fail(&module, &of_run, Failure::Failed(format!("{error:#}")), &what),
+                Err(error) => return fail(&module, &of_run, Failure::failed(format_args!("{error:#}")), &what),
             };
             let scheme = if is_tls { Scheme::Https } else { Scheme::Http };
             let mut store = Store::new(module.runtime.engine(), guest);
             if let Err(error) = answer(&code, &mut store, scheme, request, sender).await {
-                let failure = failure_of(&error, &store.data().meter, &store.data().limiter);
+                let failure = Failure::of(&error, &store.data().meter, &store.data().limiter);
                 fail(&module, &of_run, failure, &what);
             }
             // After what went wrong is known, for with it the channels go by which the response came.
@@ -131,39 +106,9 @@ async fn answer(
     proxy.wasi_http_incoming_handler().call_handle(store, request, response).await
 }
 
-/// Why an instance with this meter and limiter has ended with an error.
-pub(super) fn failure_of(error: &wasmtime::Error, meter: &Meter, limiter: &Limiter) -> Failure {
-    if meter.is_used_up() {
-        return Failure::TimeUsedUp;
-    }
-    if error.is::<PoolConcurrencyLimitError>() {
-        return Failure::Busy(error.root_cause().to_string());
-    }
-    if limiter.refused() == Some(SHARED_MEMORY_LIMIT) {
-        return Failure::Busy(format!("memory beyond {SHARED_MEMORY_LIMIT}"));
-    }
-    let how = if let Some(I32Exit(status)) = error.downcast_ref() {
-        format!("it exited with status {status}")
-    } else {
-        let cause = error.downcast_ref::<Trap>().map_or_else(|| error.root_cause().to_string(), Trap::to_string);
-        match innermost_function(error) {
-            Some(name) => format!("{cause}, in {name}"),
-            None => cause,
-        }
-    };
-    Failure::Failed(match limiter.refused() {
-        Some(limit) => format!("{how} (it did not get what would have been beyond {limit})"),
-        None => how,
-    })
-}
-
-/// Where an instance was, if its file tells names.
-fn innermost_function(error: &wasmtime::Error) -> Option<&str> {
-    error.downcast_ref::<WasmBacktrace>()?.frames().iter().find_map(|frame| frame.func_name())
-}
-
-fn fail(module: &Module, noted: &OnceLock<Failure>, failure: Failure, what: &str) {
-    module.log().warn(format_args!("the module {} {failure} ({what})", module.name), "");
+/// Takes note of how an instance's run has ended.
+fn fail(module: &Module, noted: &OnceLock<Failure>, failure: Failure, request: &str) {
+    module.note(&failure, Some(request));
     // It is the only one who notes any.
     let _ = noted.set(failure);
 }
@@ -175,10 +120,10 @@ impl Call {
         match Pin::new(&mut self.response).poll(task) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(Ok(response))) => Poll::Ready(Ok(response.map(ResponseBody))),
-            Poll::Ready(Ok(Err(code))) => Poll::Ready(Err(self.fail(Failure::Failed(code.to_string())))),
+            Poll::Ready(Ok(Err(code))) => Poll::Ready(Err(self.fail(Failure::failed(code)))),
             Poll::Ready(Err(_)) => Poll::Ready(Err(match self.failure.get() {
                 Some(failure) => failure.clone(),
-                None => self.fail(Failure::Failed("it gave no answer".to_owned())),
+                None => self.fail(Failure::failed("it gave no answer")),
             })),
         }
     }
@@ -201,7 +146,7 @@ impl Call {
                 Err(frame) => Frame::End(frame.into_trailers().ok()),
             })),
             Poll::Ready(Some(Err(_))) => {
-                Poll::Ready(Err(self.fail(Failure::Failed("it did not complete its content".to_owned()))))
+                Poll::Ready(Err(self.fail(Failure::failed("it did not complete its content"))))
             }
             // The end of an instance looks like the end of its content.
             Poll::Ready(None) => Poll::Ready(match self.failure.get() {
@@ -216,9 +161,9 @@ impl Call {
         self.run.finish(limit);
     }
 
-    /// Logs a failure that is none of the instance's run.
+    /// Takes note of a failure that is none of the instance's run.
     fn fail(&self, failure: Failure) -> Failure {
-        self.module.log().warn(format_args!("the module {} {failure}", self.module.name), "");
+        self.module.note(&failure, None);
         failure
     }
 }

@@ -53,7 +53,7 @@ impl Guest {
             hooks: Hooks(Arc::clone(&module.outgoing)),
             table,
             key_value: module.key_value.clone(),
-            limiter: Limiter::new(&config.limits, module.runtime.memory()),
+            limiter: Limiter::new(&config.limits, module.runtime.memory(), &module.metrics),
             meter,
         })
     }

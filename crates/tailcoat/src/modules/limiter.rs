@@ -1,11 +1,13 @@
 //! Limits of an instance's memory and tables.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use wasmtime::{Error, ResourceLimiter, Result};
 
 use crate::config::ModuleLimits;
+use crate::metrics::{ModuleFailure, ModuleMetrics};
 
 /// Memories of an instance. Components that were composed of others have one for each.
 const MEMORIES_MAX: usize = 32;
@@ -15,9 +17,6 @@ pub(super) const TABLES_MAX: usize = 64;
 
 /// Core instances of an instance: Python's components have several tens.
 pub(super) const CORE_INSTANCES_MAX: usize = 256;
-
-/// The name of what [`SharedMemory`] keeps.
-pub(super) const SHARED_MEMORY_LIMIT: &str = "memory-bytes-max of all modules";
 
 /// Memory of all instances together.
 #[derive(Debug)]
@@ -45,22 +44,60 @@ impl SharedMemory {
     }
 }
 
-/// What an instance has of memory and tables, and may have.
+/// The limit that kept something from an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Of the module's memory.
+    Memory,
+    /// Of the memory of all modules.
+    AllMemory,
+    /// The system has none.
+    SystemMemory,
+    /// Of its tables.
+    Table,
+}
+
+impl Refusal {
+    /// What it is counted as.
+    pub(super) fn cause(self) -> ModuleFailure {
+        match self {
+            Self::Memory | Self::SystemMemory => ModuleFailure::MemoryBytesMax,
+            Self::AllMemory => ModuleFailure::AllMemoryBytesMax,
+            Self::Table => ModuleFailure::TableElementsMax,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "memory-bytes-max of the module",
+            Self::AllMemory => "memory-bytes-max of all modules",
+            Self::SystemMemory => "memory of the system",
+            Self::Table => "table-elements-max",
+        })
+    }
+}
+
+/// What an instance has of memory and tables, and may have. There is one as long as there is the instance.
 #[derive(Debug)]
 pub(super) struct Limiter {
     shared: Arc<SharedMemory>,
+    metrics: Arc<ModuleMetrics>,
     memory_bytes_max: usize,
     memory_bytes: usize,
     table_elements_max: usize,
     table_elements: usize,
     /// What it did not get.
-    refused: Option<&'static str>,
+    refused: Option<Refusal>,
 }
 
 impl Limiter {
-    pub(super) fn new(limits: &ModuleLimits, shared: &Arc<SharedMemory>) -> Self {
+    pub(super) fn new(limits: &ModuleLimits, shared: &Arc<SharedMemory>, metrics: &Arc<ModuleMetrics>) -> Self {
+        metrics.instances.add(1);
         Self {
             shared: Arc::clone(shared),
+            metrics: Arc::clone(metrics),
             memory_bytes_max: limits.memory_bytes_max,
             memory_bytes: 0,
             table_elements_max: limits.table_elements_max,
@@ -70,23 +107,30 @@ impl Limiter {
     }
 
     /// The limit that kept something from the instance.
-    pub(super) fn refused(&self) -> Option<&'static str> {
+    pub(super) fn refused(&self) -> Option<Refusal> {
         self.refused
     }
 
-    fn take_memory(&mut self, bytes: usize) -> Result<(), &'static str> {
+    /// It begins with another request: what an earlier one did not get does not matter any more.
+    pub(super) fn restart(&mut self) {
+        self.refused = None;
+    }
+
+    fn take_memory(&mut self, bytes: usize) -> Result<(), Refusal> {
         if bytes > self.memory_bytes_max - self.memory_bytes {
-            return Err("memory-bytes-max of the module");
+            return Err(Refusal::Memory);
         }
         if !self.shared.take(bytes as u64) {
-            return Err(SHARED_MEMORY_LIMIT);
+            return Err(Refusal::AllMemory);
         }
         self.memory_bytes += bytes;
+        self.metrics.memory_bytes.add(bytes as u64);
         Ok(())
     }
 
     fn give_memory_back(&mut self, bytes: usize) {
         self.memory_bytes -= bytes;
+        self.metrics.memory_bytes.subtract(bytes as u64);
         self.shared.give_back(bytes as u64);
     }
 }
@@ -104,7 +148,7 @@ impl ResourceLimiter for Limiter {
 
     fn memory_grow_failed(&mut self, _: Error) -> Result<()> {
         // The instance is told. That it was counted all the same lasts no longer than the instance.
-        self.refused = Some("memory of the system");
+        self.refused = Some(Refusal::SystemMemory);
         Ok(())
     }
 
@@ -114,7 +158,7 @@ impl ResourceLimiter for Limiter {
             return Ok(false);
         }
         if wanted > self.table_elements_max - self.table_elements {
-            self.refused = Some("table-elements-max");
+            self.refused = Some(Refusal::Table);
             return Ok(false);
         }
         self.table_elements += wanted;
@@ -137,6 +181,7 @@ impl ResourceLimiter for Limiter {
 impl Drop for Limiter {
     fn drop(&mut self) {
         self.give_memory_back(self.memory_bytes);
+        self.metrics.instances.subtract(1);
     }
 }
 
@@ -153,26 +198,32 @@ mod tests {
     #[test]
     fn memory_of_one_and_of_all() {
         let shared = SharedMemory::new(6 * PAGE as u64);
-        let (mut first, mut second) = (Limiter::new(&limits(), &shared), Limiter::new(&limits(), &shared));
+        let metrics = Arc::default();
+        let limiter = || Limiter::new(&limits(), &shared, &metrics);
+        let (mut first, mut second) = (limiter(), limiter());
         assert!(first.memory_growing(0, 4 * PAGE, None).unwrap());
         assert!(!first.memory_growing(4 * PAGE, 5 * PAGE, None).unwrap());
-        assert_eq!(first.refused(), Some("memory-bytes-max of the module"));
+        assert_eq!(first.refused(), Some(Refusal::Memory));
+        first.restart();
+        assert_eq!(first.refused(), None);
         assert!(second.memory_growing(0, 2 * PAGE, None).unwrap());
         assert!(!second.memory_growing(2 * PAGE, 3 * PAGE, None).unwrap());
-        assert_eq!(second.refused(), Some("memory-bytes-max of all modules"));
+        assert_eq!(second.refused(), Some(Refusal::AllMemory));
+        assert_eq!((metrics.instances.get(), metrics.memory_bytes.get()), (2, 6 * PAGE as u64));
         drop(first);
         assert!(second.memory_growing(2 * PAGE, 3 * PAGE, None).unwrap());
         assert!(!second.memory_growing(3 * PAGE, 4 * PAGE, Some(3 * PAGE)).unwrap(), "the module's own maximum");
         drop(second);
         assert_eq!(shared.bytes.load(Ordering::Relaxed), 0);
+        assert_eq!((metrics.instances.get(), metrics.memory_bytes.get()), (0, 0));
     }
 
     #[test]
     fn tables() {
-        let mut limiter = Limiter::new(&limits(), &SharedMemory::new(0));
+        let mut limiter = Limiter::new(&limits(), &SharedMemory::new(0), &Arc::default());
         assert!(limiter.table_growing(0, 6, None).unwrap());
         assert!(limiter.table_growing(0, 4, None).unwrap(), "of a second table");
         assert!(!limiter.table_growing(4, 5, None).unwrap());
-        assert_eq!(limiter.refused(), Some("table-elements-max"));
+        assert_eq!(limiter.refused(), Some(Refusal::Table));
     }
 }

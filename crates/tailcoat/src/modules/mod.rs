@@ -10,6 +10,7 @@ mod code;
 mod compiled;
 mod content;
 mod engine;
+mod failure;
 mod guest;
 pub mod http_wasm;
 mod inspect;
@@ -25,8 +26,9 @@ mod ticker;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-pub use call::{Call, Failure, Frame, ResponseBody};
+pub use call::{Call, Frame, ResponseBody};
 pub use code::{Code, ComponentCode};
+pub use failure::Failure;
 pub use content::{RequestContent, RequestContentSupply};
 pub use inspect::{Access, Inspection, inspect};
 pub use keeper::keep;
@@ -38,6 +40,7 @@ use self::key_value::KeyValueStore;
 use self::outgoing::Outgoing;
 use crate::config::{self, Config, Handler};
 use crate::log::ServerLog;
+use crate::metrics::{Metrics, ModuleMetrics};
 
 /// All modules of a server.
 #[derive(Debug, Default)]
@@ -66,11 +69,17 @@ impl From<LoadError> for std::io::Error {
 
 impl Modules {
     /// Compiles all modules of a configuration, or loads what was compiled before. Without any, nothing is set up. Those that
-    /// there are already, with the same configuration, go on, with what they have in their stores.
+    /// there are already, with the same configuration, go on, with what they have in their stores. What they do is counted in
+    /// `metrics`, if anywhere.
     ///
     /// # Errors
     /// A module that can't be used, or not enough address space.
-    pub fn load(config: &Config, log: &ServerLog, before: Option<&Self>) -> Result<Self, LoadError> {
+    pub fn load(
+        config: &Config,
+        log: &ServerLog,
+        metrics: Option<&Metrics>,
+        before: Option<&Self>,
+    ) -> Result<Self, LoadError> {
         let settings = config.modules.clone();
         let before = before.filter(|before| before.settings == settings);
         let routes = config.sites.iter().flat_map(|site| &site.routes);
@@ -96,12 +105,16 @@ impl Modules {
             if modules.iter().any(|module| module.config == *config) {
                 continue;
             }
-            let same_file = modules.iter().find(|module| module.config.file == config.file);
+            // What was compiled for another engine runs only there.
+            let is_same = |module: &&Arc<Module>| {
+                module.config.file == config.file && Arc::ptr_eq(&module.runtime, &runtime)
+            };
+            let same_file = modules.iter().find(is_same);
             let code = match same_file {
                 Some(module) => module.code(),
                 None => Arc::new(runtime.compile(&config.file)?),
             };
-            modules.push(Arc::new(Module::new(config, code, &runtime)?));
+            modules.push(Arc::new(Module::new(config, code, &runtime, metrics)?));
         }
         Ok(Self { settings, modules })
     }
@@ -119,6 +132,7 @@ pub struct Module {
     /// What the requests that begin now get. Requests that have begun keep what they began with.
     code: RwLock<Arc<Code>>,
     runtime: Arc<Runtime>,
+    metrics: Arc<ModuleMetrics>,
     instances: Arc<Semaphore>,
     outgoing: Arc<Outgoing>,
     key_value: Option<Arc<KeyValueStore>>,
@@ -133,14 +147,20 @@ impl fmt::Debug for Module {
 }
 
 impl Module {
-    fn new(config: &config::Module, code: Arc<Code>, runtime: &Arc<Runtime>) -> Result<Self, LoadError> {
+    fn new(
+        config: &config::Module,
+        code: Arc<Code>,
+        runtime: &Arc<Runtime>,
+        metrics: Option<&Metrics>,
+    ) -> Result<Self, LoadError> {
         for granted in &config.grants.directories {
             // It is opened for each instance, as it may be another by then; but a mistake should show at the start.
             let directory = &granted.directory;
             std::fs::read_dir(directory).map_err(|error| LoadError(format!("{}: {error}", directory.display())))?;
         }
-        let name = config.file.file_stem().unwrap_or_default().to_string_lossy().into();
+        let name: Arc<str> = config.file.file_stem().unwrap_or_default().to_string_lossy().into();
         Ok(Self {
+            metrics: metrics.map_or_else(Arc::default, |metrics| metrics.module(&name)),
             name,
             config: config.clone(),
             code: RwLock::new(code),

@@ -25,6 +25,10 @@ pub struct Status {
     pub sites: Vec<SiteStatus>,
     /// Each upstream.
     pub upstreams: Vec<UpstreamStatus>,
+    /// WebAssembly modules by their names.
+    pub modules: Vec<ModuleStatus>,
+    /// Programs that are started for requests.
+    pub programs: ProgramStatus,
     /// Files and responses in memory.
     pub object_cache: ObjectCacheStatus,
     /// What the caches before upstreams did.
@@ -137,6 +141,44 @@ pub struct ServerStatus {
     pub requests: u64,
     /// Those that failed by its fault.
     pub failures: u64,
+}
+
+/// A module, or all of its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ModuleStatus {
+    /// Its name: that of its file, without the extension.
+    pub name: String,
+    /// Instances that there are now: those at work, and those that wait for another request.
+    pub instances: u64,
+    /// Memory that they have now, in bytes.
+    pub memory_bytes: u64,
+    /// Requests that an instance was given.
+    pub requests: u64,
+    /// Requests that it did not answer, or not whole.
+    pub failures: Vec<ModuleFailureCount>,
+}
+
+/// How often a module failed in a way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ModuleFailureCount {
+    /// `failed`, or the name of the option that ended it.
+    pub cause: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// Programs that are started for requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProgramStatus {
+    /// Those that run now.
+    pub running: u64,
+    /// Those that were started.
+    pub started: u64,
+    /// Requests for which there was no place among those that run.
+    pub refused: u64,
 }
 
 /// Files and responses in memory.

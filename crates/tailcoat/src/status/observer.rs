@@ -8,14 +8,14 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::model::{
-    CacheResultCount, LimitCount, LogStatus, ObjectCacheStatus, RequestCount, ServerStatus, SiteStatus, Status,
-    TlsStatus, UpstreamStatus, WorkerStatus,
+    CacheResultCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, ProgramStatus,
+    RequestCount, ServerStatus, SiteStatus, Status, TlsStatus, UpstreamStatus, WorkerStatus,
 };
 use super::process::ProcessStatus;
 use crate::log::LogCounts;
 use crate::metrics::{
-    CacheResult, Counter, HandlerKind, HistogramCounts, Inquiry, Limit, Metrics, StatusClass, VersionKind,
-    WorkerMetrics, WorkerReport,
+    CacheResult, Counter, HandlerKind, HistogramCounts, Inquiry, Limit, Metrics, ModuleFailure, ModuleMetrics,
+    StatusClass, VersionKind, WorkerMetrics, WorkerReport,
 };
 use crate::object_cache::ObjectStore;
 use crate::upstream::SharedUpstream;
@@ -87,6 +87,14 @@ impl Observer {
         status.requests.sort_by_key(|request| std::cmp::Reverse(request.age_ms));
         if let Some(metrics) = &self.metrics {
             add_counts(&mut status, metrics);
+            let modules = metrics.modules().into_iter();
+            status.modules = modules.map(|(name, metrics)| module_status(name, &metrics)).collect();
+            let programs = metrics.programs();
+            status.programs = ProgramStatus {
+                running: programs.running.get(),
+                started: programs.started.get(),
+                refused: programs.refused.get(),
+            };
         }
         status
     }
@@ -271,6 +279,20 @@ fn add_upstream_counts(status: &mut Status, index: usize, name: String, workers:
     told.unanswered = of_workers().map(|upstream| upstream.unanswered.get()).sum();
     told.retries = of_workers().map(|upstream| upstream.retries.get()).sum();
     told.first_byte = first_byte.into();
+}
+
+fn module_status(name: String, metrics: &ModuleMetrics) -> ModuleStatus {
+    let failures = ModuleFailure::ALL.iter().map(|&failure| ModuleFailureCount {
+        cause: failure.name().to_owned(),
+        count: metrics.failures(failure),
+    });
+    ModuleStatus {
+        name,
+        instances: metrics.instances.get(),
+        memory_bytes: metrics.memory_bytes.get(),
+        requests: metrics.requests.get(),
+        failures: failures.collect(),
+    }
 }
 
 fn unix_time() -> Duration {

@@ -47,6 +47,8 @@ pub fn render(status: &Status, format: MetricsFormat) -> String {
     if status.has_counters {
         write_requests(status, &mut text);
         write_counts(status, &mut text);
+        write_modules(status, &mut text);
+        write_programs(status, &mut text);
     }
     write_caches(status, &mut text);
     write_upstreams(status, &mut text);
@@ -152,6 +154,41 @@ fn write_counts(status: &Status, text: &mut Text) {
     for (result, count) in [("hit", status.object_cache.hits), ("miss", status.object_cache.misses)] {
         text.sample("_total", &[("result", &result)], count);
     }
+}
+
+fn write_modules(status: &Status, text: &mut Text) {
+    let modules = &status.modules;
+    if modules.is_empty() {
+        return;
+    }
+    text.gauge("tailcoat_module_instances", "Instances of a module, at work or kept for another request.");
+    for module in modules {
+        text.sample("", &[("module", &module.name)], module.instances);
+    }
+    text.gauge("tailcoat_module_memory_bytes", "Memory that instances of a module have.");
+    for module in modules {
+        text.sample("", &[("module", &module.name)], module.memory_bytes);
+    }
+    text.counter("tailcoat_module_requests", "Requests that instances of a module were given.");
+    for module in modules {
+        text.sample("_total", &[("module", &module.name)], module.requests);
+    }
+    text.counter("tailcoat_module_failures", "Requests that a module did not answer, by what ended it.");
+    for module in modules {
+        for failure in &module.failures {
+            text.sample("_total", &[("module", &module.name), ("cause", &failure.cause)], failure.count);
+        }
+    }
+}
+
+fn write_programs(status: &Status, text: &mut Text) {
+    let programs = &status.programs;
+    text.gauge("tailcoat_cgi_programs", "Programs that run for requests.");
+    text.sample("", &[], programs.running);
+    text.counter("tailcoat_cgi_programs_started", "Programs that were started for requests.");
+    text.sample("_total", &[], programs.started);
+    text.counter("tailcoat_cgi_programs_refused", "Requests for which there was no place among programs that run.");
+    text.sample("_total", &[], programs.refused);
 }
 
 fn write_caches(status: &Status, text: &mut Text) {
@@ -310,7 +347,7 @@ fn escaped(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{RequestCount, ServerStatus, SiteStatus, WorkerStatus};
+    use crate::status::{ModuleFailureCount, ModuleStatus, RequestCount, ServerStatus, SiteStatus, WorkerStatus};
 
     fn status() -> Status {
         let requests = RequestCount { handler: "files".into(), status: "2xx".into(), version: "1.1".into(), count: 7 };
@@ -323,12 +360,15 @@ mod tests {
             servers: vec![server],
             ..UpstreamStatus::default()
         };
+        let failures = vec![ModuleFailureCount { cause: "processor-time-max".into(), count: 4 }];
+        let module = ModuleStatus { name: "shop".into(), instances: 2, failures, ..ModuleStatus::default() };
         let worker = WorkerStatus { has_answered: true, busy_us: 1_500_000, ..WorkerStatus::default() };
         Status {
             has_counters: true,
             workers: vec![worker],
             sites: vec![site],
             upstreams: vec![upstream],
+            modules: vec![module],
             ..Status::default()
         }
     }
@@ -347,6 +387,9 @@ mod tests {
             r#"tailcoat_worker_busy_seconds_total{worker="0"} 1.500000"#,
             r#"tailcoat_upstream_responses_total{upstream="app",status="2xx"} 5"#,
             r#"tailcoat_upstream_server_failures_total{upstream="app",server="http://a:1"} 3"#,
+            r#"tailcoat_module_instances{module="shop"} 2"#,
+            r#"tailcoat_module_failures_total{module="shop",cause="processor-time-max"} 4"#,
+            "tailcoat_cgi_programs 0",
         ] {
             assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
         }

@@ -26,6 +26,7 @@ use wire::http::{Fields, Status};
 pub use self::process::Process;
 use super::gateway::ErrorLines;
 use crate::config;
+use crate::metrics::ProgramMetrics;
 use crate::spawner::{Order, Spawner};
 
 /// What is to be started.
@@ -47,6 +48,7 @@ pub struct SharedPrograms {
     spawner: Arc<Spawner>,
     running: Arc<Semaphore>,
     waiting: AtomicUsize,
+    metrics: Arc<ProgramMetrics>,
 }
 
 /// A worker's view of them.
@@ -69,13 +71,18 @@ pub enum StartError {
 }
 
 impl SharedPrograms {
-    /// Programs by this configuration, that this spawner starts.
-    pub fn new(config: &config::Programs, spawner: Arc<Spawner>) -> Arc<Self> {
+    /// Programs by this configuration, that this spawner starts, and that are counted there.
+    pub fn new(config: &config::Programs, spawner: Arc<Spawner>, metrics: Arc<ProgramMetrics>) -> Arc<Self> {
         let running = Arc::new(Semaphore::new(config.processes_max));
-        Arc::new(Self { config: config.clone(), spawner, running, waiting: AtomicUsize::new(0) })
+        Arc::new(Self { config: config.clone(), spawner, running, waiting: AtomicUsize::new(0), metrics })
     }
 
-    /// Waits for one of the places of those that run.
+    /// Waits for a place among those that run.
+    async fn place(self: &Arc<Self>) -> Result<RunningPlace, StartError> {
+        let permit = self.permit().await.inspect_err(|_| self.metrics.refused.add(1))?;
+        Ok(RunningPlace::new(permit, &self.metrics))
+    }
+
     async fn permit(self: &Arc<Self>) -> Result<OwnedSemaphorePermit, StartError> {
         if let Ok(permit) = Arc::clone(&self.running).try_acquire_owned() {
             return Ok(permit);
@@ -87,6 +94,25 @@ impl SharedPrograms {
             // The semaphore is never closed.
             Ok(Err(_)) | Err(_) => Err(StartError::Busy),
         }
+    }
+}
+
+/// A place among those that run.
+pub(in crate::handler) struct RunningPlace {
+    metrics: Arc<ProgramMetrics>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl RunningPlace {
+    fn new(permit: OwnedSemaphorePermit, metrics: &Arc<ProgramMetrics>) -> Self {
+        metrics.running.add(1);
+        Self { metrics: Arc::clone(metrics), _permit: permit }
+    }
+}
+
+impl Drop for RunningPlace {
+    fn drop(&mut self) {
+        self.metrics.running.subtract(1);
     }
 }
 
@@ -124,13 +150,14 @@ impl Programs {
         Starting(Box::pin(async move {
             let Some(launch) = launch else { return Err(StartError::Busy) };
             let Launch { file, variables, has_content, errors } = *launch;
-            let permit = shared.permit().await?;
+            let place = shared.place().await?;
             let order = order(&shared.config, &file, &variables, has_content);
             let started = shared.spawner.start(order).await.map_err(StartError::Failed)?;
             let name = String::from_utf8_lossy(&file).into();
             // Local invariant: it is taken once.
             let Some(child) = started.into_child() else { return Err(StartError::Busy) };
-            Process::new(child, name, errors, &shared.config, permit).map_err(StartError::Failed)
+            shared.metrics.started.add(1);
+            Process::new(child, name, errors, &shared.config, place).map_err(StartError::Failed)
         }))
     }
 }

@@ -8,10 +8,9 @@ use std::task::{Context as Task, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::ErrorLines;
+use super::{ErrorLines, RunningPlace};
 use super::reaper::{Running, reap};
 use crate::config::Programs;
 
@@ -49,12 +48,12 @@ impl Process {
         name: Rc<str>,
         lines: ErrorLines,
         config: &Programs,
-        permit: OwnedSemaphorePermit,
+        place: RunningPlace,
     ) -> io::Result<Self> {
         let (input, output, error) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         // First of all, so that it is waited for whatever happens.
         let deadline = Instant::now() + config.run_time_max;
-        let running = Running::new(child, deadline, config.end_timeout, permit)?;
+        let running = Running::new(child, deadline, config.end_timeout, place)?;
         let receiver = |fd: OwnedFd| pipe::Receiver::from_owned_fd(fd);
         let lost = || io::Error::other("a pipe is missing");
         Ok(Self {

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::RunningPlace;
 use super::process::Errors;
 
 /// A program that has not been waited for: until then its number, and that of its group, is nobody else's.
@@ -24,7 +24,7 @@ pub(super) struct Running {
     end_timeout: Duration,
     has_been_waited_for: bool,
     /// Its place among those that run.
-    _permit: OwnedSemaphorePermit,
+    _place: RunningPlace,
 }
 
 impl Running {
@@ -36,12 +36,12 @@ impl Running {
         mut child: Child,
         deadline: Instant,
         end_timeout: Duration,
-        permit: OwnedSemaphorePermit,
+        place: RunningPlace,
     ) -> io::Result<Self> {
         let opened = open(&child);
         match opened {
             Ok((pid, pidfd)) => {
-                Ok(Self { child, pid, pidfd, deadline, end_timeout, has_been_waited_for: false, _permit: permit })
+                Ok(Self { child, pid, pidfd, deadline, end_timeout, has_been_waited_for: false, _place: place })
             }
             Err(error) => {
                 let _ = child.kill();

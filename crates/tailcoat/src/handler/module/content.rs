@@ -12,7 +12,8 @@ use wire::http::Fields;
 use super::request::module_trailers;
 use super::response::passed_on_fields;
 use crate::handler::{ClientLink, ContentSource, Filled, Now};
-use crate::modules::{Call, Frame, Module, RequestContentSupply, ResponseBody};
+use crate::metrics::ModuleFailure;
+use crate::modules::{Call, Failure, Frame, Module, RequestContentSupply, ResponseBody};
 
 /// Bytes of a request's content that a module gets at once.
 const PIECE_BYTES_MAX: usize = 64 << 10;
@@ -157,10 +158,10 @@ impl ModuleContent {
         }
     }
 
-    /// Ends the module, and logs why.
-    pub(super) fn fail(&mut self, how: &str) {
+    /// Ends the module, and takes note of why.
+    pub(super) fn fail(&mut self, cause: ModuleFailure, how: &str) {
         self.upload.link().set_deadline(None);
-        self.module.log().warn(format_args!("the module {} {how}", self.module.name()), "");
+        self.module.note(&Failure::new(cause, how), None);
         self.call = None;
     }
 
@@ -173,7 +174,7 @@ impl ModuleContent {
                 Poll::Ready(Ok(Frame::Data(data))) => {
                     self.bytes += data.len() as u64;
                     if self.bytes > self.module.config().limits.response_bytes_max {
-                        return self.break_off("wrote more than response-bytes-max");
+                        return self.break_off(ModuleFailure::ResponseBytesMax, "wrote more than response-bytes-max");
                     }
                     self.piece = data;
                     return Poll::Ready(Ok(true));
@@ -194,8 +195,8 @@ impl ModuleContent {
         }
     }
 
-    fn break_off<T>(&mut self, how: &str) -> Poll<io::Result<T>> {
-        self.fail(how);
+    fn break_off<T>(&mut self, cause: ModuleFailure, how: &str) -> Poll<io::Result<T>> {
+        self.fail(cause, how);
         Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()))
     }
 
@@ -210,7 +211,8 @@ impl ModuleContent {
 impl ContentSource for ModuleContent {
     fn poll_fill(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<Filled>> {
         if self.upload.link().take_late() {
-            return self.break_off("was silent for longer than between-bytes-timeout");
+            let how = "was silent for longer than between-bytes-timeout";
+            return self.break_off(ModuleFailure::BetweenBytesTimeout, how);
         }
         if self.piece.is_empty() {
             match self.poll_piece(task) {

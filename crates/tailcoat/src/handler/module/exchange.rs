@@ -13,6 +13,7 @@ use wire::http::{Method, Status};
 use super::content::{ModuleContent, Upload, await_until};
 use super::response::Answer;
 use crate::handler::{BuiltResponse, ClientLink, Outcome, Response, Routed};
+use crate::metrics::ModuleFailure;
 use crate::modules::{Call, ComponentCode, Failure, Module, RequestContentSupply, ResponseBody};
 
 type Request = http::Request<WasiBody>;
@@ -67,14 +68,11 @@ impl Exchange {
     fn on_late(&mut self) -> Status {
         match std::mem::replace(&mut self.state, State::Done) {
             State::AwaitingInstance(..) => {
-                let message = format_args!("the module {} had no instance within queue-timeout", self.module.name());
-                self.module.log().warn(message, "raise its instances-max, or find out what they wait for");
+                self.module.note(&no_instance(), None);
                 Status::SERVICE_UNAVAILABLE
             }
             State::AwaitingResponse(_) | State::AwaitingContent(_) | State::Done => {
-                let message =
-                    format_args!("the module {} gave no answer within first-byte-timeout", self.module.name());
-                self.module.log().warn(message, "");
+                self.module.note(&no_answer(), None);
                 Status::GATEWAY_TIMEOUT
             }
         }
@@ -146,12 +144,27 @@ impl Future for Exchange {
     }
 }
 
+/// No instance has become free for a request.
+pub(super) fn no_instance() -> Failure {
+    Failure::new(ModuleFailure::InstancesMax, "had no instance within queue-timeout")
+}
+
+/// The head of the response did not come.
+pub(super) fn no_answer() -> Failure {
+    Failure::new(ModuleFailure::FirstByteTimeout, "gave no answer within first-byte-timeout")
+}
+
 /// What the client is told of a failure.
 pub(super) fn status_of(failure: &Failure) -> Status {
-    match failure {
-        Failure::Busy(_) => Status::SERVICE_UNAVAILABLE,
-        Failure::TooLarge => Status::CONTENT_TOO_LARGE,
-        Failure::TimeUsedUp => Status::GATEWAY_TIMEOUT,
-        Failure::Failed(_) => Status::INTERNAL_SERVER_ERROR,
+    match failure.cause() {
+        ModuleFailure::InstancesMax | ModuleFailure::AllMemoryBytesMax => Status::SERVICE_UNAVAILABLE,
+        ModuleFailure::BufferedBytesMax => Status::CONTENT_TOO_LARGE,
+        ModuleFailure::ProcessorTimeMax | ModuleFailure::FirstByteTimeout | ModuleFailure::BetweenBytesTimeout => {
+            Status::GATEWAY_TIMEOUT
+        }
+        ModuleFailure::Failed
+        | ModuleFailure::MemoryBytesMax
+        | ModuleFailure::TableElementsMax
+        | ModuleFailure::ResponseBytesMax => Status::INTERNAL_SERVER_ERROR,
     }
 }

@@ -14,13 +14,14 @@ use wire::http::forwarding::is_hop_by_hop;
 use wire::http::{Fields, Method, Status};
 
 use super::content::{Upload, await_until};
-use super::exchange::status_of;
+use super::exchange::{no_answer, no_instance, status_of};
 use super::next_response::{NextResponse, of_bytes};
 use super::refuse;
 use crate::handler::{BuiltResponse, ClientLink, Outcome, OwnedRequest, PassedOn, Response, ResponseFilter, Routed};
 use crate::log::Client;
+use crate::metrics::ModuleFailure;
 use crate::modules::http_wasm::{Begun, Exchange, HandlerCall, Instance, Next, PassedContent};
-use crate::modules::{Code, Module, RequestContent, RequestContentSupply};
+use crate::modules::{Code, Failure, Module, RequestContent, RequestContentSupply};
 
 /// A worker's part of a module: the instances that wait for requests.
 pub(super) struct HttpWasm {
@@ -118,8 +119,7 @@ impl HttpWasm {
         let place = place.await;
         link.set_deadline(None);
         let Some(place) = place else {
-            let message = format_args!("the module {} had no instance within queue-timeout", self.module.name());
-            self.module.log().warn(message, "raise its instances-max, or find out what they wait for");
+            self.module.note(&no_instance(), None);
             return refuse(Status::SERVICE_UNAVAILABLE);
         };
         let (call, supply) = self.begin(&code, &request.routed(false));
@@ -145,9 +145,7 @@ impl HttpWasm {
         let handled = poll_fn(|task| {
             loop {
                 if upload.link().take_late() {
-                    let message =
-                        format_args!("the module {} gave no answer within first-byte-timeout", self.module.name());
-                    self.module.log().warn(message, "");
+                    self.module.note(&no_answer(), None);
                     return Poll::Ready(Err(Status::GATEWAY_TIMEOUT));
                 }
                 if upload.link().has_client_ended() {
@@ -231,8 +229,8 @@ impl Busy {
         match request {
             Some(request) => Ok(Some(Box::new(request))),
             None => {
-                let message = format_args!("the module {} passed a request on to no path", self.handler.module.name());
-                self.handler.module.log().warn(message, "");
+                let failure = Failure::new(ModuleFailure::Failed, "passed a request on to no path");
+                self.handler.module.note(&failure, None);
                 Err(Status::INTERNAL_SERVER_ERROR)
             }
         }
@@ -270,7 +268,10 @@ impl Filter {
         let exchange = busy.instance.exchange();
         let mut content = None;
         if exchange.buffers_response() {
-            match next.take_content(handler.module.config().limits.buffered_bytes_max, is_head).await {
+            let bytes_max = handler.module.config().limits.buffered_bytes_max;
+            // Local invariant: no more than that is written.
+            let left = bytes_max - exchange.response().content.written_bytes();
+            match next.take_content(left, is_head).await {
                 Ok(taken) => content = Some(taken),
                 Err(error) => {
                     let message =

@@ -39,7 +39,7 @@ impl Guest {
             settings: Arc::clone(&module.settings),
             environment: environment.collect(),
             began: Instant::now(),
-            limiter: Limiter::new(&config.limits, module.runtime.memory()),
+            limiter: Limiter::new(&config.limits, module.runtime.memory(), &module.metrics),
             meter,
             memory: None,
             buffered_bytes_max: config.limits.buffered_bytes_max,

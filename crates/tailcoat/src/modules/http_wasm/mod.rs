@@ -17,10 +17,10 @@ pub use self::content::PassedContent;
 pub use self::exchange::{ChangedRequest, Exchange, FieldEdit, GuestResponse};
 pub(super) use self::guest::Guest;
 pub use self::instance::{Code, Instance};
-use super::call::failure_of;
 use super::meter::Meter;
 use super::run::Run;
 use super::{Failure, Module};
+use crate::metrics::ModuleFailure;
 
 /// What an instance does with a request. Dropping it ends the instance.
 pub struct HandlerCall {
@@ -53,6 +53,7 @@ impl Module {
             Begun::Fresh(_) => Arc::new(Meter::new(self.config.limits.processor_time_max)),
         };
         let (module, of_instance) = (Arc::clone(self), Arc::clone(&meter));
+        self.metrics.requests.add(1);
         let run = async move {
             let (mut instance, exchange) = match begun {
                 Begun::Used(instance) => (instance, None),
@@ -60,6 +61,7 @@ impl Module {
             };
             let guest = instance.store.data_mut();
             guest.meter.restart();
+            guest.limiter.restart();
             guest.begin(exchange);
             instance.store.set_epoch_deadline(1);
             let handled = instance.handle_request.call_async(&mut instance.store, ()).await;
@@ -92,21 +94,21 @@ impl Module {
 
     async fn new_instance(&self, code: &super::Code, meter: Arc<Meter>) -> Result<Box<Instance>, Failure> {
         let super::Code::HttpWasm(code) = code else {
-            return Err(Failure::Failed("its code is of another kind".to_owned()));
+            return Err(Failure::failed("its code is of another kind"));
         };
         match Instance::new(code, self, Arc::clone(&meter)).await {
             Ok(instance) => Ok(Box::new(instance)),
-            Err(failed) => Err(failure_of(&failed.error, &meter, &failed.store.data().limiter)),
+            Err(failed) => Err(Failure::of(&failed.error, &meter, &failed.store.data().limiter)),
         }
     }
 
     /// Why an instance is of no more use.
     fn failed(&self, error: &wasmtime::Error, instance: &mut Instance) -> Failure {
         if instance.exchange().request_body().is_too_large() {
-            return Failure::TooLarge;
+            return Failure::new(ModuleFailure::BufferedBytesMax, "got more content than buffered-bytes-max");
         }
         let guest = instance.store.data();
-        failure_of(error, &guest.meter, &guest.limiter)
+        Failure::of(error, &guest.meter, &guest.limiter)
     }
 }
 
@@ -126,13 +128,8 @@ impl HandlerCall {
     /// Runs the instance; ready with it when it has done its part, or with what went wrong.
     pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<Result<(Box<Instance>, Next), Failure>> {
         self.run.poll(task).map(|done| {
-            let done = done.unwrap_or_else(|| Err(Failure::Failed("the server failed with it".to_owned())));
-            if let Err(failure) = &done
-                && *failure != Failure::TooLarge
-            {
-                self.module.log().warn(format_args!("the module {} {failure}", self.module.name), "");
-            }
-            done
+            let done = done.unwrap_or_else(|| Err(Failure::failed("the server failed with it")));
+            done.inspect_err(|failure| self.module.note(failure, None))
         })
     }
 }

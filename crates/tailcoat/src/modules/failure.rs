@@ -1,0 +1,92 @@
+//! Why a module did not answer a request, or not all of it.
+
+use std::fmt;
+
+use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
+use wasmtime_wasi::I32Exit;
+
+use super::Module;
+use super::limiter::Limiter;
+use super::meter::Meter;
+use crate::metrics::ModuleFailure;
+
+/// Why a module gave no whole answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    cause: ModuleFailure,
+    how: String,
+}
+
+impl Failure {
+    /// One by this cause; `how` goes on behind "the module NAME".
+    pub fn new(cause: ModuleFailure, how: impl Into<String>) -> Self {
+        Self { cause, how: how.into() }
+    }
+
+    /// It gave up by itself, and how.
+    pub(super) fn failed(how: impl fmt::Display) -> Self {
+        Self::new(ModuleFailure::Failed, format!("failed: {how}"))
+    }
+
+    /// Why an instance with this meter and limiter has ended with an error.
+    pub(super) fn of(error: &wasmtime::Error, meter: &Meter, limiter: &Limiter) -> Self {
+        if meter.is_used_up() {
+            return Self::new(ModuleFailure::ProcessorTimeMax, "has computed for longer than processor-time-max");
+        }
+        if error.is::<PoolConcurrencyLimitError>() {
+            let how = format!("has no instance for a request: {}", error.root_cause());
+            return Self::new(ModuleFailure::InstancesMax, how);
+        }
+        match limiter.refused() {
+            None => Self::failed(told(error)),
+            Some(refusal) => {
+                let how = format!("failed: {} (it did not get what would have been beyond {refusal})", told(error));
+                Self::new(refusal.cause(), how)
+            }
+        }
+    }
+
+    /// What ended it.
+    pub fn cause(&self) -> ModuleFailure {
+        self.cause
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.how)
+    }
+}
+
+impl Module {
+    /// Takes note of a failure: counts it, and tells the log. `request` is what was asked for, where that is known.
+    pub fn note(&self, failure: &Failure, request: Option<&str>) {
+        self.metrics.on_failure(failure.cause);
+        let help = match failure.cause {
+            // The client's doing, which it is told.
+            ModuleFailure::BufferedBytesMax => return,
+            ModuleFailure::InstancesMax => "raise instances-max, or find out what they wait for",
+            _ => "",
+        };
+        match request {
+            Some(request) => self.log().warn(format_args!("the module {} {failure} ({request})", self.name), help),
+            None => self.log().warn(format_args!("the module {} {failure}", self.name), help),
+        }
+    }
+}
+
+fn told(error: &wasmtime::Error) -> String {
+    if let Some(I32Exit(status)) = error.downcast_ref() {
+        return format!("it exited with status {status}");
+    }
+    let cause = error.downcast_ref::<Trap>().map_or_else(|| error.root_cause().to_string(), Trap::to_string);
+    match innermost_function(error) {
+        Some(name) => format!("{cause}, in {name}"),
+        None => cause,
+    }
+}
+
+/// Where an instance was, if its file tells names.
+fn innermost_function(error: &wasmtime::Error) -> Option<&str> {
+    error.downcast_ref::<WasmBacktrace>()?.frames().iter().find_map(|frame| frame.func_name())
+}
