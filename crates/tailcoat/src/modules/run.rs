@@ -54,21 +54,24 @@ impl<T: Send + 'static> Run<T> {
     /// Gives the instance its turn, if it runs here. Ready with what came of it; with `None` if that was told before, or
     /// nothing came of it as the server itself failed (a panic, which is on standard error).
     pub(super) fn poll(&mut self, task: &mut Task<'_>) -> Poll<Option<T>> {
-        let polled = match &mut self.place {
-            Place::Ended => return Poll::Ready(None),
-            Place::Away(handle) => Pin::new(handle).poll(task).map(Result::ok),
-            Place::Here(run) => Pin::new(run).poll(task).map(Some),
-        };
+        let mut polled = self.poll_place(task);
+        if polled.is_pending() && matches!(self.place, Place::Here(_)) && self.meter.used() >= TIME_ON_WORKER {
+            self.leave_worker();
+            // It has to be polled where it is now, so that whoever waits is told. It may have ended there by then.
+            polled = self.poll_place(task);
+        }
         if polled.is_ready() {
             self.place = Place::Ended;
-        } else if self.meter.used() >= TIME_ON_WORKER {
-            self.leave_worker();
-            // It has to be polled where it is now, so that whoever waits is told.
-            if let Place::Away(handle) = &mut self.place {
-                return Pin::new(handle).poll(task).map(Result::ok);
-            }
         }
         polled
+    }
+
+    fn poll_place(&mut self, task: &mut Task<'_>) -> Poll<Option<T>> {
+        match &mut self.place {
+            Place::Ended => Poll::Ready(None),
+            Place::Away(handle) => Pin::new(handle).poll(task).map(Result::ok),
+            Place::Here(run) => Pin::new(run).poll(task).map(Some),
+        }
     }
 
     /// Lets it do what it still has to, for so long at most.
