@@ -146,16 +146,29 @@ pub struct ResponseContent {
     of_next: Option<Bytes>,
     /// What the guest has written.
     written: Option<Vec<u8>>,
+    /// What it had written before the next handler answered, and then that one's: this is sent if no more is written.
+    joined: Option<Vec<u8>>,
 }
 
 impl ResponseContent {
-    pub(super) fn of_next(content: Option<Bytes>) -> Self {
-        Self { of_next: content, written: None }
+    /// Goes on with the next handler's content. What the guest has written by now stands before it.
+    pub(super) fn continue_with(&mut self, of_next: Option<Bytes>) {
+        let Some(mut before) = self.written.take() else {
+            *self = Self { of_next, ..Self::default() };
+            return;
+        };
+        before.extend_from_slice(&of_next.unwrap_or_default());
+        *self = Self { of_next: Some(before.clone().into()), written: None, joined: Some(before) };
     }
 
-    /// What the guest has written; `None` if nothing, so that the next handler's stays.
+    /// Bytes that the guest has written.
+    pub fn written_bytes(&self) -> usize {
+        self.written.as_ref().map_or(0, Vec::len)
+    }
+
+    /// What is sent by the guest's doing; `None` if it has written nothing, so that the next handler's stays.
     pub fn take_written(&mut self) -> Option<Vec<u8>> {
-        self.written.take()
+        self.written.take().or_else(|| self.joined.take())
     }
 
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<Read> {
@@ -236,9 +249,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_before_and_after_the_next_handler() {
+        let check = |before: &[&[u8]], after: &[&[u8]], expect: Option<&[u8]>| {
+            let mut content = ResponseContent::default();
+            before.iter().for_each(|bytes| content.write(bytes, 9).unwrap());
+            content.continue_with(Some(Bytes::from_static(b"next")));
+            after.iter().for_each(|bytes| content.write(bytes, 9).unwrap());
+            assert_eq!(content.take_written().as_deref(), expect, "{before:?} {after:?}");
+        };
+        check(&[], &[], None);
+        check(&[b"a", b"b"], &[], Some(b"abnext"));
+        check(&[b"a"], &[b"b", b"c"], Some(b"bc"));
+        check(&[], &[b""], Some(b""));
+    }
+
+    #[test]
     fn the_next_handlers_content_is_read_if_it_was_asked_for() {
-        assert!(ResponseContent::of_next(None).read(&mut [0; 9]).is_err());
-        let (mut content, mut buffer) = (ResponseContent::of_next(Some(Bytes::from_static(b"abc"))), [0; 2]);
+        let of_next = |next: Option<Bytes>| {
+            let mut content = ResponseContent::default();
+            content.continue_with(next);
+            content
+        };
+        assert!(of_next(None).read(&mut [0; 9]).is_err());
+        let (mut content, mut buffer) = (of_next(Some(Bytes::from_static(b"abc"))), [0; 2]);
         assert_eq!(content.read(&mut buffer).unwrap(), (2, false));
         assert_eq!(content.read(&mut buffer).unwrap(), (1, true));
         assert_eq!(content.take_written(), None);

@@ -142,9 +142,10 @@ impl Exchange {
         Box::new(ChangedRequest { method, uri: self.sent_uri().to_vec(), fields })
     }
 
-    /// Whether the guest wants the content of the next handler's response in memory.
+    /// Whether the content of the next handler's response has to be in memory: the guest wants it, or has written something
+    /// that stands before it.
     pub fn buffers_response(&self) -> bool {
-        self.features & BUFFER_RESPONSE != 0
+        self.features & BUFFER_RESPONSE != 0 || self.response.content.written_bytes() > 0
     }
 
     /// Whether the next handler is to have the content of the request though the guest has read some of it.
@@ -152,11 +153,22 @@ impl Exchange {
         self.features & BUFFER_REQUEST != 0
     }
 
-    /// Goes on with the next handler's response. Of its content the guest sees what it has asked for.
+    /// Goes on with the next handler's response. Of its content the guest sees what it has asked for. Fields that it has
+    /// written before are added to it, unless the next handler has some of their names.
     pub fn on_response(&mut self, status: Status, fields: Fields, content: Option<Bytes>, trailers: Fields) {
         self.stage = Stage::Response;
-        let content = ResponseContent::of_next(content);
-        self.response = GuestResponse { status, fields, edits: Vec::new(), content, trailers };
+        let earlier = std::mem::replace(&mut self.response.fields, fields);
+        let is_added = |(name, _): &(&[u8], &[u8])| !self.response.fields.has(name);
+        let edits = earlier.iter().filter(is_added).map(|(name, value)| {
+            let name = String::from_utf8_lossy(name).into_owned();
+            FieldEdit { replaces: false, name, value: value.to_vec() }
+        });
+        self.response.edits = edits.collect();
+        for FieldEdit { name, value, .. } in &self.response.edits {
+            self.response.fields.push(name, value);
+        }
+        self.response.content.continue_with(content);
+        (self.response.status, self.response.trailers) = (status, trailers);
         self.field_bytes_left = FIELDS_BYTES_MAX;
     }
 
@@ -413,5 +425,22 @@ mod tests {
         assert_eq!(exchange.status().unwrap(), Status::NOT_FOUND);
         assert_eq!(exchange.fields(FieldsKind::Response).count(), 1);
         assert_eq!(exchange.response().edits.len(), 2);
+    }
+
+    #[test]
+    fn what_is_written_before_the_next_handlers_response() {
+        let mut exchange = exchange("/a");
+        for (name, value) in [(&b"etag"[..], &b"\"mine\""[..]), (b"x-a", b"1"), (b"x-a", b"2")] {
+            exchange.edit_field(FieldsKind::Response, false, name, Some(value)).unwrap();
+        }
+        exchange.response.content.write(b"before, ", 99).unwrap();
+        assert!(exchange.buffers_response());
+        let mut fields = Fields::new();
+        fields.push("ETag", "\"next\"");
+        exchange.on_response(Status::OK, fields, Some(Bytes::from_static(b"behind")), Fields::new());
+        let lines: Vec<_> = exchange.fields(FieldsKind::Response).map(|(_, value)| value).collect();
+        assert_eq!(lines, [&b"\"next\""[..], b"1", b"2"]);
+        assert_eq!(exchange.response().edits.len(), 2);
+        assert_eq!(exchange.response().content.take_written().as_deref(), Some(&b"before, behind"[..]));
     }
 }
