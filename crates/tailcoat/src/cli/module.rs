@@ -89,8 +89,9 @@ fn check(file: &Path) -> ExitCode {
 
 fn describe(file: &Path, found: &Inspection) -> String {
     let mut text = format!(
-        "{}: a component of {}, compiled in {} ms to {}\n",
+        "{}: a {} of {}, compiled in {} ms to {}\n",
         file.display(),
+        if found.is_component { "component" } else { "core module" },
         size(found.file_bytes),
         found.compile_time.as_millis(),
         size(found.compiled_bytes as u64)

@@ -445,8 +445,8 @@ fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
                     .related(source.clone(), span.clone(), "by this");
             note(site, Severity::Warning, finding, diagnostics);
         }
-        // Files leave what they don't have to those behind them.
-        if !matches!(route.handler, Handler::Files(_) | Handler::Gateway(..)) {
+        // Files leave what they don't have to those behind them, and modules may pass on.
+        if !matches!(route.handler, Handler::Files(_) | Handler::Gateway(..) | Handler::Module(_)) {
             taken.add(&route.path, index);
         }
     }

@@ -47,6 +47,8 @@ fn help_leads_to_what_was_meant() {
     let closed = "site a {\n listen 81\n root \"/\"\n respond \"*\" STATUS\n}\n";
     assert!(messages(&closed.replace("STATUS", "503")).is_empty(), "a site may be closed for a while");
     assert_eq!(messages(&closed.replace("STATUS", "404")), ["1: this is never tried"]);
+    let filtered = "site a {\n listen 81\n module \"*\" \"/filter.wasm\"\n forward \"http://127.0.0.1:3000\"\n}\n";
+    assert!(!messages(filtered).iter().any(|one| one.contains("never tried")), "a module may pass on");
 }
 
 /// What a newcomer writes is told in one go, whatever else is wrong.

@@ -14,6 +14,8 @@ use super::http_wasm;
 /// What was found in a file.
 #[derive(Debug)]
 pub struct Inspection {
+    /// Whether it is a component; else a core module, of http-wasm if it is to answer requests.
+    pub is_component: bool,
     /// Its size, in bytes.
     pub file_bytes: u64,
     /// Bytes of machine code and data that it was compiled to.
@@ -65,6 +67,7 @@ pub fn inspect(file: &Path) -> Result<Inspection, String> {
     let resources = component.resources_required();
     let image = component.image_range();
     Ok(Inspection {
+        is_component: true,
         file_bytes: bytes.len() as u64,
         compiled_bytes: image.end as usize - image.start as usize,
         compile_time,
@@ -90,6 +93,7 @@ fn inspect_core(
         (name, core_access(import.module(), import.name()))
     });
     Ok(Inspection {
+        is_component: false,
         file_bytes: file_bytes as u64,
         compiled_bytes: image.end as usize - image.start as usize,
         compile_time,
