@@ -32,6 +32,7 @@ mod import;
 mod lifecycle;
 mod limits;
 mod listing;
+mod module_hostile_files;
 mod module_isolation;
 mod modules;
 mod php;

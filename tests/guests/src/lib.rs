@@ -1,5 +1,7 @@
 //! A module that does what the path says: what modules usually do, and what they must not get away with.
 
+mod key_value;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use wasip2::clocks::monotonic_clock;
@@ -43,6 +45,7 @@ impl Guest for Component {
             }
             "/clock" => send(out, 200, &[], clock().as_bytes()),
             "/random" => send(out, 200, &[], format!("{:?}", wasip2::random::random::get_random_u64()).as_bytes()),
+            "/key-value" => send(out, 200, &[], key_value::answer(query).as_bytes()),
             "/ask" => send(out, 200, &[], ask(query).as_bytes()),
             "/log" => {
                 for number in 0..query.parse::<u32>().unwrap_or(1) {

@@ -1,0 +1,80 @@
+//! What a module does with the host's key-value store (`wasi:keyvalue`), and what it is told.
+
+use self::wasi::keyvalue::store::Error;
+use self::wasi::keyvalue::{atomics, batch, store};
+
+wit_bindgen::generate!({
+    inline: "
+        package test:guests;
+        world stores {
+            import wasi:keyvalue/store@0.2.0-draft;
+            import wasi:keyvalue/atomics@0.2.0-draft;
+            import wasi:keyvalue/batch@0.2.0-draft;
+        }
+        package wasi:keyvalue@0.2.0-draft {
+            interface store {
+                variant error { no-such-store, access-denied, other(string) }
+                record key-response { keys: list<string>, cursor: option<u64> }
+                open: func(identifier: string) -> result<bucket, error>;
+                resource bucket {
+                    get: func(key: string) -> result<option<list<u8>>, error>;
+                    set: func(key: string, value: list<u8>) -> result<_, error>;
+                    delete: func(key: string) -> result<_, error>;
+                    exists: func(key: string) -> result<bool, error>;
+                    list-keys: func(cursor: option<u64>) -> result<key-response, error>;
+                }
+            }
+            interface atomics {
+                use store.{bucket, error};
+                increment: func(bucket: borrow<bucket>, key: string, delta: u64) -> result<u64, error>;
+            }
+            interface batch {
+                use store.{bucket, error};
+                get-many: func(bucket: borrow<bucket>, keys: list<string>)
+                    -> result<list<option<tuple<string, list<u8>>>>, error>;
+                set-many: func(bucket: borrow<bucket>, key-values: list<tuple<string, list<u8>>>) -> result<_, error>;
+                delete-many: func(bucket: borrow<bucket>, keys: list<string>) -> result<_, error>;
+            }
+        }
+    ",
+    generate_all,
+});
+
+/// Carries out `STORE,OPERATION,ARGUMENTS…`, and tells what came of it.
+pub(crate) fn answer(query: &str) -> String {
+    match carry_out(&query.split(',').collect::<Vec<_>>()) {
+        Ok(told) => told,
+        Err(Error::NoSuchStore) => "no such store".to_owned(),
+        Err(Error::AccessDenied) => "access denied".to_owned(),
+        Err(Error::Other(message)) => format!("error: {message}"),
+    }
+}
+
+fn carry_out(words: &[&str]) -> Result<String, Error> {
+    let bucket = store::open(words[0])?;
+    let text = |value: Option<Vec<u8>>| value.map_or("none".to_owned(), |value| String::from_utf8(value).unwrap());
+    Ok(match &words[1..] {
+        ["get", key] => text(bucket.get(key)?),
+        ["set", key, value] => bucket.set(key, value.as_bytes()).map(|()| "set".to_owned())?,
+        ["fill", key, bytes] => bucket.set(key, &vec![b'x'; bytes.parse().unwrap()]).map(|()| "set".to_owned())?,
+        ["delete", key] => bucket.delete(key).map(|()| "deleted".to_owned())?,
+        ["exists", key] => bucket.exists(key)?.to_string(),
+        ["keys"] => bucket.list_keys(None)?.keys.join(" "),
+        ["increment", key, delta] => atomics::increment(&bucket, key, delta.parse().unwrap())?.to_string(),
+        ["set-many", pairs @ ..] => {
+            let pairs: Vec<_> =
+                pairs.chunks(2).map(|pair| (pair[0].to_owned(), pair[1].as_bytes().to_vec())).collect();
+            batch::set_many(&bucket, &pairs).map(|()| "set".to_owned())?
+        }
+        ["get-many", keys @ ..] => {
+            let keys: Vec<_> = keys.iter().map(|key| (*key).to_owned()).collect();
+            let values = batch::get_many(&bucket, &keys)?;
+            values.into_iter().map(|value| text(value.map(|(_, value)| value))).collect::<Vec<_>>().join(" ")
+        }
+        ["delete-many", keys @ ..] => {
+            let keys: Vec<_> = keys.iter().map(|key| (*key).to_owned()).collect();
+            batch::delete_many(&bucket, &keys).map(|()| "deleted".to_owned())?
+        }
+        _ => "what?".to_owned(),
+    })
+}
