@@ -6,9 +6,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Where they are built.
 const DIRECTORY: &str = "target/modules";
+
+/// How long an answer is waited for. Not a measure of speed.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A module: what it takes to build it, and what it must answer.
 struct Example {
@@ -27,6 +32,9 @@ struct Example {
 enum Verify {
     /// Have this in its answer to `GET /a?b`.
     Answer(&'static str),
+    /// Have this in its answer to `GET /a?b`, send back what `/echo` gets while it comes, and its trailers; and fail at
+    /// `/fail`, by which nobody else loses anything.
+    Echo(&'static str),
     /// Answer one path, rewrite another for the next handler, and mark what that answers.
     Filter,
     /// The operations of web99, as `tailor` judges them: one by one, and under load.
@@ -40,7 +48,10 @@ enum Source {
     Directory(&'static str),
 }
 
-const EXAMPLES: [Example; 6] = [
+/// The definition of the world `wasi:http/proxy`, for those that bring none.
+const PROXY_WORLD: &str = "cp ../../../examples/modules/c/module.wit .";
+
+const EXAMPLES: [Example; 9] = [
     Example {
         name: "rust",
         needs: &["cargo"],
@@ -82,7 +93,46 @@ const EXAMPLES: [Example; 6] = [
         source: Source::Directory("examples/modules/c"),
         build: &["npm install --silent --no-fund --no-audit", "npm run --silent build", "cp hello.wasm module.wasm"],
         grants: "",
-        verify: Verify::Answer("Hello from C! You asked for /a?b\n"),
+        verify: Verify::Echo("Hello from C! You asked for /a?b\n"),
+    },
+    Example {
+        name: "echo-javascript",
+        needs: &["npm", "node"],
+        source: Source::Directory("examples/modules/javascript"),
+        build: &[
+            PROXY_WORLD,
+            "npm install --silent --no-fund --no-audit",
+            "npm run --silent build",
+            "cp echo.wasm module.wasm",
+        ],
+        grants: "",
+        verify: Verify::Echo("Hello from JavaScript! You asked for /a?b\n"),
+    },
+    Example {
+        name: "echo-python",
+        needs: &["python3"],
+        source: Source::Directory("examples/modules/python"),
+        build: &[
+            PROXY_WORLD,
+            "python3 -m venv venv",
+            "venv/bin/pip install --quiet componentize-py",
+            "venv/bin/componentize-py -q -d module.wit -w module componentize echo -o module.wasm",
+        ],
+        grants: "",
+        verify: Verify::Echo("Hello from Python! You asked for /a?b\n"),
+    },
+    Example {
+        name: "echo-go",
+        needs: &["go", "npm", "node"],
+        source: Source::Directory("examples/modules/go-component"),
+        build: &[
+            PROXY_WORLD,
+            "npm install --silent --no-fund --no-audit",
+            "npm run --silent build",
+            "cp echo.wasm module.wasm",
+        ],
+        grants: "",
+        verify: Verify::Echo("Hello from Go! You asked for /a?b\n"),
     },
     Example {
         name: "go",
@@ -179,10 +229,18 @@ fn try_example(example: &Example) -> Result<(), Box<dyn Error>> {
         return Err(String::from_utf8_lossy(&checked.stdout).into_owned().into());
     }
     let server = Server::start(&module, &directory, example.grants)?;
-    match example.verify {
-        Verify::Answer(expect) => {
-            let answer = server.ask("/a?b")?;
-            if answer.contains(expect) { Ok(()) } else { Err(format!("it answered {answer:?}").into()) }
+    verify(&example.verify, &server)?;
+    server.end()
+}
+
+fn verify(verify: &Verify, server: &Server) -> Result<(), Box<dyn Error>> {
+    match verify {
+        Verify::Answer(expect) => server.expect("/a?b", expect),
+        Verify::Echo(expect) => {
+            server.expect("/a?b", expect)?;
+            verify_echo(server)?;
+            server.expect("/fail", "HTTP/1.1 500 ")?;
+            server.expect("/a?b", expect)
         }
         Verify::Filter => {
             let (own, passed) = (server.ask("/hello?b")?, server.ask("/old/a")?);
@@ -192,6 +250,36 @@ fn try_example(example: &Example) -> Result<(), Box<dyn Error>> {
         }
         Verify::Web99 => verify_web99(&server.address),
     }
+}
+
+/// Sends pieces, each when the one before has come back.
+fn verify_echo(server: &Server) -> Result<(), Box<dyn Error>> {
+    let mut stream = TcpStream::connect(&server.address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(stream, "POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+    for piece in ["first", "second", "third"] {
+        write!(stream, "{:x}\r\n{piece}\r\n", piece.len())?;
+        read_until(&mut stream, piece)?;
+    }
+    // More than a module's stream, or a buffer of ours, takes at once.
+    let large = "x".repeat(200_000);
+    write!(stream, "{:x}\r\n{large}\r\n0\r\nX-Sum: 7\r\n\r\n", large.len())?;
+    let rest = read_until(&mut stream, "0\r\nx-sum: 7\r\n\r\n")?;
+    let count = rest.bytes().filter(|byte| *byte == b'x').count();
+    // One is that of the trailer's name.
+    if count == large.len() + 1 { Ok(()) } else { Err(format!("{count} bytes of {} came back", large.len()).into()) }
+}
+
+fn read_until(stream: &mut TcpStream, end: &str) -> Result<String, Box<dyn Error>> {
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 16 << 10]);
+    while !bytes.windows(end.len()).any(|window| window == end.as_bytes()) {
+        let count = stream.read(&mut buffer)?;
+        if count == 0 {
+            return Err(format!("it ended before {end:?}: {:?}", String::from_utf8_lossy(&bytes)).into());
+        }
+        bytes.extend_from_slice(&buffer[..count]);
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn verify_web99(address: &str) -> Result<(), Box<dyn Error>> {
@@ -252,6 +340,8 @@ fn tailcoat() -> Result<PathBuf, Box<dyn Error>> {
 struct Server {
     child: Child,
     address: String,
+    /// How often it has panicked, when it has ended.
+    panics: Option<JoinHandle<usize>>,
 }
 
 impl Server {
@@ -275,8 +365,25 @@ impl Server {
         let stderr = child.stderr.take().ok_or("no standard error")?;
         let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
         let address = lines.find_map(|line| line.split_once("listening on ").map(|(_, address)| address.to_owned()));
-        std::thread::spawn(move || lines.for_each(|line| eprintln!("{line}")));
-        Ok(Self { child, address: address.ok_or("the server did not start")? })
+        let panics = std::thread::spawn(move || {
+            lines.inspect(|line| eprintln!("{line}")).filter(|line| line.contains("panicked at")).count()
+        });
+        Ok(Self { child, address: address.ok_or("the server did not start")?, panics: Some(panics) })
+    }
+
+    /// Ends it; an error if it has panicked, which costs a request at most, but is a fault.
+    fn end(mut self) -> Result<(), Box<dyn Error>> {
+        self.child.kill()?;
+        match self.panics.take().map(JoinHandle::join) {
+            Some(Ok(0)) => Ok(()),
+            _ => Err("the server panicked".into()),
+        }
+    }
+
+    /// Asks for this, and expects to have that in the answer.
+    fn expect(&self, target: &str, expect: &str) -> Result<(), Box<dyn Error>> {
+        let answer = self.ask(target)?;
+        if answer.contains(expect) { Ok(()) } else { Err(format!("it answered {target} with {answer:?}").into()) }
     }
 
     /// The whole answer to a GET.
