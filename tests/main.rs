@@ -34,6 +34,7 @@ mod limits;
 mod listing;
 mod module_hostile_files;
 mod module_isolation;
+mod module_operation;
 mod modules;
 mod php;
 mod proxy_attacks;

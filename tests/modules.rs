@@ -264,6 +264,9 @@ fn nothing_is_granted_by_default() {
     check(&server, "/list?/", "error: NotFound");
     check(&server, "/write?/tmp/x", "error: NotFound");
     check(&server, &format!("/connect?{}", server.address), "error: PermissionDenied");
+    // No name is looked up, which would tell somebody.
+    check(&server, "/connect?localhost:80", "error: Uncategorized");
+    check(&server, "/key-value?default,get,a", "access denied");
     check(&server, &format!("/ask?http://{}/hello", server.address), "error: ErrorCode::HttpRequestDenied");
 }
 
@@ -285,6 +288,50 @@ fn what_was_granted() {
     check(&server, "/write?/data/a", "error: PermissionDenied");
     check(&server, "/write?/scratch/b", "done");
     check(&server, "/read?/data/b", "written");
+}
+
+#[test]
+fn a_key_value_store_is_shared_by_a_modules_instances_alone() {
+    let Some(guests) = guests() else { return };
+    let options = "key-value on; key-value-bytes-max \"1KiB\"";
+    // The guest goes by the path, so that another module with a store is another site.
+    let other = format!("module \"*\" \"{}\" {{ key-value on }}", guests.display());
+    let server = Server::run(&format!(
+        "modules {{ compiled \"{}\" }}\nsite \"h.example\" {{\n listen \"127.0.0.1:0\"\n \
+         module \"*\" \"{}\" {{ {options} }}\n}}\nsite \"other\" {{\n listen \"127.0.0.1:0\"\n {other}\n}}\n",
+        compiled_directory().display(),
+        guests.display()
+    ));
+    let check = |operation: &str, expect: &str| check(&server, &format!("/key-value?{operation}"), expect);
+    check("default,get,colour", "none");
+    check("default,set,colour,red", "set");
+    // By another name the same, which is the only one.
+    check(",get,colour", "red");
+    check("mine,get,colour", "no such store");
+    check("default,exists,colour", "true");
+    check("default,delete,colour", "deleted");
+    check("default,exists,colour", "false");
+    check("default,increment,visits,2", "2");
+    check("default,increment,visits,40", "42");
+    check("default,set,visits,many", "set");
+    check("default,increment,visits,1", "error: the value is not a number");
+    check("default,set-many,a,1,b,2", "set");
+    check("default,get-many,a,c,b", "1 none 2");
+    check("default,keys", "a b visits");
+    check("default,delete-many,a,b", "deleted");
+    check("default,keys", "visits");
+    check("default,fill,large,2000", "error: the store is full");
+    check("default,fill,large,500", "set");
+    // Increments of many at a time are none lost.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..10).for_each(|_| drop(get(&server, "/key-value?default,increment,n,1"))));
+        }
+    });
+    check("default,get,n", "40");
+    let of_other = ask(&server, "GET /key-value?default,keys HTTP/1.1\r\nHost: other\r\nConnection: close\r\n\r\n");
+    assert!(of_other.starts_with("HTTP/1.1 200 "), "{of_other}");
+    assert_eq!(content(&of_other), "", "another module's store is another one");
 }
 
 #[test]

@@ -230,6 +230,36 @@ fn upstreams_and_their_servers_are_shown() {
 }
 
 #[test]
+fn programs_that_run_are_counted() {
+    let programs = tempfile::tempdir().unwrap();
+    let script = programs.path().join("waits");
+    let text = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nbegun'\nwhile [ ! -e go ]; do sleep 0.05; done\n";
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let site = format!(
+        "cgi \"/cgi-bin/*\" root=\"{}\" {{\n strip-prefix \"/cgi-bin\"\n processes-max 1\n queue-max 0\n }}",
+        programs.path().display()
+    );
+    let (server, directory) = start(&site, "");
+    let mut stream = server.connect();
+    write!(stream, "GET /cgi-bin/waits HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n").unwrap();
+    let running = |count: u64| move |status: &Value| (status["programs"]["running"] == count).then_some(());
+    await_status(directory.path(), running(1));
+    assert!(get(&server, "/cgi-bin/waits", "a.example", "").starts_with("HTTP/1.1 503 "));
+    std::fs::write(programs.path().join("go"), "").unwrap();
+    assert!(read_all(&mut stream).contains("begun"));
+    await_status(directory.path(), running(0));
+    let metrics = get(&server, "/metrics", "127.0.0.1", "");
+    for (name, count) in [
+        ("tailcoat_cgi_programs", 0.0),
+        ("tailcoat_cgi_programs_started_total", 1.0),
+        ("tailcoat_cgi_programs_refused_total", 1.0),
+    ] {
+        assert_eq!(sample(&metrics, name), Some(count), "{name}");
+    }
+}
+
+#[test]
 fn limits_that_are_hit_are_counted_by_name() {
     let (server, directory) = start("rate-limit \"/page.html\" \"1/m\"", "");
     let statuses: Vec<_> = (0..3).map(|_| get(&server, "/page.html", "a.example", "")[9..12].to_owned()).collect();

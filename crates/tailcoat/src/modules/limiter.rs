@@ -154,11 +154,12 @@ impl ResourceLimiter for Limiter {
 
     fn table_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> Result<bool> {
         let wanted = desired - current;
-        if maximum.is_some_and(|maximum| desired > maximum) {
-            return Ok(false);
-        }
+        // First of all, for the pool has made it the maximum of tables that have none of their own.
         if wanted > self.table_elements_max - self.table_elements {
             self.refused = Some(Refusal::Table);
+            return Ok(false);
+        }
+        if maximum.is_some_and(|maximum| desired > maximum) {
             return Ok(false);
         }
         self.table_elements += wanted;
