@@ -81,7 +81,8 @@ pub(super) fn context(module: &Module, log: &LineLog) -> wasmtime::Result<WasiCt
         .envs(&grants.environment)
         .max_random_size(RANDOM_BYTES_MAX)
         .wall_clock(CoarseClock::new())
-        .monotonic_clock(CoarseClock::new());
+        .monotonic_clock(CoarseClock::new())
+        .allow_blocking_current_thread(module.waits_for_files());
     for granted in &grants.directories {
         let permissions = if granted.is_writable { FsPerms::ReadWrite } else { FsPerms::ReadOnly };
         context.preopened_dir(&granted.directory, &granted.name, permissions)?;

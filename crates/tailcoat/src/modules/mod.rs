@@ -28,8 +28,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 pub use call::{Call, Frame, ResponseBody};
 pub use code::{Code, ComponentCode};
-pub use failure::Failure;
 pub use content::{RequestContent, RequestContentSupply};
+pub use failure::Failure;
 pub use inspect::{Access, Inspection, inspect};
 pub use keeper::keep;
 use tokio::sync::Semaphore;
@@ -106,9 +106,8 @@ impl Modules {
                 continue;
             }
             // What was compiled for another engine runs only there.
-            let is_same = |module: &&Arc<Module>| {
-                module.config.file == config.file && Arc::ptr_eq(&module.runtime, &runtime)
-            };
+            let is_same =
+                |module: &&Arc<Module>| module.config.file == config.file && Arc::ptr_eq(&module.runtime, &runtime);
             let same_file = modules.iter().find(is_same);
             let code = match same_file {
                 Some(module) => module.code(),

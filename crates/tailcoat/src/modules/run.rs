@@ -19,6 +19,8 @@ const TIME_ON_WORKER: Duration = Duration::from_millis(1);
 /// What an instance does for a request. Dropping it ends the instance.
 pub(super) struct Run<T> {
     place: Place<T>,
+    /// It is not to begin on the worker's thread.
+    leaves_at_once: bool,
     meter: Arc<Meter>,
     runtime: Arc<Runtime>,
 }
@@ -48,12 +50,26 @@ impl<T: Send + 'static> Run<T> {
         // An instance that is used again may have ended elsewhere.
         meter.set_here();
         let metered = Metered { work: Box::pin(work), meter: Arc::clone(&meter), runtime: Arc::clone(&runtime) };
-        Self { place: Place::Here(metered), meter, runtime }
+        Self { place: Place::Here(metered), leaves_at_once: false, meter, runtime }
+    }
+
+    /// The same, but it begins on other threads: it may wait there for what no worker waits for.
+    pub(super) fn new_away(
+        work: impl Future<Output = T> + Send + 'static,
+        meter: Arc<Meter>,
+        runtime: Arc<Runtime>,
+    ) -> Self {
+        let mut run = Self::new(work, meter, runtime);
+        run.leaves_at_once = true;
+        run
     }
 
     /// Gives the instance its turn, if it runs here. Ready with what came of it; with `None` if that was told before, or
     /// nothing came of it as the server itself failed (a panic, which is on standard error).
     pub(super) fn poll(&mut self, task: &mut Task<'_>) -> Poll<Option<T>> {
+        if std::mem::take(&mut self.leaves_at_once) {
+            self.leave_worker();
+        }
         let mut polled = self.poll_place(task);
         if polled.is_pending() && matches!(self.place, Place::Here(_)) && self.meter.used() >= TIME_ON_WORKER {
             self.leave_worker();

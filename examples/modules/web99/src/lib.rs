@@ -10,9 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use data::{Choice, Tables};
 use wasip2::exports::http::incoming_handler::Guest;
-use wasip2::http::types::{
-    Fields, IncomingRequest, Method, OutgoingBody, OutgoingResponse, ResponseOutparam,
-};
+use wasip2::http::types::{Fields, IncomingRequest, Method, OutgoingBody, OutgoingResponse, ResponseOutparam};
+use wasip2::io::streams::{OutputStream, StreamError};
 
 struct Web99;
 
@@ -101,14 +100,28 @@ fn send(out: ResponseOutparam, status: u16, cookie: Option<&str>, body: &[u8]) {
     let outgoing = response.body().expect("taken once");
     ResponseOutparam::set(out, Ok(response));
     let stream = outgoing.write().expect("taken once");
-    for piece in body.chunks(4096) {
-        // The client has gone.
-        if stream.blocking_write_and_flush(piece).is_err() {
-            return;
-        }
+    // The client may have gone.
+    if write(&stream, body).is_err() {
+        return;
     }
     drop(stream);
     let _ = OutgoingBody::finish(outgoing, None);
+}
+
+/// Writes as much at a time as the stream takes.
+fn write(stream: &OutputStream, mut content: &[u8]) -> Result<(), StreamError> {
+    let pollable = stream.subscribe();
+    while !content.is_empty() {
+        let room = stream.check_write()?;
+        if room == 0 {
+            pollable.block();
+            continue;
+        }
+        let (piece, rest) = content.split_at(content.len().min(room as usize));
+        stream.write(piece)?;
+        content = rest;
+    }
+    stream.blocking_flush()
 }
 
 fn unix_seconds() -> u64 {
