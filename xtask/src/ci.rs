@@ -5,14 +5,14 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use crate::{caching, conformance, fuzz, licences, tidy};
+use crate::{caching, conformance, fuzz, licences, modules, tidy};
 
 /// How long each fuzz target runs: a smoke run, which tries all seeds and their neighbours.
 const FUZZ_SECONDS: &str = "5";
 
 type Check = (&'static str, fn() -> bool);
 
-const CHECKS: [Check; 9] = [
+const CHECKS: [Check; 10] = [
     ("tidiness", || report(tidy::check(Path::new(".")))),
     ("licences", || report(licences::check(Path::new("."))) & licences::run_cargo_deny(Path::new("."))),
     ("format", format),
@@ -20,6 +20,8 @@ const CHECKS: [Check; 9] = [
     ("documentation", documentation),
     ("tests", || cargo(&["test", "--workspace", "--no-fail-fast"])),
     ("conformance", || is_passed(conformance::run(std::iter::empty()))),
+    // Those whose tools are quick to fetch; the others are for whoever changes what modules see.
+    ("modules", || modules::pass(&["go", "http-wasm-tck"])),
     ("caching", || is_passed(caching::run(std::iter::empty()))),
     ("fuzzing", || is_passed(fuzz::run(["--seconds", FUZZ_SECONDS].into_iter().map(str::to_owned)))),
 ];

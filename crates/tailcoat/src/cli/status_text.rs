@@ -320,7 +320,8 @@ mod tests {
     use super::*;
     use crate::metrics::{LiveRequest, StageCounts};
     use crate::status::{
-        LimitCount, ModuleFailureCount, ProcessStatus, ProgramStatus, RequestCount, ServerStatus, SiteStatus, WorkerStatus,
+        LimitCount, ModuleFailureCount, ProcessStatus, ProgramStatus, RequestCount, ServerStatus, SiteStatus,
+        WorkerStatus,
     };
 
     fn status(count: u64, unix_ms: u64) -> Status {

@@ -83,12 +83,8 @@ impl Assembly {
         let is_automatic = acme::place_certificates(&mut config).map_err(StartError::at("cannot keep certificates"))?;
         let (logs, site_logs) = prepare_logs(&config, &lasting.access_log)?;
         let upstreams = succeed_upstreams(&config, server_log, before)?;
-        let modules = Modules::load(
-            &config,
-            server_log,
-            lasting.metrics.as_deref(),
-            before.map(|before| &*before.modules),
-        );
+        let modules =
+            Modules::load(&config, server_log, lasting.metrics.as_deref(), before.map(|before| &*before.modules));
         let modules = Arc::new(modules.map_err(StartError::at("cannot load a module"))?);
         if config.starts_programs() && lasting.spawner.get().is_none() {
             let spawner = Spawner::start_threads(|| Ok(()));

@@ -282,10 +282,9 @@ fn add_upstream_counts(status: &mut Status, index: usize, name: String, workers:
 }
 
 fn module_status(name: String, metrics: &ModuleMetrics) -> ModuleStatus {
-    let failures = ModuleFailure::ALL.iter().map(|&failure| ModuleFailureCount {
-        cause: failure.name().to_owned(),
-        count: metrics.failures(failure),
-    });
+    let failures = ModuleFailure::ALL
+        .iter()
+        .map(|&failure| ModuleFailureCount { cause: failure.name().to_owned(), count: metrics.failures(failure) });
     ModuleStatus {
         name,
         instances: metrics.instances.get(),

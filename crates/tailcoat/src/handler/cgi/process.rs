@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::{ErrorLines, RunningPlace};
 use super::reaper::{Running, reap};
+use super::{ErrorLines, RunningPlace};
 use crate::config::Programs;
 
 /// Pieces of standard error that are read in a turn.
