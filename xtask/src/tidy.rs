@@ -40,7 +40,7 @@ const EDGES: [(&str, &str, &[&str]); 27] = [
     ("tailcoat", "spawner", &["config"]),
     ("tailcoat", "confinement", &["config", "tls", "spawner"]),
     ("tailcoat", "tls", &["config", "log"]),
-    ("tailcoat", "modules", &["config", "log"]),
+    ("tailcoat", "modules", &["config", "log", "metrics"]),
     (
         "tailcoat",
         "handler",
