@@ -8,6 +8,7 @@ mod fuzz;
 mod licences;
 mod modules;
 mod operate;
+mod release;
 mod tidy;
 
 use std::error::Error;
@@ -19,6 +20,7 @@ usage: cargo xtask ci [CHECK]...
        cargo xtask caching [OPTION]... [TEST]...
        cargo xtask modules [NAME]...
        cargo xtask operate [--reloads N] [--upgrades N] [--sites N]
+       cargo xtask release [--target TRIPLE] [--no-build]
        cargo xtask bench SCENARIO [OPTION]...
        cargo xtask fuzz [TARGET]... [--seconds N]";
 
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         Some("caching") => exit_code(caching::run(arguments)),
         Some("modules") => modules::run(arguments),
         Some("operate") => operate::run(arguments),
+        Some("release") => release::run(arguments),
         Some("bench") => bench::run(arguments),
         Some("fuzz") => exit_code(fuzz::run(arguments)),
         _ => {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Measures web servers as their users meet them.
 #[derive(Debug, Parser)]
@@ -34,6 +34,17 @@ enum Command {
         cpus: Vec<usize>,
         #[arg(last = true, required = true)]
         command: Vec<String>,
+    },
+    /// Prints completions for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Writes the manual pages, of the program and of its commands.
+    Man {
+        /// The directory, which is there.
+        #[arg(long, value_name = "DIR")]
+        dir: std::path::PathBuf,
     },
     /// Prints the JSON schema of a report.
     Schema {
@@ -103,6 +114,14 @@ pub fn main() -> ExitCode {
         Command::Web99(Web99Command::Load(command)) => crate::web99::run(&command),
         Command::Site(options) => crate::site::run(&options),
         Command::Launch { join, cpus, command } => Err(crate::lab::become_command(&join, &cpus, &command)),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "tailor", &mut std::io::stdout());
+            Ok(End::Passed)
+        }
+        Command::Man { dir } => match clap_mangen::generate_to(Cli::command(), &dir) {
+            Ok(()) => Ok(End::Passed),
+            Err(error) => Err(format!("{}: {error}", dir.display())),
+        },
         Command::Schema { report: SchemaOf::Compare } => {
             println!("{}", crate::lab::schema());
             Ok(End::Passed)

@@ -74,6 +74,12 @@ Takes no more connections, waits for open requests up to \fBgrace\-time\fR, and 
 \fBSIGQUIT\fR
 The same, and waits as long as it takes.
 .TP
+\fBSIGHUP\fR
+Reads the configuration again. One with an error changes nothing.
+.TP
+\fBSIGUSR2\fR
+Has the program at the same path take over, and ends when that serves.
+.TP
 \fBSIGUSR1\fR
 Opens the access logs again, after they have been moved.
 .SH FILES

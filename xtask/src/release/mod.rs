@@ -1,0 +1,131 @@
+//! `cargo xtask release`: what is given to users, in `target/dist`: a tarball, a Debian package, a list of what is in it.
+//!
+//! The same commit gives the same bytes: times are those of the commit, paths of the machine are taken out, files are in
+//! order and root's. Compilers and libc are the machine's; what is published is made on the oldest system it is for.
+
+mod debian;
+mod sbom;
+mod tree;
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use tree::Tree;
+
+/// What a release needs to know of itself.
+struct Release {
+    version: String,
+    /// Seconds since 1970: when the commit was made.
+    time: u64,
+    /// The target's triple.
+    target: String,
+    /// Where the programs are.
+    programs: PathBuf,
+    /// Where what is made is put.
+    directory: PathBuf,
+}
+
+impl Release {
+    /// `x86_64` of `x86_64-unknown-linux-gnu`.
+    fn architecture(&self) -> &str {
+        self.target.split('-').next().unwrap_or(&self.target)
+    }
+}
+
+const USAGE: &str = "usage: cargo xtask release [--target TRIPLE] [--no-build]";
+
+pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
+    match try_run(arguments) {
+        Ok(made) => {
+            made.iter().for_each(|file| println!("{}", file.display()));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn try_run(mut arguments: impl Iterator<Item = String>) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    let (mut target, mut builds) = (format!("{}-unknown-linux-gnu", std::env::consts::ARCH), true);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--target" => target = arguments.next().ok_or(USAGE)?,
+            // For work on packages: those programs are packed that are there.
+            "--no-build" => builds = false,
+            _ => return Err(USAGE.into()),
+        }
+    }
+    let output = Path::new("target/release-build");
+    let release = Release {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        time: read(Command::new("git").args(["log", "-1", "--format=%ct"]))?.trim().parse()?,
+        programs: output.join(&target).join("release"),
+        directory: "target/dist".into(),
+        target,
+    };
+    if builds {
+        build(&release, output)?;
+    }
+    fs::create_dir_all(&release.directory)?;
+    let sbom = sbom::write(&release)?;
+    let tree = Tree::make(&release)?;
+    let mut made = vec![tree.pack(&release)?, debian::pack(&tree, &release)?, sbom];
+    made.push(write_sums(&release, &made)?);
+    Ok(made)
+}
+
+/// Builds both programs with all but the kernel linked in.
+fn build(release: &Release, output: &Path) -> Result<(), Box<dyn Error>> {
+    let root = std::env::current_dir()?;
+    let home = std::env::var_os("CARGO_HOME")
+        .map_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cargo"), PathBuf::from);
+    let (root, home) = (root.display(), home.display());
+    let flags = format!("-Ctarget-feature=+crt-static --remap-path-prefix={root}=. --remap-path-prefix={home}=cargo");
+    let c_flags = format!("-ffile-prefix-map={root}=. -ffile-prefix-map={home}=cargo");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .args(["build", "--release", "--locked", "-p", "tailcoat", "-p", "tailor", "--target", &release.target])
+        .arg("--target-dir")
+        .arg(output)
+        .env("RUSTFLAGS", flags)
+        .env("CFLAGS", &c_flags)
+        .env("CXXFLAGS", &c_flags)
+        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "none")
+        .env("SOURCE_DATE_EPOCH", release.time.to_string());
+    run_command(&mut cargo)
+}
+
+/// SHA-256 sums of all that was made, as `sha256sum -c` reads them.
+fn write_sums(release: &Release, made: &[PathBuf]) -> Result<PathBuf, Box<dyn Error>> {
+    let mut names: Vec<_> = made.iter().filter_map(|file| file.file_name()).collect();
+    names.sort();
+    let sums = read(Command::new("sha256sum").args(names).current_dir(&release.directory))?;
+    let file = release.directory.join("SHA256SUMS");
+    fs::write(&file, sums)?;
+    Ok(file)
+}
+
+/// Runs a command that must end well.
+fn run_command(command: &mut Command) -> Result<(), Box<dyn Error>> {
+    let name = command.get_program().display().to_string();
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{name}: {status}").into()),
+        Err(error) => Err(format!("{name}: {error}").into()),
+    }
+}
+
+/// What a command prints.
+fn read(command: &mut Command) -> Result<String, Box<dyn Error>> {
+    let name = command.get_program().display().to_string();
+    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr)).into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}

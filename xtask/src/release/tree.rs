@@ -1,0 +1,128 @@
+//! The files of a release, as a directory that is packed.
+
+use std::error::Error;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Release, read, run_command};
+
+pub(super) const PROGRAMS: [&str; 2] = ["tailcoat", "tailor"];
+
+/// Shells with completions, and where they look for those of a program below `share`.
+const SHELLS: [(&str, &str); 3] = [
+    ("bash", "bash-completion/completions/@"),
+    ("zsh", "zsh/site-functions/_@"),
+    ("fish", "fish/vendor_completions.d/@.fish"),
+];
+
+/// Texts that come along.
+const TEXTS: [&str; 5] = ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE-APACHE", "LICENSE-MIT"];
+
+/// A directory with `bin`, `share` and texts.
+pub(super) struct Tree {
+    pub(super) root: PathBuf,
+}
+
+impl Tree {
+    /// Gathers what belongs to a release.
+    pub(super) fn make(release: &Release) -> Result<Self, Box<dyn Error>> {
+        let name = format!("tailcoat-{}-{}", release.version, release.architecture());
+        let tree = Self { root: release.directory.join(name) };
+        empty(&tree.root)?;
+        for program in PROGRAMS {
+            tree.copy(&release.programs.join(program), &format!("bin/{program}"), 0o755)?;
+        }
+        tree.write_pages()?;
+        for text in TEXTS {
+            tree.copy(Path::new(text), text, 0o644)?;
+        }
+        tree.copy_all(Path::new("docs"), "docs")?;
+        tree.copy_all(Path::new("examples/configs"), "examples")?;
+        tree.copy_all(Path::new("packaging/systemd"), "systemd")?;
+        tree.copy_all(Path::new("packaging/welcome"), "share/tailcoat/welcome")?;
+        tree.copy(Path::new("packaging/tailcoat.kdl"), "tailcoat.kdl", 0o644)?;
+        tree.copy(Path::new("packaging/logrotate"), "logrotate", 0o644)?;
+        Ok(tree)
+    }
+
+    /// Manual pages and completions, as the programs write them.
+    fn write_pages(&self) -> Result<(), Box<dyn Error>> {
+        let written = self.root.join("pages");
+        fs::create_dir_all(&written)?;
+        for program in PROGRAMS {
+            let path = self.root.join("bin").join(program);
+            read(Command::new(&path).args(["man", "--dir"]).arg(&written))?;
+            for (shell, place) in SHELLS {
+                let text = read(Command::new(&path).args(["completions", shell]))?;
+                self.write(&format!("share/{}", place.replace('@', program)), &text)?;
+            }
+        }
+        for page in fs::read_dir(&written)? {
+            let page = page?.path();
+            let section = page.extension().map(|section| format!("man{}", section.display())).unwrap_or_default();
+            let name = page.file_name().unwrap_or_default();
+            copy(&page, &self.root.join("share/man").join(section).join(name), 0o644)?;
+        }
+        Ok(fs::remove_dir_all(&written)?)
+    }
+
+    /// The tree as `NAME.tar.gz`.
+    pub(super) fn pack(&self, release: &Release) -> Result<PathBuf, Box<dyn Error>> {
+        let name = self.root.file_name().unwrap_or_default().display().to_string();
+        let archive = format!("{name}.tar");
+        let mut tar = Command::new("tar");
+        tar.args(["--create", "--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=gnu"])
+            .arg(format!("--mtime=@{}", release.time))
+            .args(["--file", &archive, &name])
+            .current_dir(&release.directory);
+        run_command(&mut tar)?;
+        run_command(Command::new("gzip").args(["-9nf", &archive]).current_dir(&release.directory))?;
+        Ok(release.directory.join(format!("{archive}.gz")))
+    }
+
+    fn write(&self, path: &str, text: &str) -> Result<(), Box<dyn Error>> {
+        write(&self.root.join(path), text.as_bytes(), 0o644)
+    }
+
+    fn copy(&self, from: &Path, to: &str, mode: u32) -> Result<(), Box<dyn Error>> {
+        copy(from, &self.root.join(to), mode)
+    }
+
+    /// Files of a directory; none has directories inside.
+    fn copy_all(&self, from: &Path, to: &str) -> Result<(), Box<dyn Error>> {
+        copy_all(from, &self.root.join(to))
+    }
+}
+
+/// A directory with nothing in it.
+pub(super) fn empty(directory: &Path) -> Result<(), Box<dyn Error>> {
+    if directory.exists() {
+        fs::remove_dir_all(directory)?;
+    }
+    Ok(fs::create_dir_all(directory)?)
+}
+
+pub(super) fn copy_all(from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
+    for entry in fs::read_dir(from).map_err(|error| format!("{}: {error}", from.display()))? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            copy(&entry.path(), &to.join(entry.file_name()), 0o644)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), Box<dyn Error>> {
+    let content = fs::read(from).map_err(|error| format!("{}: {error}", from.display()))?;
+    write(to, &content, mode)
+}
+
+pub(super) fn write(to: &Path, content: &[u8], mode: u32) -> Result<(), Box<dyn Error>> {
+    if let Some(directory) = to.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    fs::write(to, content).map_err(|error| format!("{}: {error}", to.display()))?;
+    Ok(fs::set_permissions(to, fs::Permissions::from_mode(mode))?)
+}
