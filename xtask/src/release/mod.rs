@@ -1,7 +1,7 @@
 //! `cargo xtask release`: what is given to users, in `target/dist`: a tarball, a Debian package, a list of what is in it.
 //!
-//! The same commit gives the same bytes: times are those of the commit, paths of the machine are taken out, files are in
-//! order and root's. Compilers and libc are the machine's; what is published is made on the oldest system it is for.
+//! The same programs are packed into the same bytes: times are those of the commit, files are in order and root's. Paths of
+//! the machine are taken out of the programs; compilers and libc are the machine's.
 
 mod debian;
 mod sbom;
