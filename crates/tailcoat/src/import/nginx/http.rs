@@ -79,7 +79,11 @@ impl File {
                 None => notes.left(directive, "this is no time"),
             },
             "error_log" => self.error_log(directive, notes),
-            "user" => notes.left(directive, "the service's unit says whom it runs as (`User=`)"),
+            "user" => {
+                let node = Node::with("user", directive.first());
+                let group = directive.arguments.get(1);
+                set(&mut self.server, group.into_iter().fold(node, |node, group| node.property("group", group)));
+            }
             "worker_rlimit_nofile" => notes.left(directive, "the service's unit says it (`LimitNOFILE=`)"),
             "pid" | "lock_file" => notes.needless(directive, "nothing is kept in such a file"),
             "daemon" | "master_process" | "pcre_jit" | "timer_resolution" | "worker_priority" | "thread_pool"

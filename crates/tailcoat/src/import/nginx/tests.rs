@@ -145,7 +145,8 @@ fn the_rest_is_told() {
 #[test]
 fn what_http_says_is_said_for_all() {
     let (text, remarks) = translated(
-        "worker_processes 2;
+        "user web staff;
+         worker_processes 2;
          http {
             keepalive_timeout 65;
             client_max_body_size 8m;
@@ -160,6 +161,7 @@ fn what_http_says_is_said_for_all() {
          }",
     );
     let expect = r#"server {
+    user "web" group="staff"
     workers 2
     trusted-proxies "10.0.0.0/8" "192.0.2.1"
 }
@@ -181,7 +183,7 @@ upstream "app" {
     idle-max 8
 }
 
-// n:11
+// n:12
 site "example.com" "*.example.com" {
     listen 80
     rate-limit "10/s" burst=6 key="address"
