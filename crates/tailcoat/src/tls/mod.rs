@@ -7,6 +7,7 @@ mod site;
 mod sites;
 mod state_files;
 mod subject;
+mod suites;
 mod tickets;
 mod validations;
 

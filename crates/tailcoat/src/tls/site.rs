@@ -1,5 +1,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
@@ -9,6 +10,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureAlgorithm};
 
 use super::keeper::{Stamp, stamps_of};
+use super::suites::cipher_suites;
 use crate::config::{Certificate, CertificateError, CertificateFiles, HostPattern, HttpVersions, Tls, TlsVersion};
 
 /// Protocols that are spoken over TLS (RFC 7301), the best first.
@@ -149,7 +151,7 @@ fn settings(
     verifier: Arc<dyn ClientCertVerifier>,
     tickets: Option<&Arc<dyn ProducesTickets>>,
 ) -> ServerConfig {
-    let mut provider = default_provider();
+    let mut provider = CryptoProvider { cipher_suites: cipher_suites().to_vec(), ..default_provider() };
     // What a quantum computer can't break first: for clients that know it, it costs little more.
     provider.kx_groups = vec![kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
     if !config.cipher_suites.is_empty() {
