@@ -399,7 +399,11 @@ impl Server {
         let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
         let address = lines.find_map(|line| line.split_once("listening on ").map(|(_, address)| address.to_owned()));
         let panics = std::thread::spawn(move || {
-            lines.inspect(|line| eprintln!("{line}")).filter(|line| line.contains("panicked at")).count()
+            lines
+                .inspect(|line| eprintln!("{line}"))
+                .filter(|line| line.starts_with("thread '"))
+                .filter(|line| line.contains("panicked at"))
+                .count()
         });
         Ok(Self { child, address: address.ok_or("the server did not start")?, panics: Some(panics) })
     }
