@@ -1,8 +1,10 @@
 //! Reloads and upgrades while clients of all kinds are at it: no request fails, no connection is reset, no line of the log
 //! is lost. `cargo xtask operate` does as many of them as it is told.
 
+use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,6 +13,18 @@ use crate::support::PATIENCE;
 use crate::support::h2::H2Client;
 use crate::support::operated::Operated;
 use crate::support::tls::{Authority, handshake};
+
+/// Loads of `tailor`, if it is there: in closed and open loop, with connections that are kept and others, over TLS with
+/// sessions and in HTTP/2. The URL comes last.
+const TAILOR: [&[&str]; 4] = [
+    &["-c", "4", "http://PLAIN/small"],
+    &["-c", "16", "-R", "500", "--arrivals", "poisson", "--keep-alive", "0.5", "http://PLAIN/variant"],
+    &["-c", "4", "-k", "--resume", "--keep-alive", "0.5", "https://SECURE/small"],
+    &["-c", "2", "-k", "--http2", "--streams", "8", "https://SECURE/small"],
+];
+
+/// Requests of a run of it.
+const TAILOR_REQUESTS: u64 = 500;
 
 /// Bytes of the file that is downloaded: more than buffers hold.
 const LARGE_BYTES: usize = 4 << 20;
@@ -32,6 +46,15 @@ struct Load {
     stop: AtomicBool,
     /// Answers that came whole.
     answers: AtomicU64,
+}
+
+/// Has the clients stop, also if the test has failed: they would be waited for.
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]
@@ -73,8 +96,15 @@ fn nothing_fails() {
         let (kept, new) = (Arc::clone(&client), client);
         spawn("kept connections of TLS", Box::new(move |load| keep_asking(load, &mut load.secure(&kept))));
         spawn("handshakes", Box::new(move |load| load.ask_once(&mut load.secure(&new))));
+        if let Some(program) = std::env::var_os("TAILCOAT_TAILOR") {
+            for arguments in TAILOR {
+                let program = program.clone();
+                spawn("tailor", Box::new(move |load| tailor(load, &program, arguments)));
+            }
+        }
+        let stopping = Stopping(&load.stop);
         let longest = operate(&mut operated, reloads, upgrades, |variant| config(variant, origin, secure));
-        load.stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         for (name, client) in clients {
             assert!(client.join().is_ok(), "{name} have failed");
         }
@@ -288,6 +318,20 @@ fn h2(load: &Load) {
             return;
         }
     }
+}
+
+fn tailor(load: &Load, program: &OsStr, arguments: &[&str]) {
+    let place = |argument: &&str| {
+        argument.replace("PLAIN", &load.plain.to_string()).replace("SECURE", &load.secure.to_string())
+    };
+    let mut command = Command::new(program);
+    command.args(["bench", "-q", "--json", "-n", &TAILOR_REQUESTS.to_string()]).args(arguments.iter().map(place));
+    let output = command.output().expect("tailor can be started");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it reports");
+    let failed = report["failures"].as_object().expect("failures by class").iter().filter(|(_, count)| **count != 0);
+    assert_eq!(failed.collect::<Vec<_>>(), [], "{arguments:?}");
+    assert_eq!(report["served"], TAILOR_REQUESTS, "{arguments:?}");
+    load.answers.fetch_add(TAILOR_REQUESTS, Ordering::Relaxed);
 }
 
 /// A server that says how much was uploaded, or echoes.

@@ -19,7 +19,7 @@ usage: cargo xtask ci [CHECK]...
        cargo xtask conformance [OPTION]...
        cargo xtask caching [OPTION]... [TEST]...
        cargo xtask modules [NAME]...
-       cargo xtask operate [--reloads N] [--upgrades N] [--sites N]
+       cargo xtask operate [--reloads N] [--upgrades N] [--sites N] [--profile PROFILE]
        cargo xtask release [--target TRIPLE] [--no-build]
        cargo xtask bench SCENARIO [OPTION]...
        cargo xtask fuzz [TARGET]... [--seconds N]";
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         Some("conformance") => exit_code(conformance::run(arguments)),
         Some("caching") => exit_code(caching::run(arguments)),
         Some("modules") => modules::run(arguments),
-        Some("operate") => operate::run(arguments),
+        Some("operate") => exit_code(operate::run(arguments)),
         Some("release") => release::run(arguments),
         Some("bench") => bench::run(arguments),
         Some("fuzz") => exit_code(fuzz::run(arguments)),
