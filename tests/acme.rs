@@ -14,6 +14,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tempfile::TempDir;
 
+use crate::support::operated::Operated;
 use crate::support::real_server::{RealServer, Recipe};
 use crate::support::tls::{Authority, TlsStream, ask, handshake};
 use crate::support::{PATIENCE, Server, tailcoat};
@@ -313,6 +314,44 @@ fn authorities_say_when_to_renew() {
     }
     let _server = run(&config, state.path());
     pebble.connect("example.com", |now| *now != certificate);
+}
+
+#[test]
+fn reloads_and_upgrades_leave_orders_and_account_as_they_are() {
+    let environment = &[("PEBBLE_VA_SLEEPTIME", "2"), ("PEBBLE_AUTHZREUSE", "0")];
+    let Some(pebble) = Pebble::start(Manners { environment, ..STRICT }) else { return };
+    let state = tempfile::tempdir().expect("a state directory");
+    let config = |names: &[&str]| {
+        let sites = names.iter().map(|name| pebble.site(&format!("\"{name}\""), "")).collect::<String>();
+        pebble.settings("") + "access-log \"@DIR@/access.log\" format=\"{host} {path}\"\n" + &sites
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let keep_state = |command: &mut Command| _ = command.env("STATE_DIRECTORY", state.path());
+    let mut operated = Operated::start_with(directory, &config(&["a.example.com"]), keep_state);
+    let account = || files(state.path()).into_iter().find(|path| path.ends_with("account.json")).map(fs::read);
+    let certificate = |name: &str| certificate_of(&pebble.connect(name, |_| true));
+    // While it is ordered.
+    await_file(state.path(), "json", "");
+    operated.reload(&config(&["b.example.com", "a.example.com"]));
+    let (first, second) = (certificate("a.example.com"), certificate("b.example.com"));
+    operated.reload(&config(&["a.example.com", "b.example.com"]));
+    let before = account().expect("there is one").expect("it can be read");
+    assert_eq!((certificate("a.example.com"), certificate("b.example.com")), (first.clone(), second.clone()));
+    // While another is ordered, another process takes over, and begins that anew.
+    operated.reload(&config(&["c.example.com", "a.example.com", "b.example.com"]));
+    operated.upgrade();
+    assert_eq!((certificate("a.example.com"), certificate("b.example.com")), (first, second));
+    certificate("c.example.com");
+    assert_eq!(account().expect("there still is").expect("it can be read"), before);
+    for name in ["a.example.com", "b.example.com"] {
+        let line = format!("{name} /.well-known/acme-challenge/");
+        let log = operated.file("access.log");
+        let mut tokens: Vec<_> = log.lines().filter_map(|found| found.strip_prefix(&line)).collect();
+        tokens.sort_unstable();
+        tokens.dedup();
+        assert_eq!(tokens.len(), 1, "{name} was ordered once: {log}");
+    }
+    operated.signal("TERM");
 }
 
 #[test]

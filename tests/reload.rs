@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use crate::support::guests::{compiled_directory, guests};
 use crate::support::h2::H2Client;
 use crate::support::operated::Operated;
 use crate::support::tls::{Authority, connect};
@@ -246,6 +247,36 @@ fn what_is_known_is_kept() {
 }
 
 #[test]
+fn what_waits_for_the_next_start_is_told() {
+    let operated = Operated::start(&saying("first"));
+    operated.write_config(&saying("second"));
+    let text = operated.file("tailcoat.kdl");
+    let write = |server: &str, cache: &str| {
+        let text = text.replace("server {\n", &format!("server {{\n{server}")) + &format!("cache {{\n{cache}}}\n");
+        std::fs::write(operated.path().join("tailcoat.kdl"), text).unwrap();
+        let output = operated.order(&["reload"]);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (name, server, cache) in [
+        ("pin-workers", "pin-workers off\n", ""),
+        ("blocking-threads-max", "blocking-threads-max 7\n", ""),
+        ("counters", "counters off\n", ""),
+        ("counted-names-max", "counted-names-max 77\n", ""),
+        ("watch", "", "watch off\n"),
+        ("watches-max", "", "watches-max 77\n"),
+    ] {
+        // As long as it is so, and no longer.
+        for (server, cache, expect) in [(server, cache, true), (server, cache, true), ("", "", false)] {
+            let (code, said) = write(server, cache);
+            assert_eq!(code, Some(0), "{said}");
+            let told = format!("warning: `{name}` will be taken up by the next start or upgrade\n");
+            assert_eq!(said, if expect { told } else { String::new() });
+        }
+    }
+    get(&mut operated.server.connect(), "second");
+}
+
+#[test]
 fn what_is_counted_goes_on() {
     let site = |name: &str| {
         format!("site \"{name}\" {{\n listen \"127.0.0.1:0\"\n respond \"/\" 200\n metrics \"/metrics\"\n}}\n")
@@ -366,6 +397,52 @@ fn workers_come_and_go_and_nobody_notices() {
     });
     assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
     wait_until("the workers that go have gone", || operated.threads("worker-") == 2);
+}
+
+/// Whether or not they are looked at in between: the interval is long.
+#[test]
+fn modules_are_as_new_as_the_reload() {
+    let Some(guests) = guests() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let module = directory.path().join("shop.wasm");
+    std::fs::copy(guests, &module).unwrap();
+    let config = |more: &str| {
+        format!(
+            "modules {{\n compiled \"{}\"\n check-interval \"1h\"\n}}\nsite {{\n listen \"127.0.0.1:0\"\n \
+             module \"/other/*\" \"@DIR@/shop.wasm\" {{\n settings \"{more}\"\n }}\n module \"*\" \"@DIR@/shop.wasm\"\n}}\n",
+            compiled_directory().display()
+        )
+    };
+    let operated = Operated::start_in(directory, &config("first"));
+    let mut streaming = operated.server.connect();
+    streaming.write_all(b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\nold").unwrap();
+    read_until(&mut streaming, "old");
+    assert!(ask_once(&operated, "/hello").contains("hello\n"));
+    // One that can't be used changes nothing.
+    let put = |bytes: &[u8]| {
+        std::fs::write(operated.path().join("next"), bytes).unwrap();
+        std::fs::rename(operated.path().join("next"), &module).unwrap();
+    };
+    put(b"\0asm\x0d\0\x01\0broken");
+    let output = operated.order(&["reload"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("shop.wasm"), "{said}");
+    assert!(ask_once(&operated, "/hello").contains("hello\n"));
+    // Another program, which is as old and as large as can be told apart.
+    let other = std::fs::read(guests).unwrap();
+    let at = other.windows(6).position(|window| window == b"hello\n").unwrap();
+    put(&[&other[..at], b"HELLO\n", &other[at + 6..]].concat());
+    operated.reload(&config("first"));
+    assert!(ask_once(&operated, "/hello").contains("HELLO\n"), "the module is the new one when the command has ended");
+    // With other settings it is another module, of the same file: what both are is the new one.
+    operated.reload(&config("second"));
+    assert!(ask_once(&operated, "/hello").contains("HELLO\n"));
+    assert!(
+        ask_once(&operated, "/other/hello").starts_with("HTTP/1.1 404 "),
+        "the module answers, which has none such"
+    );
+    streaming.write_all(b"end").unwrap();
+    read_until(&mut streaming, "end");
 }
 
 #[test]

@@ -183,6 +183,48 @@ fn systemd_is_told_of_all_of_it() {
     assert_eq!(next().trim(), "STOPPING=1");
 }
 
+/// Sockets that systemd has opened, and keeps: they are handed on, also while no site wants them.
+#[test]
+fn inherited_sockets_are_handed_on() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (with, without) = (SITE.replace(" \"unix", " \"systemd:web\" \"unix"), SITE);
+    // The shell puts the socket, which comes as its standard input, where systemd would.
+    let inherit = |command: &mut std::process::Command| {
+        let arguments: Vec<_> = command.get_args().map(|argument| argument.to_owned()).collect();
+        let script = format!(
+            "exec 3<&0 </dev/null; export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=web; {}",
+            arguments[1].to_str().unwrap()
+        );
+        *command = std::process::Command::new("bash");
+        command.arg("-c").arg(script).args(&arguments[2..]);
+    };
+    let input = std::process::Stdio::from(std::os::fd::OwnedFd::from(listener));
+    let mut operated = Operated::start_with_input(tempfile::tempdir().unwrap(), &with, inherit, input);
+    let connect = || {
+        let stream = std::net::TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    };
+    let mut kept = connect();
+    ask(&mut kept);
+    operated.upgrade();
+    assert!(ask(&mut kept).contains("Connection: close"));
+    wait_until("the first process ends", || operated.running().len() == 1);
+    ask(&mut connect());
+    operated.reload(without);
+    operated.upgrade();
+    wait_until("the second process ends", || operated.running().len() == 1);
+    // Whoever comes while nobody wants it waits.
+    let mut waiting = connect();
+    operated.reload(&with);
+    ask(&mut waiting);
+    ask(&mut connect());
+    operated.signal("TERM");
+    wait_until("the last process ends", || operated.running().is_empty());
+    assert!(std::net::TcpStream::connect(address).is_err());
+}
+
 /// Killed at any time, it leaves nothing that the next start would stumble over.
 #[test]
 fn a_killed_server_starts_again() {

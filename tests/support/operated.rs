@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -31,6 +31,16 @@ impl Operated {
 
     /// The same, with changes to how it is started.
     pub(crate) fn start_with(directory: TempDir, config: &str, change: impl FnOnce(&mut Command)) -> Self {
+        Self::start_with_input(directory, config, change, Stdio::null())
+    }
+
+    /// The same, with this as standard input. The arguments begin with those of a shell, the second of which is a script.
+    pub(crate) fn start_with_input(
+        directory: TempDir,
+        config: &str,
+        change: impl FnOnce(&mut Command),
+        input: Stdio,
+    ) -> Self {
         write_config(directory.path(), config);
         let binary = directory.path().join("tailcoat");
         link(tailcoat().get_program().as_ref(), &binary);
@@ -39,7 +49,7 @@ impl Operated {
         command.args(["-c", &copying, "bash"]).arg(binary);
         command.arg("run").arg("-c").arg(directory.path().join("tailcoat.kdl"));
         change(&mut command);
-        Self { server: Server::start(command), successors: Vec::new(), directory }
+        Self { server: Server::start_with_input(command, input), successors: Vec::new(), directory }
     }
 
     /// Where its files are.

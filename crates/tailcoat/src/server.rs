@@ -32,7 +32,7 @@ use self::handover::Taken;
 use self::keepers::Keepers;
 pub use self::launcher::launcher;
 use self::listeners::Listeners;
-use self::reload::{Reloads, Source};
+use self::reload::{Reloads, Source, StartOptions};
 use self::upgrade::Launch;
 use self::workers::{Ended, Workers};
 use crate::config::{Config, Origin};
@@ -50,6 +50,7 @@ pub struct Server {
     /// Where its configuration is read again.
     origin: Origin,
     lasting: Arc<Lasting>,
+    started_with: StartOptions,
     /// What is in use.
     assembly: Arc<Assembly>,
     listeners: Listeners,
@@ -164,6 +165,7 @@ impl Server {
         let server = Self {
             origin,
             lasting,
+            started_with: StartOptions::of(&config),
             assembly: Arc::new(assembly),
             listeners,
             workers,

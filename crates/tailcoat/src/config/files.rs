@@ -12,7 +12,7 @@ pub struct FileStates(Vec<(PathBuf, Option<FileState>)>);
 
 /// What tells one state of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileState {
+pub struct FileState {
     device: u64,
     inode: u64,
     bytes: u64,
@@ -44,8 +44,8 @@ impl FileStates {
 }
 
 impl FileState {
-    /// `None` if it can't be told: there is none, for one.
-    fn of(path: &Path) -> Option<Self> {
+    /// That of a file now; `None` if it can't be told: there is none, for one.
+    pub fn of(path: &Path) -> Option<Self> {
         let file = std::fs::metadata(path).ok()?;
         Some(Self {
             device: file.dev(),

@@ -47,7 +47,7 @@ pub use automatic::*;
 pub(crate) use build::expand as expand_include;
 pub use confinement::*;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
-pub use files::FileStates;
+pub use files::{FileState, FileStates};
 pub use gateway::*;
 pub use http2::{Http2Limits, HttpVersions};
 pub use model::*;

@@ -24,6 +24,7 @@ mod run;
 mod ticker;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 pub use call::{Call, Frame, ResponseBody};
@@ -38,7 +39,7 @@ use self::engine::Runtime;
 use self::guest::Guest;
 use self::key_value::KeyValueStore;
 use self::outgoing::Outgoing;
-use crate::config::{self, Config, Handler};
+use crate::config::{self, Config, FileState, Handler};
 use crate::log::ServerLog;
 use crate::metrics::{Metrics, ModuleMetrics};
 
@@ -47,6 +48,15 @@ use crate::metrics::{Metrics, ModuleMetrics};
 pub struct Modules {
     settings: config::Modules,
     modules: Vec<Arc<Module>>,
+    /// Of those that go on, what was compiled anew.
+    renewed: Vec<(Arc<Module>, Loaded)>,
+}
+
+/// Code, and the file that it was compiled from.
+#[derive(Clone)]
+struct Loaded {
+    code: Arc<Code>,
+    file: Option<FileState>,
 }
 
 /// A module that could not be loaded, and why.
@@ -69,8 +79,8 @@ impl From<LoadError> for std::io::Error {
 
 impl Modules {
     /// Compiles all modules of a configuration, or loads what was compiled before. Without any, nothing is set up. Those that
-    /// there are already, with the same configuration, go on, with what they have in their stores. What they do is counted in
-    /// `metrics`, if anywhere.
+    /// there are already, with the same configuration, go on, with what they have in their stores; if their files have
+    /// changed, they do so with those after [`Self::renew`]. What they do is counted in `metrics`, if anywhere.
     ///
     /// # Errors
     /// A module that can't be used, or not enough address space.
@@ -96,26 +106,29 @@ impl Modules {
                 modules.push(module);
             }
         }
+        let renewed = compile_changed(&modules)?;
         let configs: Vec<_> = configs.into_iter().filter(|config| known(config).is_none()).collect();
         if configs.is_empty() {
-            return Ok(Self { settings, modules });
+            return Ok(Self { settings, modules, renewed });
         }
         let runtime = Arc::new(Runtime::new(&settings, &configs, log)?);
         for config in configs {
             if modules.iter().any(|module| module.config == *config) {
                 continue;
             }
-            // What was compiled for another engine runs only there.
-            let is_same =
-                |module: &&Arc<Module>| module.config.file == config.file && Arc::ptr_eq(&module.runtime, &runtime);
-            let same_file = modules.iter().find(is_same);
-            let code = match same_file {
-                Some(module) => module.code(),
-                None => Arc::new(runtime.compile(&config.file)?),
+            let same_file = modules.iter().find(|module| module.is_of(&config.file, &runtime));
+            let loaded = match same_file {
+                Some(module) => module.loaded(),
+                None => Loaded::from(&config.file, &runtime)?,
             };
-            modules.push(Arc::new(Module::new(config, code, &runtime, metrics)?));
+            modules.push(Arc::new(Module::new(config, loaded, &runtime, metrics)?));
         }
-        Ok(Self { settings, modules })
+        Ok(Self { settings, modules, renewed })
+    }
+
+    /// Has those that go on run their new files.
+    pub fn renew(&self) {
+        self.renewed.iter().for_each(|(module, loaded)| module.replace(loaded.clone()));
     }
 
     /// The module of this configuration, if it was there when the modules were loaded.
@@ -124,12 +137,40 @@ impl Modules {
     }
 }
 
+/// Compiles the files that have changed since these were compiled, each once.
+fn compile_changed(modules: &[Arc<Module>]) -> Result<Vec<(Arc<Module>, Loaded)>, LoadError> {
+    let mut changed: Vec<(Arc<Module>, Loaded)> = Vec::new();
+    for module in modules.iter().filter(|module| module.loaded().file != FileState::of(&module.config.file)) {
+        let same_file = changed.iter().find(|(other, _)| other.is_of(&module.config.file, &module.runtime));
+        let loaded = match same_file {
+            Some((_, loaded)) => loaded.clone(),
+            None => Loaded::from(&module.config.file, &module.runtime)?,
+        };
+        changed.push((Arc::clone(module), loaded));
+    }
+    Ok(changed)
+}
+
+impl fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loaded").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl Loaded {
+    fn from(file: &Path, runtime: &Runtime) -> Result<Self, LoadError> {
+        // First, so that no change is missed.
+        let state = FileState::of(file);
+        Ok(Self { code: Arc::new(runtime.compile(file)?), file: state })
+    }
+}
+
 /// A module, as all workers share it.
 pub struct Module {
     name: Arc<str>,
     config: config::Module,
     /// What the requests that begin now get. Requests that have begun keep what they began with.
-    code: RwLock<Arc<Code>>,
+    loaded: RwLock<Loaded>,
     runtime: Arc<Runtime>,
     metrics: Arc<ModuleMetrics>,
     instances: Arc<Semaphore>,
@@ -148,7 +189,7 @@ impl fmt::Debug for Module {
 impl Module {
     fn new(
         config: &config::Module,
-        code: Arc<Code>,
+        loaded: Loaded,
         runtime: &Arc<Runtime>,
         metrics: Option<&Metrics>,
     ) -> Result<Self, LoadError> {
@@ -162,7 +203,7 @@ impl Module {
             metrics: metrics.map_or_else(Arc::default, |metrics| metrics.module(&name)),
             name,
             config: config.clone(),
-            code: RwLock::new(code),
+            loaded: RwLock::new(loaded),
             runtime: Arc::clone(runtime),
             instances: Arc::new(Semaphore::new(config.limits.instances_max)),
             outgoing: Arc::new(Outgoing::new(config.grants.hosts.clone())),
@@ -189,10 +230,19 @@ impl Module {
     /// The code that requests run which begin now.
     pub fn code(&self) -> Arc<Code> {
         // A panic of one who held the lock left a whole value.
-        Arc::clone(&self.code.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.loaded.read().unwrap_or_else(PoisonError::into_inner).code)
     }
 
-    fn replace(&self, code: Arc<Code>) {
-        *self.code.write().unwrap_or_else(PoisonError::into_inner) = code;
+    fn loaded(&self) -> Loaded {
+        self.loaded.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn replace(&self, loaded: Loaded) {
+        *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+    }
+
+    /// Whether its code is of this file, and for this engine: it runs in no other.
+    fn is_of(&self, file: &Path, runtime: &Arc<Runtime>) -> bool {
+        self.config.file == *file && Arc::ptr_eq(&self.runtime, runtime)
     }
 }

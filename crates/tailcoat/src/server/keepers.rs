@@ -70,6 +70,7 @@ impl Keepers {
 
     fn keep_modules(&mut self, assembly: &Assembly) {
         let modules = &assembly.modules;
+        modules.renew();
         if let Some((_, task)) = self.modules.take() {
             task.abort();
         }

@@ -17,7 +17,7 @@ use super::launcher::{Findings, Launcher};
 use super::listeners::NewListeners;
 use super::upgrade::Handed;
 use super::{Server, StartError};
-use crate::config::{self, Checked, Config, Diagnostics, Origin};
+use crate::config::{self, Checked, Config, Confinement, Diagnostics, Origin, ProgramUser};
 use crate::control::{Reply, Report};
 
 /// Reloads: the one that is under way, and those that wait for it.
@@ -75,6 +75,18 @@ struct Job {
     askers: Vec<Asker>,
 }
 
+/// What a running server can't change.
+pub(super) struct StartOptions {
+    user: Option<ProgramUser>,
+    confinement: Confinement,
+    pin_workers: bool,
+    blocking_threads_max: usize,
+    counters: bool,
+    counted_names_max: usize,
+    watch: bool,
+    watches_max: usize,
+}
+
 /// Why nothing was changed.
 pub(super) enum ReloadError {
     /// There is no file to read again.
@@ -87,6 +99,40 @@ pub(super) enum ReloadError {
     Failed(StartError),
     /// It needs this, which this process has taken from itself.
     Confined(Vec<String>),
+}
+
+impl StartOptions {
+    /// Those of a configuration.
+    pub(super) fn of(config: &Config) -> Self {
+        let (server, cache) = (&config.server, &config.cache);
+        Self {
+            user: server.user,
+            confinement: config.confinement.clone(),
+            pin_workers: server.pin_workers,
+            blocking_threads_max: server.blocking_threads_max,
+            counters: server.counters,
+            counted_names_max: server.counted_names_max,
+            watch: cache.watch,
+            watches_max: cache.watches_max,
+        }
+    }
+
+    /// What is otherwise in another configuration, a message each.
+    fn not_taken_up(&self, config: &Config) -> Vec<String> {
+        let other = Self::of(config);
+        let options = [
+            ("user", self.user != other.user),
+            ("confinement", self.confinement != other.confinement),
+            ("pin-workers", self.pin_workers != other.pin_workers),
+            ("blocking-threads-max", self.blocking_threads_max != other.blocking_threads_max),
+            ("counters", self.counters != other.counters),
+            ("counted-names-max", self.counted_names_max != other.counted_names_max),
+            ("watch", self.watch != other.watch),
+            ("watches-max", self.watches_max != other.watches_max),
+        ];
+        let changed = options.iter().filter(|(_, is_changed)| *is_changed);
+        changed.map(|(name, _)| format!("`{name}` will be taken up by the next start or upgrade")).collect()
+    }
 }
 
 impl Reloads {
@@ -182,7 +228,7 @@ impl Server {
         };
         let new: NewListeners = self.listeners.prepare(&config, count)?;
         let control = self.control.prepare(&config)?;
-        let notes = not_taken_up(&self.assembly.config, &config);
+        let notes = self.started_with.not_taken_up(&config);
         self.control.take_up(control).map_err(StartError::at("cannot listen on the control socket"))?;
         self.lasting.access_log.apply(changes.logs);
         self.lasting.store.set_limits(config.cache.clone());
@@ -305,23 +351,6 @@ fn read(path: &Path, launcher: Option<&Launcher>) -> Result<(Config, Diagnostics
         Some(Ok(findings)) => Err(ReloadError::Invalid(findings)),
         _ => Err(refused),
     }
-}
-
-/// What a running server can't change.
-fn not_taken_up(before: &Config, now: &Config) -> Vec<String> {
-    let (server, cache) = (&now.server, &now.cache);
-    let changed = [
-        ("user", before.server.user != server.user),
-        ("confinement", before.confinement != now.confinement),
-        ("pin-workers", before.server.pin_workers != server.pin_workers),
-        ("blocking-threads-max", before.server.blocking_threads_max != server.blocking_threads_max),
-        ("counters", before.server.counters != server.counters),
-        ("counted-names-max", before.server.counted_names_max != server.counted_names_max),
-        ("watch", before.cache.watch != cache.watch),
-        ("watches-max", before.cache.watches_max != cache.watches_max),
-    ];
-    let changed = changed.iter().filter(|(_, is_changed)| *is_changed);
-    changed.map(|(name, _)| format!("`{name}` will be taken up by the next start or upgrade")).collect()
 }
 
 /// Waits until all senders are gone.
