@@ -138,35 +138,47 @@ fn many_sites() {
         (0..sites).map(site).collect::<String>()
     };
     let operated = Operated::start_in(directory, &config(0));
+    let reload = |variant: u32| {
+        operated.write_config(&config(variant));
+        let began = Instant::now();
+        assert!(operated.order(&["reload"]).status.success());
+        began.elapsed()
+    };
+    let undisturbed = longest_request(operated.server.address, || std::thread::sleep(Duration::from_secs(3)));
+    let mut times = Vec::new();
+    let disturbed = longest_request(operated.server.address, || times.extend((1..=20).map(reload)));
+    times.sort();
+    let (median, slowest) = (times[times.len() / 2], times[times.len() - 1]);
+    println!(
+        "{sites} sites: a reload takes {median:?} (median of {}, at most {slowest:?}), until its command has ended; \
+         the longest request took {disturbed:?} meanwhile, and {undisturbed:?} in 3 s without",
+        times.len()
+    );
+}
+
+/// The longest that one request took of those that two connections sent, one after the other, while this was done.
+fn longest_request(address: SocketAddr, work: impl FnOnce()) -> Duration {
     let stop = AtomicBool::new(false);
+    let ask = || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let (mut longest, mut buffer) = (Duration::ZERO, [0; 4096]);
+        while !stop.load(Ordering::Relaxed) {
+            let began = Instant::now();
+            stream.write_all(b"GET /small HTTP/1.1\r\nHost: site7.example\r\n\r\n").unwrap();
+            let count = stream.read(&mut buffer).unwrap();
+            assert!(buffer[..count].ends_with(b"small"));
+            longest = longest.max(began.elapsed());
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        longest
+    };
     std::thread::scope(|scope| {
-        let (address, stop) = (operated.server.address, &stop);
-        let asking = scope.spawn(move || {
-            let mut stream = TcpStream::connect(address).unwrap();
-            let (mut longest, mut buffer) = (Duration::ZERO, [0; 4096]);
-            while !stop.load(Ordering::Relaxed) {
-                let began = Instant::now();
-                stream.write_all(b"GET /small HTTP/1.1\r\nHost: site7.example\r\n\r\n").unwrap();
-                let count = stream.read(&mut buffer).unwrap();
-                assert!(buffer[..count].ends_with(b"small"));
-                longest = longest.max(began.elapsed());
-                std::thread::sleep(Duration::from_micros(200));
-            }
-            longest
-        });
-        let mut times: Vec<Duration> = (1..=10)
-            .map(|variant| {
-                operated.write_config(&config(variant));
-                let began = Instant::now();
-                assert!(operated.order(&["reload"]).status.success());
-                began.elapsed()
-            })
-            .collect();
-        stop.store(true, Ordering::Relaxed);
-        times.sort();
-        let longest = asking.join().unwrap();
-        println!("{sites} sites: a reload takes {:?} (median of 10); the longest request took {longest:?}", times[5]);
-    });
+        let clients = [scope.spawn(ask), scope.spawn(ask)];
+        let stopping = Stopping(&stop);
+        work();
+        drop(stopping);
+        clients.map(|client| client.join().unwrap()).into_iter().max().unwrap_or_default()
+    })
 }
 
 /// A configuration; each is another in what it answers, where it logs, which sites there are and which limits hold.
