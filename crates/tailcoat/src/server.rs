@@ -39,7 +39,7 @@ use crate::config::{Config, Origin};
 use crate::control::{Command, Request, Signals};
 use crate::log::ServerLog;
 use crate::status;
-use crate::worker::Phase;
+use crate::worker::{self, Phase};
 
 /// How long the log is waited for at the end. Not an option: by then all is served, and a log that takes nothing for so
 /// long takes nothing more.
@@ -140,6 +140,9 @@ impl Server {
         let (assembly, changes) = Assembly::new(config, &lasting, None)?;
         let config = Arc::clone(&assembly.config);
         lasting.store.set_limits(config.cache.clone());
+        if let Some(handover) = handover.as_ref() {
+            handover.estate.restore_bans(&lasting.bans);
+        }
         let (mut workers, ended) =
             Workers::new(&config.server).map_err(StartError::at("cannot tell which cores may be used"))?;
         let count = workers.wanted(&config.server);
@@ -311,7 +314,8 @@ async fn sleep_until(time: Option<Instant>) {
 }
 
 fn listen_to_signals() -> io::Result<(Arc<Runtime>, Signals)> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let runtime = Builder::new_current_thread().enable_all().thread_keep_alive(worker::POOL_KEEP_ALIVE).build()?;
+    worker::keep_one(runtime.handle());
     let signals = {
         let _entered = runtime.enter();
         Signals::new()?

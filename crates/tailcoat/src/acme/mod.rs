@@ -299,7 +299,8 @@ impl Manager {
                 schedule::renewal_time(stored.validity, window, stored.fraction())
             }
         };
-        match at.max(attempts.retry_unix_seconds).saturating_sub(now_unix_seconds()) {
+        let now = now_unix_seconds();
+        match at.max(schedule::retry_time(attempts.retry_unix_seconds, now)).saturating_sub(now) {
             ..=0 => Due::Now,
             seconds => Due::In(Duration::from_secs(seconds.unsigned_abs())),
         }
@@ -308,7 +309,8 @@ impl Manager {
     /// When the authority would have a certificate renewed (RFC 9773), as it was told lately.
     async fn renewal_window(&self, stored: &Stored, known: &mut Renewal) -> Option<(i64, i64)> {
         let now = now_unix_seconds();
-        if known.certificate == *stored.certificate && now < known.next_look {
+        let is_known = known.certificate == *stored.certificate;
+        if is_known && (0..=RENEWAL_INFO_MAX.as_secs() as i64).contains(&(known.next_look - now)) {
             return known.window;
         }
         let asked = timeout(self.settings.order_timeout, self.ask_renewal_window(stored)).await;

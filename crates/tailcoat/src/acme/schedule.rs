@@ -41,6 +41,13 @@ pub(super) fn retry_wait(first: Duration, failures: u32, random: f64) -> Duratio
     doubled.min(RETRY_INTERVAL_MAX).mul_f64(1.0 + random / 4.0)
 }
 
+/// When to try again, as it was noted. A time that is further away than any wait is from a clock that was wrong, and holds
+/// nothing up.
+pub(super) fn retry_time(noted: i64, now: i64) -> i64 {
+    let wait_max = RETRY_INTERVAL_MAX.mul_f64(1.25).as_secs() as i64;
+    if noted.saturating_sub(now) > wait_max { now } else { noted }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,6 +70,21 @@ mod tests {
         }
         let broken = Validity { not_before: i64::MAX, not_after: i64::MIN };
         assert!(renewal_time(broken, None, 0.0) < i64::MAX, "nothing overflows");
+    }
+
+    #[test]
+    fn a_clock_that_was_wrong_holds_nothing_up() {
+        let now = 1_000_000;
+        for (noted, expect) in [
+            (0, 0),
+            (now + 60, now + 60),
+            (now + 86_400, now + 86_400),
+            (now + 2 * 86_400, now),
+            (i64::MAX, now),
+            (i64::MIN, i64::MIN),
+        ] {
+            assert_eq!(retry_time(noted, now), expect, "{noted}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The command line: what it may say, and who does it.
 
+mod ban;
 mod cache;
 mod configuration;
 mod control;
@@ -123,6 +124,12 @@ enum Command {
     Set(set::SetCommand),
     /// Send a server of an upstream no more requests; what it has under way goes on
     Drain(set::Drain),
+    /// Keep a client out of the running server for some time: it gets no connection, and 403 for what it asks
+    Ban(ban::Ban),
+    /// Keep a client out no more
+    Unban(ban::Unban),
+    /// Show who is kept out, and for how long yet
+    Bans(ban::Bans),
     /// Work with the cache of a running server
     #[command(subcommand)]
     Cache(cache::CacheCommand),
@@ -201,6 +208,9 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Upgrade(command)) => command.run(of_top),
         Some(Command::Set(command)) => command.run(of_top),
         Some(Command::Drain(command)) => command.run(of_top),
+        Some(Command::Ban(command)) => command.run(of_top),
+        Some(Command::Unban(command)) => command.run(of_top),
+        Some(Command::Bans(command)) => command.run(of_top),
         Some(Command::Cache(command)) => command.run(of_top),
         Some(Command::Module(command)) => command.run(),
         Some(Command::Log(command)) => command.run(of_top),

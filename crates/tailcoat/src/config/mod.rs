@@ -42,6 +42,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use automatic::*;
 pub(crate) use build::expand as expand_include;
@@ -194,6 +195,28 @@ pub fn listen_from_text(text: &str, directory: &Path) -> Result<Vec<Listen>, Str
 /// What is wrong with it, for a person.
 pub fn server_address_from_text(text: &str, directory: &Path) -> Result<ServerAddress, String> {
     value::parse_server_address(text, directory).map_err(|wrong| wrong.to_string())
+}
+
+/// Reads a network, or an address: of one of IPv6 the first 64 bits count, for the rest is the client's to choose.
+///
+/// # Errors
+///
+/// What is wrong with it, for a person.
+pub fn network_from_text(text: &str) -> Result<Network, String> {
+    let whole = value::parse_network(text).map_err(|wrong| wrong.to_string())?;
+    let is_address_of_v6 = whole.first.is_ipv6() && !text.contains('/');
+    // Local invariant: addresses of IPv6 have 128 bits.
+    Ok(if is_address_of_v6 { Network::new(whole.first, 64).unwrap_or(whole) } else { whole })
+}
+
+/// Reads a time, as in the configuration: from a second to a year.
+///
+/// # Errors
+///
+/// What is wrong with it, for a person.
+pub fn duration_from_text(text: &str) -> Result<Duration, String> {
+    const YEAR: Duration = Duration::from_secs(365 * 86_400);
+    value::parse_time(text, Duration::from_secs(1), YEAR).map_err(|wrong| wrong.to_string())
 }
 
 /// Reads a user, as in the option `user` of `server`.

@@ -95,6 +95,8 @@ pub struct Server {
     pub blocking_threads_max: usize,
     /// Proxies whose word about the client's address is taken.
     pub trusted_proxies: Vec<ClientPattern>,
+    /// Files that some of them are from.
+    pub trusted_proxies_files: Vec<PathBuf>,
     /// The field in which they give it.
     pub forwarded_field: ForwardedField,
     /// How often the files of certificates are looked at.
@@ -167,6 +169,8 @@ pub struct Limits {
     pub connections_max: Option<usize>,
     /// Open connections of one client's address; 0 is no limit.
     pub connections_per_client_max: u32,
+    /// Open connections of one network; 0 is no limit.
+    pub connections_per_network_max: u32,
     /// Passwords that are checked at the same time.
     pub password_checks_max: usize,
     /// Passwords that may wait to be checked.
@@ -642,6 +646,7 @@ impl Default for Server {
             no_delay: true,
             blocking_threads_max: 16,
             trusted_proxies: Vec::new(),
+            trusted_proxies_files: Vec::new(),
             forwarded_field: ForwardedField::XForwardedFor,
             certificate_check_interval: Duration::from_secs(10),
             log_level: LogLevel::Info,
@@ -665,6 +670,7 @@ impl Default for Limits {
             requests_per_connection_max: 0,
             connections_max: None,
             connections_per_client_max: 0,
+            connections_per_network_max: 0,
             password_checks_max: 2,
             password_checks_waiting_max: 64,
             idle_timeout: Duration::from_secs(60),

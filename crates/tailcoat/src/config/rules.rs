@@ -54,6 +54,8 @@ pub struct ClientRule {
     pub is_allowed: bool,
     /// Who.
     pub clients: Vec<ClientPattern>,
+    /// Files that some of them are from.
+    pub files: Vec<PathBuf>,
 }
 
 /// Which clients.
@@ -124,6 +126,8 @@ pub struct RequestLimit {
 pub enum LimitKey {
     /// The client's address; of an IPv6 address the first 64 bits, for the rest is the client's to choose.
     Client,
+    /// The client's network: the first 24 bits of an IPv4 address, the first 48 of an IPv6 address.
+    Network,
     /// The host that the request is for.
     Host,
     /// The value of a field; where there is none, the client.

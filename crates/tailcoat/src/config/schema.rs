@@ -123,7 +123,7 @@ fn value(kind: Kind) -> Map<String, Json> {
         Kind::ServerAddress => json!({ "type": "string", "pattern": "^(http://|tcp://|unix:)" }),
         Kind::HashKey => json!({ "type": "string", "pattern": "^(address|field:.+|cookie:.+)$" }),
         Kind::Rate => json!({ "type": "string", "pattern": "^[0-9]+/[smhd]$" }),
-        Kind::LimitKey => json!({ "type": "string", "pattern": "^(address|host|field:.+|cookie:.+)$" }),
+        Kind::LimitKey => json!({ "type": "string", "pattern": "^(address|network|host|field:.+|cookie:.+)$" }),
         Kind::VariableName => json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" }),
         Kind::Text
         | Kind::GatewayTarget

@@ -20,9 +20,8 @@ const USERS: [&str; 3] = ["/etc/nsswitch.conf", "/etc/passwd", "/etc/group"];
 
 /// By what names of hosts become addresses, with the libraries that do it, and whom the system trusts. Files in `/etc` are
 /// replaced by others of the same name (DHCP), so that it has to be the directory.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 7] = [
     "/etc",
-    "/run/systemd/resolve",
     "/lib",
     "/lib64",
     "/usr/lib",
@@ -31,8 +30,11 @@ const NAMES: [&str; 8] = [
     "/usr/local/share/ca-certificates",
 ];
 
+/// Who answers for names: often a link to what a daemon keeps below `/run`.
+const RESOLVER: &str = "/etc/resolv.conf";
+
 /// Where the system's programs are, and what they need.
-const OF_PROGRAMS: [(&str, Rights); 18] = [
+const OF_PROGRAMS: [(&str, Rights); 17] = [
     ("/usr", Rights::Execute),
     ("/bin", Rights::Execute),
     ("/sbin", Rights::Execute),
@@ -43,7 +45,6 @@ const OF_PROGRAMS: [(&str, Rights); 18] = [
     ("/etc", Rights::Read),
     ("/proc", Rights::Read),
     ("/sys/fs/cgroup", Rights::Read),
-    ("/run/systemd/resolve", Rights::Read),
     ("/tmp", Rights::Change),
     ("/var/tmp", Rights::Change),
     ("/dev/shm", Rights::Change),
@@ -81,6 +82,7 @@ impl Needs {
         let looks_up = looks_up_names(config);
         if looks_up {
             NAMES.iter().for_each(|path| files.add(path, Rights::Read));
+            files.add_file(Path::new(RESOLVER), Rights::Read);
             let variables = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os);
             variables.for_each(|path: OsString| files.add_file(Path::new(&path), Rights::Read));
         }
@@ -160,6 +162,7 @@ fn add_server(config: &Config, files: &mut Collected) {
     if let Some(socket) = &config.server.control_socket {
         files.add_file(socket, Rights::Sockets);
     }
+    config.server.trusted_proxies_files.iter().for_each(|path| files.add_file(path, Rights::Read));
     for log in config.access_logs() {
         if let AccessLogTarget::File(path) = &log.target {
             files.add_file(path, Rights::Append);
@@ -197,6 +200,7 @@ fn add_site(site: &Site, files: &mut Collected) {
 }
 
 fn add_rules(rules: &Rules, files: &mut Collected) {
+    rules.clients.iter().flat_map(|rule| &rule.files).for_each(|path| files.add_file(path, Rights::Read));
     rules.passwords.iter().filter_map(|rule| rule.file.as_ref()).for_each(|path| files.add_file(path, Rights::Read));
 }
 
@@ -281,6 +285,7 @@ fn is_address(host: &str) -> bool {
 fn programs(config: &Config) -> Vec<Grant> {
     let mut files = Collected::default();
     OF_PROGRAMS.iter().for_each(|(path, rights)| files.add(path, *rights));
+    files.add_file(Path::new(RESOLVER), Rights::Read);
     let is_cgi = |gateway: &&Gateway| gateway.protocol == GatewayProtocol::Cgi;
     for gateway in config.gateways().filter(is_cgi) {
         gateway.root.iter().for_each(|root| files.add_root(root, Rights::Execute));

@@ -2,44 +2,67 @@ use std::num::NonZeroU64;
 
 use super::Generation;
 use crate::log::Client;
+use crate::metrics::Limit;
 use crate::routing::rules::{CountTable, KeyHasher};
 
-/// How many connections each client may have, over all workers. Proxies that are trusted speak for many and may have any
-/// number, and so may unix sockets.
+/// How many connections each client may have, and each network, over all workers. Proxies that are trusted speak for many and
+/// may have any number, and so may unix sockets.
 #[derive(Debug, Default)]
 pub struct ClientLimit {
-    table: CountTable,
+    clients: CountTable,
+    networks: CountTable,
     hasher: KeyHasher,
 }
 
-/// A place among the connections of a client, to be given back; small, for each connection has one.
-#[derive(Debug)]
-pub struct ClientPlace(NonZeroU64);
+/// A place among the connections of a client, and one among those of its network, to be given back; small, for each connection
+/// has one.
+#[derive(Debug, Default)]
+pub struct ClientPlace {
+    client: Option<NonZeroU64>,
+    network: Option<NonZeroU64>,
+}
 
 impl ClientLimit {
-    /// A place for a connection of this client: `Ok(None)` if it needs none.
+    /// A place for a connection of this client; empty if it needs none.
     ///
     /// # Errors
-    /// There are too many.
-    pub fn take(&self, client: Client, generation: &Generation) -> Result<Option<ClientPlace>, TooManyConnections> {
-        let connections_max = generation.limits.connections_per_client_max;
-        if connections_max == 0 || client == Client::Unix || generation.router.trusts(client) {
-            return Ok(None);
+    /// There are too many, by this limit.
+    pub fn take(&self, client: Client, generation: &Generation) -> Result<ClientPlace, Limit> {
+        let limits = &generation.limits;
+        let mut place = ClientPlace::default();
+        let has_limit = limits.connections_per_client_max > 0 || limits.connections_per_network_max > 0;
+        if !has_limit || client == Client::Unix || generation.router.trusts(client) {
+            return Ok(place);
         }
-        // One of 2^64 clients would be another.
-        let key = NonZeroU64::new(self.hasher.of_client(client)).unwrap_or(NonZeroU64::MIN);
-        if self.table.add(key.get(), connections_max) { Ok(Some(ClientPlace(key))) } else { Err(TooManyConnections) }
+        let of_network = take(&self.networks, self.hasher.of_network(client), limits.connections_per_network_max);
+        place.network = of_network.ok_or(Limit::ConnectionsPerNetworkMax)?;
+        match take(&self.clients, self.hasher.of_client(client), limits.connections_per_client_max) {
+            Some(of_client) => place.client = of_client,
+            None => {
+                self.give_back(place);
+                return Err(Limit::ConnectionsPerClientMax);
+            }
+        }
+        Ok(place)
     }
 
     /// A connection has ended.
     pub fn give_back(&self, place: ClientPlace) {
-        self.table.give_back(place.0.get());
+        place.client.iter().for_each(|key| self.clients.give_back(key.get()));
+        place.network.iter().for_each(|key| self.networks.give_back(key.get()));
     }
 }
 
-/// A client has as many connections as it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooManyConnections;
+/// Takes one of so many, 0 is any number; returns what it is to be given back by, if there is anything to give back. `None` if
+/// there are too many.
+fn take(table: &CountTable, key: u64, count_max: u32) -> Option<Option<NonZeroU64>> {
+    if count_max == 0 {
+        return Some(None);
+    }
+    // One of 2^64 would be another.
+    let key = NonZeroU64::new(key).unwrap_or(NonZeroU64::MIN);
+    table.add(key.get(), count_max).then_some(Some(key))
+}
 
 #[cfg(test)]
 mod tests {
@@ -52,34 +75,57 @@ mod tests {
     use crate::routing::Router;
     use crate::routing::rules::AllRules;
 
-    fn generation(connections_per_client_max: u32) -> Generation {
+    fn generation(connections_per_client_max: u32, connections_per_network_max: u32) -> Generation {
         let mut config = Config::default();
         let network = Network::new([10, 0, 0, 0].into(), 8).unwrap();
         config.server.trusted_proxies = vec![ClientPattern::Network(network)];
         let rules = AllRules::new(&config, &ServerLog::stderr(LogLevel::Error), None).unwrap();
         let router = Router::new(Vec::new(), &[]).trusting(&Arc::new(rules), &Rc::default());
-        Generation::new(router, Limits { connections_per_client_max, ..Limits::default() })
+        let limits = Limits { connections_per_client_max, connections_per_network_max, ..Limits::default() };
+        Generation::new(router, limits)
     }
 
     #[test]
     fn places() {
         let limit = ClientLimit::default();
-        let (mut generation_of_two, none) = (generation(2), generation(0));
+        let (mut generation_of_two, none) = (generation(2, 0), generation(0, 0));
         let take =
             |address: &str, generation: &Generation| limit.take(Client::Ip(address.parse().unwrap()), generation);
-        assert!(take("192.0.2.1:1", &none).unwrap().is_none());
-        let first = take("192.0.2.1:1", &generation_of_two).unwrap().unwrap();
-        assert!(take("192.0.2.1:2", &generation_of_two).unwrap().is_some());
-        assert!(take("192.0.2.1:3", &generation_of_two).is_err());
-        assert!(take("192.0.2.2:3", &generation_of_two).unwrap().is_some(), "another client");
+        assert!(take("192.0.2.1:1", &none).unwrap().client.is_none());
+        let first = take("192.0.2.1:1", &generation_of_two).unwrap();
+        assert!(take("192.0.2.1:2", &generation_of_two).unwrap().client.is_some());
+        assert_eq!(take("192.0.2.1:3", &generation_of_two).unwrap_err(), Limit::ConnectionsPerClientMax);
+        assert!(take("192.0.2.2:3", &generation_of_two).is_ok(), "another client");
         limit.give_back(first);
-        assert!(take("192.0.2.1:4", &generation_of_two).unwrap().is_some());
+        assert!(take("192.0.2.1:4", &generation_of_two).is_ok());
         for _ in 0..3 {
-            assert!(take("10.0.0.1:1", &generation_of_two).unwrap().is_none(), "a proxy");
-            assert!(limit.take(Client::Unix, &generation_of_two).unwrap().is_none());
+            assert!(take("10.0.0.1:1", &generation_of_two).unwrap().client.is_none(), "a proxy");
+            assert!(limit.take(Client::Unix, &generation_of_two).unwrap().client.is_none());
         }
         generation_of_two.limits.connections_per_client_max = 3;
-        assert!(take("192.0.2.1:5", &generation_of_two).unwrap().is_some(), "those that are open count still");
+        assert!(take("192.0.2.1:5", &generation_of_two).is_ok(), "those that are open count still");
         assert!(take("192.0.2.1:6", &generation_of_two).is_err());
+    }
+
+    #[test]
+    fn networks() {
+        let limit = ClientLimit::default();
+        let generation = generation(2, 3);
+        let take = |address: &str| limit.take(Client::Ip(address.parse().unwrap()), &generation);
+        let places: Vec<_> = ["192.0.2.1:1", "192.0.2.2:1", "192.0.2.2:2"].map(|address| take(address).unwrap()).into();
+        assert_eq!(take("192.0.2.3:1").unwrap_err(), Limit::ConnectionsPerNetworkMax);
+        assert!(take("192.0.3.1:1").is_ok(), "another network");
+        places.into_iter().for_each(|place| limit.give_back(place));
+        // Who is refused for the own number takes no place of the network.
+        let _two = ["192.0.2.2:1", "192.0.2.2:2"].map(|address| take(address).unwrap());
+        for _ in 0..5 {
+            assert_eq!(take("192.0.2.2:3").unwrap_err(), Limit::ConnectionsPerClientMax);
+        }
+        assert!(take("192.0.2.4:1").is_ok());
+        for network in ["2001:db8:1:1::1", "2001:db8:1:2::1", "2001:db8:1:ffff::1"] {
+            assert!(take(&format!("[{network}]:1")).is_ok());
+        }
+        assert_eq!(take("[2001:db8:1:3::1]:1").unwrap_err(), Limit::ConnectionsPerNetworkMax);
+        assert!(take("[2001:db8:2::1]:1").is_ok());
     }
 }

@@ -41,7 +41,7 @@ pub struct Connections {
 
 pub(super) struct Place {
     pub(super) connection: Option<Connection>,
-    client_place: Option<ClientPlace>,
+    client_place: ClientPlace,
     slot: u32,
     /// Wakes whichever connection is in this place.
     waker: Waker,
@@ -97,11 +97,17 @@ impl Connections {
     }
 
     /// Takes over a connection that was accepted from a listener, and does for it what can be done at once. Closes it if
-    /// the client has as many as it may.
+    /// the client has as many as it may, or is banned.
     pub fn start(&self, socket: Socket, client: Client, listener: u16) {
-        let Ok(client_place) = self.client_limit.take(client, &self.context.generation()) else {
-            return self.context.count_limit(Limit::ConnectionsPerClientMax);
+        let generation = self.context.generation();
+        if generation.router.bans(client) {
+            return self.context.count_limit(Limit::Ban);
+        }
+        let client_place = match self.client_limit.take(client, &generation) {
+            Ok(place) => place,
+            Err(limit) => return self.context.count_limit(limit),
         };
+        drop(generation);
         if let Some(metrics) = self.context.metrics() {
             metrics.connections_opened.add(1);
         }
@@ -229,7 +235,7 @@ impl Connections {
 impl Place {
     fn new(slot: u32, woken: &Arc<Woken>) -> Self {
         let waker = PlaceWaker { woken: Arc::clone(woken), slot };
-        Self { connection: None, client_place: None, slot, waker: Arc::new(waker).into() }
+        Self { connection: None, client_place: ClientPlace::default(), slot, waker: Arc::new(waker).into() }
     }
 
     /// Lets the connection go on as far as it can, and ends it if it is done, fails or panics.
@@ -260,9 +266,7 @@ impl Place {
         if let Some(metrics) = connections.context.metrics() {
             metrics.connections_closed.add(1);
         }
-        if let Some(place) = self.client_place.take() {
-            connections.client_limit.give_back(place);
-        }
+        connections.client_limit.give_back(std::mem::take(&mut self.client_place));
     }
 
     fn end(&mut self) {

@@ -26,8 +26,9 @@ const BURST_US: u64 = 1_000_000;
 /// What of the time for a handshake may pass before it begins: half of it.
 const WAIT_DIVISOR: u32 = 2;
 
-/// A client may have an eighth of the line.
+/// A client may have an eighth of the line, and its network a quarter.
 const CLIENT_DIVISOR: usize = 8;
+const NETWORK_DIVISOR: usize = 4;
 
 /// How many handshakes of TLS a worker begins.
 #[derive(Debug)]
@@ -53,13 +54,14 @@ struct LineState {
     next_ticket: u64,
     /// By their tickets, and so in the order in which they came.
     waiting: BTreeMap<u64, Waiting>,
-    /// How many of them are of a client.
+    /// How many of them are of a client, and how many of a network.
     of_clients: HashMap<u64, usize>,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    client: u64,
+    /// The client's number, and that of its network.
+    keys: [u64; 2],
     waker: Waker,
 }
 
@@ -142,15 +144,18 @@ impl Drop for LinePlace {
 impl Line {
     fn join(&self, client: Client) -> Option<u64> {
         let state = &mut *self.state.borrow_mut();
-        let client = self.hasher.of_client(client);
-        let of_client = state.of_clients.get(&client).copied().unwrap_or(0);
-        if state.waiting.len() >= self.waiting_max || of_client >= self.waiting_max.div_ceil(CLIENT_DIVISOR) {
+        let keys = [self.hasher.of_client(client), self.hasher.of_network(client)];
+        let has_share = |(key, divisor): (&u64, usize)| {
+            state.of_clients.get(key).is_none_or(|count| *count < self.waiting_max.div_ceil(divisor))
+        };
+        let has_shares = keys.iter().zip([CLIENT_DIVISOR, NETWORK_DIVISOR]).all(has_share);
+        if state.waiting.len() >= self.waiting_max || !has_shares {
             return None;
         }
-        state.of_clients.insert(client, of_client + 1);
+        keys.iter().for_each(|key| *state.of_clients.entry(*key).or_insert(0) += 1);
         let ticket = state.next_ticket;
         state.next_ticket += 1;
-        state.waiting.insert(ticket, Waiting { client, waker: Waker::noop().clone() });
+        state.waiting.insert(ticket, Waiting { keys, waker: Waker::noop().clone() });
         Some(ticket)
     }
 
@@ -175,10 +180,12 @@ impl Line {
     fn leave(&self, ticket: u64) {
         let next = {
             let state = &mut *self.state.borrow_mut();
-            let Some(Waiting { client, .. }) = state.waiting.remove(&ticket) else { return };
-            match state.of_clients.get_mut(&client) {
-                Some(count @ 2..) => *count -= 1,
-                _ => _ = state.of_clients.remove(&client),
+            let Some(Waiting { keys, .. }) = state.waiting.remove(&ticket) else { return };
+            for key in keys {
+                match state.of_clients.get_mut(&key) {
+                    Some(count @ 2..) => *count -= 1,
+                    _ => _ = state.of_clients.remove(&key),
+                }
             }
             state.waiting.first_key_value().filter(|(first, _)| **first > ticket).map(|(_, next)| next.waker.clone())
         };
@@ -202,7 +209,7 @@ mod tests {
     const NOW_MS: u64 = 1_000_000;
 
     fn client(number: u8) -> Client {
-        Client::Ip(([192, 0, 2, number], 1).into())
+        Client::Ip(([192, 0, number, 1], 1).into())
     }
 
     /// How long the first in the line has to wait, in milliseconds, and takes its place; no time if it begins now.
@@ -252,6 +259,15 @@ mod tests {
         assert_eq!(handshakes.join(client(200)).err(), Some(TooManyHandshakes));
         places.pop();
         assert!(handshakes.join(client(200)).is_ok());
+    }
+
+    #[test]
+    fn a_network_has_a_quarter_of_the_line() {
+        let handshakes = Handshakes::new(10, Duration::from_secs(10));
+        let of_network = |number: u8| handshakes.join(Client::Ip(([192, 0, 2, number], 1).into()));
+        let places: Vec<_> = (0..100).filter_map(|number| of_network(number).ok().flatten()).collect();
+        assert_eq!(places.len(), 13);
+        assert!(join(&handshakes, 3).is_some(), "another network");
     }
 
     #[test]

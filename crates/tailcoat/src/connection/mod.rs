@@ -29,7 +29,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-pub use client_limit::{ClientLimit, ClientPlace, TooManyConnections};
+pub use client_limit::{ClientLimit, ClientPlace};
 pub use clock::Clock;
 pub use connections::Connections;
 pub use generation::{Generation, ListenerState};

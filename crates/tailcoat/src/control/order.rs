@@ -61,6 +61,20 @@ pub enum Order {
         /// The option, as the block `limits` has it.
         option: String,
     },
+    /// Keep a client out.
+    Ban {
+        /// An address or a network.
+        client: String,
+        /// For so long.
+        seconds: u64,
+    },
+    /// Keep it out no more.
+    Unban {
+        /// As it was banned.
+        client: String,
+    },
+    /// Tell who is kept out.
+    ListBans,
     /// Send a server no more requests, or again.
     DrainServer {
         /// The upstream.
@@ -115,6 +129,7 @@ impl Order {
             Self::TailLog { .. } => None,
             Self::PurgeCache { .. } | Self::Status { .. } => Some(PATIENCE),
             Self::SetLogLevel { .. } | Self::DrainServer { .. } => Some(PATIENCE),
+            Self::Ban { .. } | Self::Unban { .. } | Self::ListBans => Some(PATIENCE),
         }
     }
 }
@@ -152,6 +167,8 @@ mod tests {
             Order::Upgrade,
             Order::SetWorkers { count: 2 },
             Order::SetLogLevel { level: "warn".into() },
+            Order::Ban { client: "192.0.2.1".into(), seconds: 60 },
+            Order::ListBans,
             Order::SetLimit { option: "fields-max 5".into() },
             Order::DrainServer { upstream: "app".into(), server: "http://a:1".into(), is_drained: true },
         ];

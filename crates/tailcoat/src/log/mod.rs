@@ -19,6 +19,7 @@ mod server;
 mod stream;
 mod syslog;
 mod tap;
+mod trouble;
 mod writer;
 
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub use recorder::Recorder;
 pub use server::{ServerLog, Style, escaped};
 pub use syslog::FACILITIES;
 pub use tap::{RecordFilter, Tail, Tailed};
+pub use trouble::Trouble;
 
 use self::output::{Counters, Output};
 use self::recorder::LogTable;

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags};
@@ -41,7 +42,11 @@ impl Stream {
     /// # Errors
     /// Those of open(2).
     pub(super) fn open(path: &Path, unit: Unit) -> io::Result<Self> {
-        Ok(Self::new(Some(path.to_owned()), open_to_append(path)?, unit))
+        let file = open_to_append(path)?;
+        if unit != Unit::Block {
+            end_torn_line(path, &file);
+        }
+        Ok(Self::new(Some(path.to_owned()), file, unit))
     }
 
     /// Standard output.
@@ -173,6 +178,21 @@ fn block_head(blocks: &[u8]) -> Option<BlockHead> {
     BlockHead::decode(blocks.first_chunk()?)
 }
 
+/// Ends the last line of a regular file, if a process that was killed did not come to its end, so that the next is one by itself.
+/// (Readers of the binary format find the next block themselves.)
+fn end_torn_line(path: &Path, file: &File) {
+    let Some(last) = file.metadata().ok().filter(|file| file.is_file()).and_then(|file| file.len().checked_sub(1))
+    else {
+        return;
+    };
+    let mut byte = [b'\n'];
+    // What can't be read is left as it is.
+    let read = File::open(path).and_then(|read| read.read_exact_at(&mut byte, last));
+    if read.is_ok() && byte != [b'\n'] {
+        let _ = { file }.write_all(b"\n");
+    }
+}
+
 fn open_to_append(path: &Path) -> io::Result<File> {
     // Not blocking, so that a pipe that nobody reads does not hold up the other logs. Regular files know no such thing.
     let flags = OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -266,6 +286,23 @@ mod tests {
         assert_eq!(stream.reopen().unwrap(), 1);
         assert_eq!(stream.flush().0, 1);
         assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
+    }
+
+    #[test]
+    fn a_line_that_was_torn_by_the_end_of_a_process_is_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        for (before, expect) in [("", "next\n"), ("line\n", "line\nnext\n"), ("line\nto", "line\nto\nnext\n")] {
+            fs::write(&path, before).unwrap();
+            let mut stream = Stream::open(&path, Unit::Line).unwrap();
+            stream.pending.extend_from_slice(b"next\n");
+            stream.pending_records = 1;
+            assert!(matches!(stream.flush(), (1, Ok(()))));
+            assert_eq!(fs::read_to_string(&path).unwrap(), expect, "{before:?}");
+        }
+        fs::write(&path, "TCLOG").unwrap();
+        drop(Stream::open(&path, Unit::Block).unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "TCLOG");
     }
 
     #[test]

@@ -111,6 +111,10 @@ kinds! {
         ConnectionsMax = "connections-max",
         /// A client had as many connections as it may.
         ConnectionsPerClientMax = "connections-per-client-max",
+        /// As many connections came from a network as may.
+        ConnectionsPerNetworkMax = "connections-per-network-max",
+        /// A banned client has connected.
+        Ban = "ban",
         /// The kernel gave no descriptor or memory for a connection; the limit is that of open files, if anything.
         OpenFiles = "open-files",
         /// Too many handshakes began at the same time.

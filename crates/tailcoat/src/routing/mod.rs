@@ -1,6 +1,7 @@
 //! From a request to its answer: host and path find the site, its rules say what is done with it, and its handlers have it
 //! in turn.
 
+mod bans;
 mod filters;
 mod local_redirects;
 mod ruled;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+pub use self::bans::{Bans, TooManyBans};
 use self::rules::{AllRules, RequestIds, Rules, TrustedProxies, Visit};
 use self::site::Site;
 use crate::config::HostPattern;
@@ -72,6 +74,8 @@ pub struct Router {
     trusting: Option<Trusting>,
     /// If certificates are automatic: what authorities ask for.
     validations: Option<Arc<Validations>>,
+    /// Clients that are kept out.
+    bans: Arc<Bans>,
 }
 
 /// The proxies whose word is taken.
@@ -102,7 +106,7 @@ impl Router {
                 Rc::new(hosts)
             })
             .collect();
-        Self { listeners, trusting: None, validations: None }
+        Self { listeners, trusting: None, validations: None, bans: Arc::default() }
     }
 
     /// The router, taking the word of proxies, if any are trusted.
@@ -141,6 +145,17 @@ impl Router {
         self
     }
 
+    /// The router, keeping out those whom an operator has banned.
+    pub fn banning(mut self, bans: &Arc<Bans>) -> Self {
+        self.bans = Arc::clone(bans);
+        self
+    }
+
+    /// Whether a client is banned.
+    pub fn bans(&self, client: Client) -> bool {
+        self.bans.has(client)
+    }
+
     /// Answers a request that came to this listener.
     pub fn answer(&self, listener: u16, routed: &Routed<'_>) -> Answer {
         if let Some(trusting) = &self.trusting
@@ -157,6 +172,9 @@ impl Router {
     }
 
     fn answer_client(&self, listener: u16, routed: &Routed<'_>) -> Answer {
+        if self.bans.has(routed.client) {
+            return Answer::Ready(site::banned(routed), self.default_account(listener));
+        }
         // Before all rules: an authority knows no password, and comes to whatever host it looks at.
         if let Some(content) = self.validations.as_ref().and_then(|all| all.response(routed.path)) {
             return Answer::Ready(site::validation(content), self.default_account(listener));

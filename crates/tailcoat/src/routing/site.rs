@@ -294,6 +294,11 @@ pub(super) fn validation(content: Bytes) -> Response {
     Response::Built(response)
 }
 
+/// The answer to a client that is banned.
+pub(super) fn banned(routed: &Routed<'_>) -> Response {
+    Response::Built(error_response(Status::FORBIDDEN, PageFormat::wanted_by(&routed.request)))
+}
+
 /// The answer when there is no site at all on the listener.
 pub(super) fn no_site(routed: &Routed<'_>) -> Response {
     Response::Built(error_response(Status::NOT_FOUND, PageFormat::wanted_by(&routed.request)))

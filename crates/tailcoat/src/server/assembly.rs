@@ -13,10 +13,11 @@ use crate::config::{AccessLog, Config};
 use crate::confinement::Confined;
 use crate::connection::{ClientLimit, ListenerState};
 use crate::handler::{Parts, SharedSite};
-use crate::log::{LogChange, LogHandle, LogId, ServerLog};
+use crate::log::{LogChange, LogHandle, LogId, ServerLog, Trouble};
 use crate::metrics::Metrics;
 use crate::modules::Modules;
 use crate::object_cache::ObjectStore;
+use crate::routing::Bans;
 use crate::routing::rules::AllRules;
 use crate::spawner::Spawner;
 use crate::status::Observer;
@@ -27,6 +28,10 @@ use crate::worker::GenerationPlan;
 /// Descriptors that are kept for other things than connections and cached files: listeners, logs, runtimes.
 const DESCRIPTORS_RESERVED: usize = 64;
 
+/// What a person can do when connections can't be accepted.
+const ACCEPT_HELP: &str = "raise the limit of open files (`LimitNOFILE` of systemd, `ulimit -n`), or memory; idle connections \
+                           are closed for others meanwhile";
+
 /// What outlives configurations.
 pub(super) struct Lasting {
     pub(super) store: Arc<ObjectStore>,
@@ -34,6 +39,8 @@ pub(super) struct Lasting {
     pub(super) server_log: ServerLog,
     pub(super) tickets: Arc<Tickets>,
     pub(super) client_limit: Arc<ClientLimit>,
+    pub(super) bans: Arc<Bans>,
+    pub(super) accept_trouble: Arc<Trouble>,
     /// Where it is counted what workers do, if it is.
     pub(super) metrics: Option<Arc<Metrics>>,
     /// Who gathers what there is to see.
@@ -155,6 +162,7 @@ impl Assembly {
             site_logs: self.site_logs.clone(),
             site_tls,
             logs: lasting.access_log.view(),
+            bans: Arc::clone(&lasting.bans),
             server_log: lasting.server_log.clone(),
         }
     }
@@ -219,9 +227,11 @@ impl Lasting {
             metrics,
             store,
             access_log,
+            accept_trouble: Arc::new(Trouble::new(server_log.clone(), ACCEPT_HELP)),
             server_log,
             tickets,
             client_limit: Arc::default(),
+            bans: Arc::default(),
             spawner: confined.spawner().map_or_else(OnceLock::new, |spawner| Arc::clone(spawner).into()),
             confined,
             descriptors_max,

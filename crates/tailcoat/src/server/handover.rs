@@ -25,7 +25,8 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::config::Listen;
+use crate::config::{Listen, network_from_text};
+use crate::routing::Bans;
 use crate::tls::TicketKey;
 use crate::worker::Listener;
 
@@ -53,6 +54,9 @@ pub(super) struct Estate {
     pub(super) control: Option<PathBuf>,
     /// What sessions are enciphered with.
     pub(super) ticket_keys: Vec<TicketKey>,
+    /// Networks that are banned, with the seconds that are left.
+    #[serde(default)]
+    pub(super) bans: Vec<(String, u64)>,
 }
 
 /// What the new process answers.
@@ -84,6 +88,18 @@ pub struct Handover {
 
 /// The end of the old process.
 pub(super) struct Heir(OwnedFd);
+
+impl Estate {
+    /// Bans whom the old process has banned.
+    pub(super) fn restore_bans(&self, bans: &Bans) {
+        for (network, seconds) in &self.bans {
+            if let Ok(network) = network_from_text(network) {
+                // As many fit as there were.
+                let _ = bans.ban(network, Duration::from_secs(*seconds));
+            }
+        }
+    }
+}
 
 impl Heir {
     /// Both ends: this one, and the standard input of a new process, which is told by [`Self::variable`].

@@ -1,6 +1,7 @@
 //! Orders of operators: each is carried out here, and reported on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Server;
 use super::reload::{Asker, Source};
@@ -57,6 +58,9 @@ impl Server {
             Order::SetWorkers { count } => self.set_workers(count, reply),
             Order::SetLogLevel { level } => _ = reply.report(self.set_log_level(&level)),
             Order::SetLimit { option } => self.set_limit(&option, reply),
+            Order::Ban { client, seconds } => _ = reply.report(self.ban(&client, Duration::from_secs(seconds))),
+            Order::Unban { client } => _ = reply.report(self.unban(&client)),
+            Order::ListBans => _ = reply.report(self.list_bans()),
             Order::DrainServer { upstream, server, is_drained } => {
                 reply.report(self.drain_server(&upstream, &server, is_drained));
             }
@@ -97,6 +101,39 @@ impl Server {
             }
             Err(reason) => _ = reply.report(Report::Refused(reason)),
         }
+    }
+
+    fn ban(&self, client: &str, time: Duration) -> Report {
+        let network = match config::network_from_text(client) {
+            Ok(network) => network,
+            Err(reason) => return Report::Refused(reason),
+        };
+        if self.lasting.bans.ban(network, time).is_err() {
+            return Report::Refused("as many are banned as can be; longer lists are for `deny`".to_owned());
+        }
+        let told = format!("{network} is banned for {}", config::format_duration(time));
+        self.lasting.server_log.info(&told);
+        Report::Done(told + "\n")
+    }
+
+    fn unban(&self, client: &str) -> Report {
+        match config::network_from_text(client) {
+            Ok(network) if self.lasting.bans.unban(network) => {
+                let told = format!("{network} is banned no more");
+                self.lasting.server_log.info(&told);
+                Report::Done(told + "\n")
+            }
+            Ok(network) => Report::Refused(format!("{network} is not banned")),
+            Err(reason) => Report::Refused(reason),
+        }
+    }
+
+    fn list_bans(&self) -> Report {
+        let lines = self.lasting.bans.list().into_iter().map(|(network, left)| {
+            let left = Duration::from_secs(left.as_secs().max(1));
+            format!("{network}  {}\n", config::format_duration(left))
+        });
+        Report::Done(lines.collect())
     }
 
     fn drain_server(&self, upstream: &str, server: &str, is_drained: bool) -> Report {

@@ -20,6 +20,9 @@ use crate::config::Origin;
 use crate::control::Report;
 use crate::worker::Phase;
 
+/// Bans that the new process is told of: as many as a message has room for.
+const BANS_HANDED_MAX: usize = 1_000;
+
 /// How long a process that has closed the handover is waited for before it is killed.
 const END_TIME: Duration = Duration::from_secs(1);
 
@@ -134,7 +137,10 @@ impl Server {
             descriptors.push(descriptor);
             path
         });
-        Ok((Estate { listeners, control, ticket_keys: self.lasting.tickets.keys() }, descriptors))
+        let bans = self.lasting.bans.list();
+        let bans = bans.into_iter().take(BANS_HANDED_MAX).map(|(network, left)| (network.to_string(), left.as_secs()));
+        let bans = bans.collect();
+        Ok((Estate { listeners, control, ticket_keys: self.lasting.tickets.keys(), bans }, descriptors))
     }
 
     /// Goes out of the way of the new process, and answers only what is under way.

@@ -104,6 +104,7 @@ impl Workers {
             generation: Arc::clone(generation),
             listeners: Vec::new(),
             client_limit: Arc::clone(&lasting.client_limit),
+            accept_trouble: Arc::clone(&lasting.accept_trouble),
             store: Arc::clone(&lasting.store),
             recorder: lasting.access_log.recorder(),
             metrics: lasting.metrics.clone(),

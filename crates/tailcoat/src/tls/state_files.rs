@@ -1,6 +1,6 @@
 //! Files of the state directory.
 
-use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -38,15 +38,78 @@ pub fn write_public(path: &Path, text: &str) -> io::Result<()> {
 }
 
 fn write(path: &Path, text: &str, permissions: u32) -> io::Result<()> {
+    let mut new = path.to_owned();
+    new.as_mut_os_string().push(".new");
     let write_new = || {
-        let mut new = path.to_owned();
-        new.as_mut_os_string().push(".new");
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(permissions).open(&new)?;
         // The umask is for what the user makes, and one of before may have other permissions.
         file.set_permissions(Permissions::from_mode(permissions))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(new, path)
+        fs::rename(&new, path)?;
+        // The name as well, for who is told that it is there.
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(directory)?.sync_all()
     };
-    write_new().map_err(|error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    // What is half written takes up what there is too little of, if anything.
+    let written = write_new().inspect_err(|_| _ = fs::remove_file(&new));
+    written.map_err(|error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// What the file has in one round, whole.
+    fn content(round: usize) -> String {
+        format!("{round}\n").repeat(2_000 + round % 7)
+    }
+
+    /// A process that writes all the time is killed at any time (kill -9): what it leaves is whole.
+    #[test]
+    fn who_is_killed_leaves_whole_files() {
+        const VARIABLE: &str = "TAILCOAT_TEST_STATE_FILE";
+        if let Some(path) = std::env::var_os(VARIABLE) {
+            // This is the process that is killed.
+            for round in 1.. {
+                write_private(Path::new(&path), &content(round)).unwrap();
+            }
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key.pem");
+        let mut seen = std::collections::HashSet::new();
+        for kill in 0..25_u64 {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "tls::state_files::tests::who_is_killed_leaves_whole_files"]).env(VARIABLE, &path);
+            let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let start = Instant::now();
+            while !path.exists() && start.elapsed() < Duration::from_secs(30) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_micros(kill * 1_700));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let text = fs::read_to_string(&path).unwrap();
+            let round = text.lines().next().and_then(|line| line.parse().ok()).expect("it begins with its round");
+            assert!(text == content(round), "round {round} is not whole: {} bytes", text.len());
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+            seen.insert(round);
+        }
+        assert!(seen.len() > 1, "it was killed at several times");
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_what_was_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        write_private(&path, "before").unwrap();
+        // The place of the new file is taken by what is none.
+        fs::create_dir(directory.path().join("file.new")).unwrap();
+        let error = write_private(&path, "after").unwrap_err();
+        assert!(error.to_string().contains("file"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "before");
+    }
 }

@@ -98,8 +98,9 @@ impl Key {
         Self::new(TicketKey { name, secret, made_unix_seconds })
     }
 
+    /// A key from the future, made before the clock was set back, is old as well: otherwise it would be used until then.
     fn age(&self, now: u64) -> u64 {
-        now.saturating_sub(self.of.made_unix_seconds)
+        now.abs_diff(self.of.made_unix_seconds)
     }
 
     /// A ticket: the key's name, a nonce, and what it encloses, which vouches for the name.
@@ -190,6 +191,27 @@ mod tests {
             assert_eq!(successor.decrypt(&another).unwrap(), b"");
             assert_eq!(successor.keys().len(), keys, "{seconds}");
         }
+    }
+
+    #[test]
+    fn clocks_are_set() {
+        const YEAR: u64 = 365 * 86_400;
+        NOW.set(2 * YEAR);
+        let tickets = tickets(Vec::new());
+        let first = tickets.keys()[0].name;
+        let ticket = tickets.encrypt(b"session").unwrap();
+        // Forward, and back by more than that: there is a new key each time, and none stays for a year.
+        for now in [3 * YEAR, YEAR] {
+            NOW.set(now);
+            assert!(tickets.decrypt(&ticket).is_none(), "{now}");
+            let another = tickets.encrypt(b"session").unwrap();
+            assert_eq!(tickets.decrypt(&another).unwrap(), b"session", "{now}");
+            assert_ne!(tickets.keys()[0].name, first, "{now}");
+        }
+        // A second is nothing.
+        let ticket = tickets.encrypt(b"session").unwrap();
+        NOW.set(YEAR - 1);
+        assert_eq!(tickets.decrypt(&ticket).unwrap(), b"session");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -12,6 +13,7 @@ use tokio::sync::Notify;
 use super::listener::AsyncListener;
 use super::{ListenerKey, OpenListener};
 use crate::connection::{Connections, Context};
+use crate::log::Trouble;
 use crate::metrics::Limit;
 
 /// The part of the connections that is closed at once when room is needed, so that finding the longest idle (a look at
@@ -34,6 +36,8 @@ pub(super) struct Acceptors {
     pub(super) running: RefCell<HashMap<ListenerKey, Rc<Stop>>>,
     /// Held by each that has not ended.
     pub(super) accepting: Rc<()>,
+    /// That connections can't be accepted.
+    pub(super) trouble: Arc<Trouble>,
 }
 
 /// Tells an acceptor to stop.
@@ -57,6 +61,7 @@ impl Acceptors {
                 busy: Rc::clone(&self.busy),
                 stop: Rc::default(),
                 _accepting: Rc::clone(&self.accepting),
+                trouble: Arc::clone(&self.trouble),
             };
             if let Some(before) = self.running.borrow_mut().insert(key, Rc::clone(&acceptor.stop)) {
                 before.tell();
@@ -100,6 +105,7 @@ struct Acceptor {
     busy: Rc<Notify>,
     stop: Rc<Stop>,
     _accepting: Rc<()>,
+    trouble: Arc<Trouble>,
 }
 
 impl Acceptor {
@@ -129,8 +135,9 @@ impl Acceptor {
                 // The connection was gone before it was accepted, or the network says that it will not come about.
                 Err(error) if is_of_one_connection(&error) => {}
                 // Out of descriptors or memory, above all.
-                Err(_) => {
+                Err(error) => {
                     self.context.count_limit(Limit::OpenFiles);
+                    self.trouble.tell(format_args!("connections wait, for they can't be accepted: {error}"));
                     self.make_room().await;
                 }
             }

@@ -11,7 +11,7 @@ use crate::log::{LogId, LogView, ServerLog};
 use crate::metrics::{Metrics, NameSlot};
 use crate::object_cache::WorkerCache;
 use crate::routing::rules::{AllRules, RequestIds, Rules};
-use crate::routing::{Router, SiteSetup};
+use crate::routing::{Bans, Router, SiteSetup};
 use crate::tls::Validations;
 use crate::upstream::{SharedUpstream, Upstream};
 
@@ -44,6 +44,8 @@ pub struct GenerationPlan {
     pub site_tls: Vec<Option<u32>>,
     /// What is known of the logs.
     pub logs: LogView,
+    /// Clients that are kept out.
+    pub bans: Arc<Bans>,
     /// Where is said what happened.
     pub server_log: ServerLog,
 }
@@ -93,7 +95,7 @@ impl GenerationBuilder {
         }
         self.upstreams.replace(upstreams);
         let router = Router::new(setups, &plan.listener_sites).trusting(&plan.rules, &self.ids);
-        let router = router.validated(plan.validations.as_ref());
+        let router = router.validated(plan.validations.as_ref()).banning(&plan.bans);
         let config = &plan.config;
         let tells_destinations = config.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some())
             || config.gateways().next().is_some();

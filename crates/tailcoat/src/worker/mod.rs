@@ -17,7 +17,7 @@ use std::time::Duration;
 
 pub use generation::GenerationPlan;
 pub use listener::{Inherited, Listener, ListenerPlan, bind, bind_unix, plan};
-use tokio::runtime::{Builder, LocalOptions};
+use tokio::runtime::{Builder, Handle, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, watch};
 use tokio::task::coop::unconstrained;
@@ -25,7 +25,7 @@ use tokio::task::coop::unconstrained;
 use self::accept::Acceptors;
 use self::generation::GenerationBuilder;
 use crate::connection::{ClientLimit, Clock, Connections, Context, SWEEPS_A_ROUND};
-use crate::log::Recorder;
+use crate::log::{Recorder, Trouble};
 use crate::metrics::{Inquiry, Metrics};
 use crate::object_cache::{ObjectStore, WorkerCache};
 
@@ -48,6 +48,8 @@ pub struct WorkerPlan {
     pub listeners: Vec<OpenListener>,
     /// How many connections clients may have.
     pub client_limit: Arc<ClientLimit>,
+    /// Where it is told that connections can't be accepted.
+    pub accept_trouble: Arc<Trouble>,
     /// The object store of all workers.
     pub store: Arc<ObjectStore>,
     /// Its recorder of requests.
@@ -103,6 +105,15 @@ pub enum Phase {
     Ended,
 }
 
+/// How long a thread of a pool stays without work. The runtime panics if there is work, no thread, and the system has none: who
+/// has one goes on with that.
+pub const POOL_KEEP_ALIVE: Duration = Duration::from_secs(86_400);
+
+/// Has a pool begin with a thread, for the same reason.
+pub fn keep_one(runtime: &Handle) {
+    drop(runtime.spawn_blocking(|| ()));
+}
+
 /// Starts a worker in a thread of its own.
 ///
 /// # Errors
@@ -131,12 +142,14 @@ fn run(plan: WorkerPlan) -> io::Result<()> {
         .enable_time()
         .event_interval(EVENT_INTERVAL)
         .max_blocking_threads(plan.generation.config.server.blocking_threads_max)
+        .thread_keep_alive(POOL_KEEP_ALIVE)
         // Of the pool's threads, for the worker's own was not started by the runtime: what comes from a disk has waited
         // already, and must not keep back what is in memory. Fails only where a sandbox forbids it.
         .on_thread_start(|| {
             let _ = rustix::process::setpriority_process(None, POOL_NICENESS);
         })
         .build_local(LocalOptions::default())?;
+    keep_one(runtime.handle());
     let result = runtime.block_on(serve(plan, clock));
     // Reads of a disk that hangs are not waited for.
     runtime.shutdown_background();
@@ -165,6 +178,7 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
         busy: Rc::clone(&busy),
         running: RefCell::default(),
         accepting: Rc::default(),
+        trouble: plan.accept_trouble,
     });
     acceptors.start(plan.listeners)?;
     // It polls all connections, and so would use up in one turn what the runtime allows a task of its sockets.

@@ -1,7 +1,7 @@
 use super::{Kind, OPTION, OptionDefinition, Parameter, Set, many, one, optional, property};
 use crate::config::model::PathPattern;
 use crate::config::rules::*;
-use crate::config::value::{Value, Values};
+use crate::config::value::Values;
 use wire::http::Status;
 
 /// What stands before the options of rules in the reference.
@@ -30,7 +30,8 @@ pub(super) static RULES: &[OptionDefinition] = &[
         name: "allow",
         parameters: CLIENT_PARAMETERS,
         repeatable: true,
-        doc: "Clients that may come, by address, or `all`; `unix` are those over unix sockets. The first `allow` or \
+        doc: "Clients that may come, by address, or `all`; `unix` are those over unix sockets; `\"file:PATH\"` is a list, with an \
+              address or network a line and comments behind `#` or `;`, which reloads read again. The first `allow` or \
               `deny` that fits the client, and the `path` if it has one, decides. Who fits none may come: end with \
               `deny all` to keep out all others. The address is the one behind `trusted-proxies`.",
         example: r#"allow "192.0.2.0/24" "2001:db8::/32" path="/admin/*""#,
@@ -270,11 +271,8 @@ fn path(values: &Values) -> PathPattern {
 }
 
 fn client_rule(is_allowed: bool, values: &Values) -> ClientRule {
-    let clients = values.all("client").map(|(value, _)| match value {
-        Value::Client(client) => *client,
-        other => unreachable!("a client is {other:?}"),
-    });
-    ClientRule { path: path(values), is_allowed, clients: clients.collect() }
+    let (clients, files) = values.clients("client");
+    ClientRule { path: path(values), is_allowed, clients, files }
 }
 
 fn rewrite(status: Option<Status>, values: &Values) -> Rewrite {

@@ -109,18 +109,14 @@ pub(super) static SERVER: &[OptionDefinition] = &[
     OptionDefinition {
         name: "trusted-proxies",
         parameters: &[many("proxy", Kind::Client), property("field", Kind::Choice(&["X-Forwarded-For", "Forwarded"]))],
-        doc: "Proxies in front of this server, by address or `unix`, whose word about the client's address is taken. \
+        doc: "Proxies in front of this server, by address, `unix` or a list (`\"file:PATH\"`, as for `allow`), whose word about the client's address is taken. \
               What they added to `X-Forwarded-For`, or to `Forwarded` (RFC 7239) if that is the `field`, is read from \
               its end, up to the first address that is not one of these: that is the client, for rules, logs and \
               handlers. Name only proxies that set the field themselves, or clients can say what they like.",
         example: r#"trusted-proxies "192.0.2.7" "10.0.0.0/8""#,
         known_as: &["set_real_ip_from", "real_ip_header", "RemoteIPTrustedProxy", "RemoteIPHeader", "trusted_proxies"],
         set: Set::Server(|server, values| {
-            let proxies = values.all("proxy").map(|(value, _)| match value {
-                Value::Client(proxy) => *proxy,
-                other => unreachable!("a proxy is {other:?}"),
-            });
-            server.trusted_proxies = proxies.collect();
+            (server.trusted_proxies, server.trusted_proxies_files) = values.clients("proxy");
             server.forwarded_field = match values.text("field").as_deref() {
                 Some("Forwarded") => ForwardedField::Forwarded,
                 _ => ForwardedField::XForwardedFor,
@@ -347,6 +343,19 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         known_as: &["limit_conn", "MaxConnPerIP"],
         set: Set::Limits(|limits, values| {
             limits.connections_per_client_max = values.number("count").unwrap_or_default() as u32
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "connections-per-network-max",
+        parameters: &[one("count", Kind::Count { min: 0, max: 1_000_000 })],
+        default: "connections-per-network-max 0",
+        doc: "Open connections of one network, over all workers: the first 24 bits of IPv4 addresses, the first 48 of IPv6 \
+              addresses. More are closed at once. Trusted proxies and unix sockets may have any number. 0 is no limit.",
+        example: "connections-per-network-max 1000",
+        known_as: &["limit_conn"],
+        set: Set::Limits(|limits, values| {
+            limits.connections_per_network_max = values.number("count").unwrap_or_default() as u32
         }),
         ..OPTION
     },

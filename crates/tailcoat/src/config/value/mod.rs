@@ -21,8 +21,8 @@ pub(super) use log::parse_log_format;
 pub use log::{LOG_FIELDS, SYSLOG_FACILITIES};
 pub(super) use network::{all_addresses, parse_listen_text as parse_listen};
 pub(super) use open_redirect::{Openness, openness};
-pub(super) use parse::parse;
-pub(super) use rules::check_target;
+pub(super) use parse::{parse, parse_time};
+pub(super) use rules::{check_target, parse_network};
 pub(super) use upstream::parse_server_address;
 
 use super::gateway::ProgramUser;
@@ -213,9 +213,9 @@ impl Kind {
             }
             Self::RequestFieldName => "the name of a request field".into(),
             Self::FieldTemplate => "the value of a field; placeholders are filled in".into(),
-            Self::Client => "an address, a network such as `\"192.0.2.0/24\"`, `all` or `unix`".into(),
+            Self::Client => "an address, a network such as `\"192.0.2.0/24\"`, `all`, `unix` or `\"file:PATH\"`".into(),
             Self::Rate => "a rate such as `\"10/s\"`, `\"300/m\"` or `\"1000/h\"`".into(),
-            Self::LimitKey => "`address`, `host`, `\"field:NAME\"` or `\"cookie:NAME\"`".into(),
+            Self::LimitKey => "`address`, `network`, `host`, `\"field:NAME\"` or `\"cookie:NAME\"`".into(),
             Self::PasswordFile => "a file of users and hashes of their passwords, or `off`".into(),
             Self::LogTarget => "a file, `stdout`, `syslog`, `\"syslog:FACILITY\"` or `off`".into(),
             Self::LogFormat => format!("{}, or a template such as `\"{{host}} {{status}}\"`", one_of(LOG_FORMATS)),
@@ -255,7 +255,7 @@ pub(super) enum Value {
     Methods(Test<Vec<String>>),
     QueryTest(Test<QueryTest>),
     FieldTest(Test<FieldTest>),
-    Client(ClientPattern),
+    Clients(rules::Clients),
     Rate(Rate),
     LimitKey(LimitKey),
     /// `None` is `off`.
@@ -301,6 +301,17 @@ impl Values {
                 other => unreachable!("{parameter} is {other:?}"),
             })
             .collect()
+    }
+
+    /// All clients of a parameter, and the files that some of them are from.
+    pub(super) fn clients(&self, parameter: &str) -> (Vec<ClientPattern>, Vec<PathBuf>) {
+        let (mut patterns, mut files) = (Vec::new(), Vec::new());
+        for (value, _) in self.all(parameter) {
+            let Value::Clients(clients) = value else { unreachable!("{parameter} is {value:?}") };
+            patterns.extend_from_slice(&clients.patterns);
+            files.extend(clients.file.clone());
+        }
+        (patterns, files)
     }
 
     /// Whether a flag is on; one without a value is.

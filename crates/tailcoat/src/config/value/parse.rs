@@ -115,7 +115,7 @@ fn parse_text(kind: Kind, text: &str, directory: &Path) -> Result<Value, Wrong> 
         Kind::FieldTest => Value::FieldTest(parse_field_test(text)?),
         Kind::RequestFieldName => Value::Text(parse_request_field_name(text)?),
         Kind::FieldTemplate => Value::Template(parse_field_template(text)?),
-        Kind::Client => Value::Client(parse_client(text)?),
+        Kind::Client => Value::Clients(parse_clients(text, directory)?),
         Kind::Rate => Value::Rate(parse_rate(text)?),
         Kind::LimitKey => Value::LimitKey(parse_limit_key(text)?),
         Kind::PasswordFile if text == "off" => Value::PasswordFile(None),
@@ -196,11 +196,16 @@ fn parse_duration(kind: Kind, value: &KdlValue, min: Duration, max: Duration) ->
         }
         _ => return Err(wrong_type(kind, value)),
     };
+    parse_time(text, min, max).map(Value::Duration)
+}
+
+/// Reads a time.
+pub fn parse_time(text: &str, min: Duration, max: Duration) -> Result<Duration, Wrong> {
     let milliseconds = with_unit(text, DURATION_UNITS).ok_or_else(|| {
         Wrong::help(format!("`{text}` is not a time"), "write a whole number of ms, s, m, h or d: `\"30s\"`")
     })?;
     match milliseconds.map(Duration::from_millis) {
-        Some(duration) if (min..=max).contains(&duration) => Ok(Value::Duration(duration)),
+        Some(duration) if (min..=max).contains(&duration) => Ok(duration),
         _ => Err(Wrong::help(
             "the time is out of range",
             format!("from {} to {}", format_duration(min), format_duration(max)),

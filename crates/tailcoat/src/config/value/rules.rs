@@ -1,6 +1,9 @@
 //! Values of rules: clients, rates, keys, conditions, texts with placeholders.
 
+use std::fs::File;
+use std::io::Read;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::parse::{Wrong, not_empty, split_placeholders};
@@ -9,15 +12,62 @@ use crate::config::model::PathPattern;
 use crate::config::rules::*;
 use crate::config::suggest::{did_you_mean, nearest};
 
-pub(super) fn parse_client(text: &str) -> Result<ClientPattern, Wrong> {
+/// Most bytes of a list of networks.
+const LIST_BYTES_MAX: u64 = 64 << 20;
+
+/// Clients that a word of the configuration stands for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clients {
+    /// Who.
+    pub patterns: Vec<ClientPattern>,
+    /// The file that says so.
+    pub file: Option<PathBuf>,
+}
+
+pub(super) fn parse_clients(text: &str, directory: &Path) -> Result<Clients, Wrong> {
+    let one = |pattern: ClientPattern| Ok(Clients { patterns: vec![pattern], file: None });
     match text {
-        "all" => Ok(ClientPattern::All),
-        "unix" => Ok(ClientPattern::Unix),
-        _ => parse_network(text).map(ClientPattern::Network),
+        "all" => one(ClientPattern::All),
+        "unix" => one(ClientPattern::Unix),
+        _ => match text.strip_prefix("file:") {
+            Some(file) => read_list(directory.join(not_empty(file)?)),
+            None => one(ClientPattern::Network(parse_network(text)?)),
+        },
     }
 }
 
-fn parse_network(text: &str) -> Result<Network, Wrong> {
+/// Reads a list: a network or an address a line, with comments behind `#` or `;`, as those who publish such lists write them.
+fn read_list(file: PathBuf) -> Result<Clients, Wrong> {
+    let wrong = |problem: String| Wrong::new(format!("{}: {problem}", file.display()));
+    let read = File::open(&file).and_then(|open| {
+        let mut text = String::new();
+        open.take(LIST_BYTES_MAX + 1).read_to_string(&mut text).map(|_| text)
+    });
+    let text = read.map_err(|error| wrong(error.to_string()))?;
+    if text.len() as u64 > LIST_BYTES_MAX {
+        return Err(wrong(format!("it has more than {}", super::format_size(LIST_BYTES_MAX))));
+    }
+    let mut patterns = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let network = line.split(['#', ';']).next().unwrap_or_default().trim();
+        if !network.is_empty() {
+            let network = list_entry(network)
+                .ok_or_else(|| wrong(format!("line {}: `{network}` is not an address or network", number + 1)))?;
+            patterns.push(ClientPattern::Network(network));
+        }
+    }
+    Ok(Clients { patterns, file: Some(file) })
+}
+
+/// A line of a list. Bits behind the prefix, which some lists have, say nothing.
+fn list_entry(text: &str) -> Option<Network> {
+    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+    let address: IpAddr = address.parse().ok()?;
+    let width = if address.is_ipv4() { 32 } else { 128 };
+    Network::new(address, bits.map_or(Some(width), |bits| bits.parse().ok())?)
+}
+
+pub fn parse_network(text: &str) -> Result<Network, Wrong> {
     const HELP: &str = "write such as `\"192.0.2.1\"`, `\"192.0.2.0/24\"` or `\"2001:db8::/32\"`";
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),
@@ -66,6 +116,7 @@ pub(super) fn parse_rate(text: &str) -> Result<Rate, Wrong> {
 pub(super) fn parse_limit_key(text: &str) -> Result<LimitKey, Wrong> {
     match (text, text.strip_prefix("field:"), text.strip_prefix("cookie:")) {
         ("address", ..) => Ok(LimitKey::Client),
+        ("network", ..) => Ok(LimitKey::Network),
         ("host", ..) => Ok(LimitKey::Host),
         (_, Some(name), _) if is_token(name) => Ok(LimitKey::Field(name.to_owned())),
         (.., Some(name)) if is_token(name) => Ok(LimitKey::Cookie(name.to_owned())),
@@ -362,8 +413,35 @@ mod tests {
     }
 
     #[test]
+    fn lists_of_clients() {
+        let directory = tempfile::tempdir().unwrap();
+        let read = |text: &str| {
+            std::fs::write(directory.path().join("list"), text).unwrap();
+            parse_clients("file:list", directory.path())
+        };
+        let networks = |text: &str| {
+            let clients = read(text).unwrap();
+            assert_eq!(clients.file.as_deref(), Some(&*directory.path().join("list")));
+            let shown = clients.patterns.iter().map(|pattern| match pattern {
+                ClientPattern::Network(network) => network.to_string(),
+                other => panic!("{other:?}"),
+            });
+            shown.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(networks("# none\n\n ; either\n"), "");
+        assert_eq!(
+            networks("192.0.2.1\n198.51.100.7/24 ; SBL1\r\n2001:db8::1/32 # x\n"),
+            "192.0.2.1/32 198.51.100.0/24 2001:db8::/32"
+        );
+        assert!(message(read("192.0.2.1\nexample.com\n")).contains("line 2: `example.com` is not an address"));
+        assert!(message(read("192.0.2.1/33")).contains("line 1"));
+        assert!(message(parse_clients("file:none", directory.path())).contains("No such file"));
+        assert!(!message(parse_clients("file:", directory.path())).is_empty());
+    }
+
+    #[test]
     fn clients() {
-        let check = |text: &str, expect: &str| match parse_client(text) {
+        let check = |text: &str, expect: &str| match parse_clients(text, Path::new("/")).map(|of| of.patterns[0]) {
             Ok(ClientPattern::Network(network)) => assert_eq!(network.to_string(), expect),
             Ok(other) => assert_eq!(format!("{other:?}"), expect),
             Err(wrong) => assert!(wrong.message.contains(expect), "{text}: {}", wrong.message),

@@ -19,6 +19,7 @@ impl KeyHasher {
     pub fn of_request(&self, key: &LimitKey, routed: &Routed<'_>, client: Client) -> u64 {
         let (kind, value) = match key {
             LimitKey::Client => return self.of_client(client),
+            LimitKey::Network => return self.of_network(client),
             LimitKey::Host => (1_u8, Some(routed.host)),
             LimitKey::Field(name) => (2, routed.request.field_by_name(name.as_bytes())),
             LimitKey::Cookie(name) => (3, cookie(&routed.request, name.as_bytes())),
@@ -37,6 +38,18 @@ impl KeyHasher {
             Client::Ip(address) => match unmapped(address.ip()) {
                 IpAddr::V4(v4) => self.0.hash_one((4_u8, v4.octets())),
                 IpAddr::V6(v6) => self.0.hash_one((6_u8, &v6.octets()[..8])),
+            },
+        }
+    }
+
+    /// The number of a client's network: the first 24 bits of an IPv4 address, the longest prefix that is routed by itself, and
+    /// the first 48 of an IPv6 address, what a site gets (RFC 6177).
+    pub fn of_network(&self, client: Client) -> u64 {
+        match client {
+            Client::Unix => self.of_client(client),
+            Client::Ip(address) => match unmapped(address.ip()) {
+                IpAddr::V4(v4) => self.0.hash_one((24_u8, &v4.octets()[..3])),
+                IpAddr::V6(v6) => self.0.hash_one((48_u8, &v6.octets()[..6])),
             },
         }
     }

@@ -1,0 +1,140 @@
+//! Clients that are kept out: by an operator for some time, by lists of networks, by how many come of one network.
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::support::operated::Operated;
+use crate::support::{Server, ask};
+
+const SITE: &str = "site {\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"hello\"\n}\n";
+
+fn request(operated: &Operated) -> Option<String> {
+    use std::io::Write;
+    let mut stream = TcpStream::connect(operated.server.address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    // A banned client's connection is closed, whenever that comes to it.
+    let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    (!answer.is_empty()).then_some(answer)
+}
+
+fn order(operated: &Operated, arguments: &[&str]) -> String {
+    let output = operated.order(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn who_is_banned_gets_nothing_until_the_ban_ends() {
+    let mut operated = Operated::start(SITE);
+    let mut kept = operated.server.connect();
+    assert!(get(&mut kept).starts_with("HTTP/1.1 200 "));
+    assert_eq!(order(&operated, &["bans"]), "");
+    assert_eq!(order(&operated, &["ban", "127.0.0.0/8", "--for", "10m"]), "127.0.0.0/8 is banned for 10m\n");
+    assert_eq!(request(&operated), None);
+    assert!(get(&mut kept).starts_with("HTTP/1.1 403 "), "a connection that was there");
+    assert!(order(&operated, &["bans"]).starts_with("127.0.0.0/8  "));
+    // It outlives configurations, and processes.
+    operated.reload(&(SITE.to_owned() + "limits { fields-max 50 }\n"));
+    assert_eq!(request(&operated), None);
+    operated.upgrade();
+    assert_eq!(request(&operated), None);
+    assert!(order(&operated, &["bans"]).starts_with("127.0.0.0/8  "));
+    assert_eq!(order(&operated, &["unban", "127.0.0.0/8"]), "127.0.0.0/8 is banned no more\n");
+    assert!(request(&operated).is_some());
+    assert_eq!(order(&operated, &["ban", "127.0.0.1", "--for", "1s"]), "127.0.0.1/32 is banned for 1s\n");
+    assert_eq!(request(&operated), None);
+    std::thread::sleep(Duration::from_millis(1_100));
+    assert!(request(&operated).is_some(), "the time is over");
+    for (arguments, told) in [
+        (vec!["unban", "192.0.2.1"], "192.0.2.1/32 is not banned"),
+        (vec!["ban", "nobody"], "`nobody` is not an address or network"),
+        (vec!["ban", "192.0.2.1", "--for", "never"], "`never` is not a time"),
+    ] {
+        let output = operated.order(&arguments);
+        assert!(!output.status.success());
+        assert!(String::from_utf8_lossy(&output.stderr).contains(told), "{arguments:?}");
+    }
+    assert_eq!(order(&operated, &["ban", "2001:db8:1:2:3::4"]), "2001:db8:1:2::/64 is banned for 1h\n");
+}
+
+fn get(stream: &mut TcpStream) -> String {
+    use std::io::Write;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() > 0 {
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let length =
+        head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).map_or(0, |text| text.parse().unwrap());
+    stream.read_exact(&mut vec![0; length]).unwrap();
+    head
+}
+
+#[test]
+fn clients_behind_a_proxy_are_banned_by_themselves() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(
+        directory.path().join("tailcoat.kdl"),
+        format!(
+            "server {{ workers 1; trusted-proxies \"127.0.0.1\"; control-socket \"{}\" }}\n{SITE}",
+            directory.path().join("control.sock").display()
+        ),
+    )
+    .unwrap();
+    let server = Server::run_from(&directory.path().join("tailcoat.kdl"));
+    let of = |client: &str| {
+        ask(&server, &format!("GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: {client}\r\nConnection: close\r\n\r\n"))
+    };
+    let ban = crate::support::tailcoat()
+        .args(["ban", "192.0.2.0/24", "--socket"])
+        .arg(directory.path().join("control.sock"))
+        .output()
+        .unwrap();
+    assert!(ban.status.success());
+    assert!(of("192.0.2.7").starts_with("HTTP/1.1 403 "));
+    assert!(of("198.51.100.1").starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn lists_of_networks_are_read_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let list = directory.path().join("networks");
+    std::fs::write(&list, "# whom we know\n192.0.2.0/24 ; SBL1\n\n2001:db8::/32\n").unwrap();
+    let config = format!("{}deny \"file:{}\"\n", SITE, list.display());
+    let operated = Operated::start_in(directory, &config);
+    assert!(request(&operated).unwrap().starts_with("HTTP/1.1 200 "));
+    std::fs::write(&list, "127.0.0.9/8\n").unwrap();
+    operated.reload(&config);
+    assert!(request(&operated).unwrap().starts_with("HTTP/1.1 403 "));
+    std::fs::write(&list, "127.0.0.0/8\nlocalhost\n").unwrap();
+    let output = operated.order(&["reload"]);
+    assert_eq!(output.status.code(), Some(3));
+    let said = String::from_utf8_lossy(&output.stderr).replace(['\n', ' ', '|', ':'], "");
+    assert!(said.contains("line2`localhost`isnotanaddress"), "{said}");
+    assert!(request(&operated).unwrap().starts_with("HTTP/1.1 403 "), "what was in use stays in use");
+}
+
+#[test]
+fn a_network_has_so_many_connections() {
+    let operated = Operated::start(&(SITE.to_owned() + "limits { connections-per-network-max 3 }\n"));
+    let mut kept: Vec<_> = (0..3).map(|_| operated.server.connect()).collect();
+    kept.iter_mut().for_each(|stream| assert!(get(stream).starts_with("HTTP/1.1 200 ")));
+    assert_eq!(request(&operated), None);
+    kept.pop();
+    let start = std::time::Instant::now();
+    while request(&operated).is_none() {
+        assert!(start.elapsed() < crate::support::PATIENCE, "a place is given back");
+    }
+}
+
+#[test]
+fn requests_are_counted_by_network() {
+    let operated = Operated::start(&(SITE.to_owned() + "rate-limit \"2/h\" key=\"network\"\n"));
+    let answers: Vec<_> = (0..3).map(|_| request(&operated).unwrap()[..12].to_owned()).collect();
+    assert_eq!(answers, ["HTTP/1.1 200", "HTTP/1.1 200", "HTTP/1.1 429"]);
+}

@@ -1,0 +1,184 @@
+//! The system has no more of something: descriptors, processes, room on a disk. The server stays, says so once, and goes on by
+//! itself when there is more again. (`tests/limits.rs` has what it does for connections meanwhile, `log/tests.rs` a full disk below
+//! access logs.)
+
+use std::fs;
+use std::io::Read;
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use tempfile::TempDir;
+
+use crate::support::operated::Operated;
+use crate::support::{PATIENCE, Server, ask, tailcoat};
+
+fn get(server: &Server, path: &str) -> String {
+    ask(server, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
+}
+
+/// A site with pages, a program and a place for logs, that everybody may read.
+fn site() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for number in 0..20 {
+        fs::write(directory.path().join(format!("{number}.html")), format!("page {number}")).unwrap();
+    }
+    let program = directory.path().join("program.cgi");
+    fs::write(&program, "#!/bin/sh\necho Content-Type: text/plain\necho\necho ran\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    directory
+}
+
+fn count(text: &str, part: &str) -> usize {
+    text.lines().filter(|line| line.contains(part)).count()
+}
+
+#[test]
+fn no_descriptors_are_told_of_once() {
+    let site = "site {\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"hello\"\n}\n";
+    let operated = Operated::start_with(tempfile::tempdir().unwrap(), site, |command| {
+        let program = command.get_program().to_owned();
+        let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        *command = Command::new("sh");
+        command.args(["-c", "ulimit -n 80; exec \"$@\"", "sh"]).arg(program).args(arguments);
+    });
+    for _ in 0..3 {
+        let idle: Vec<TcpStream> = (0..300).map(|_| operated.server.connect()).collect();
+        assert!(get(&operated.server, "/").starts_with("HTTP/1.1 200 "));
+        drop(idle);
+    }
+    assert!(get(&operated.server, "/").starts_with("HTTP/1.1 200 "), "it has them again");
+    assert!(count(&operated.file("errors.log"), "connections wait") <= 1);
+}
+
+/// A user of its own, whose processes are counted.
+const USER: u32 = 54_321;
+
+/// Processes that the server's user may have.
+const PROCESSES: u32 = 60;
+
+/// Others of the same user, who have all processes that there may be; until it is dropped.
+struct Others(Child);
+
+impl Others {
+    fn start() -> Self {
+        let script = format!("for i in $(seq {}); do sleep 60 & done; echo ready; wait", PROCESSES + 20);
+        let mut command = Command::new("setpriv");
+        let user = USER.to_string();
+        command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "sh", "-c", &script]);
+        let mut child = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.take().unwrap().read_exact(&mut [0; 5]).unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        let group = rustix::process::Pid::from_raw(self.0.id() as i32).unwrap();
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn no_processes_are_left() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let directory = site();
+    let config = directory.path().join("tailcoat.kdl");
+    fs::write(
+        &config,
+        format!(
+            "server {{ workers 1; user \"{USER}\" }}\nsite {{ listen \"127.0.0.1:0\"; root \"{0}\"; cgi \"*.cgi\" root=\"{0}\" }}\n",
+            directory.path().display()
+        ),
+    )
+    .unwrap();
+    let mut command = Command::new("bash");
+    command.args(["-c", &format!("ulimit -u {PROCESSES}; exec \"$@\"",), "bash"]).arg(tailcoat().get_program());
+    command.arg("run").arg("-c").arg(&config);
+    let server = Server::start(command);
+    assert!(get(&server, "/program.cgi").contains("ran"));
+    let others = Others::start();
+    for number in 0..20 {
+        assert!(get(&server, "/program.cgi").starts_with("HTTP/1.1 503 "));
+        assert!(get(&server, &format!("/{number}.html")).ends_with(&format!("page {number}")), "files need none");
+    }
+    drop(others);
+    let start = Instant::now();
+    while !get(&server, "/program.cgi").contains("ran") {
+        assert!(start.elapsed() < PATIENCE, "it can again");
+    }
+}
+
+/// A small disk; `None` where the system does not allow one.
+struct Disk(TempDir);
+
+impl Disk {
+    fn new() -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "none"]).arg(directory.path()).output();
+        mounted.is_ok_and(|output| output.status.success()).then_some(Self(directory))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
+    }
+}
+
+#[test]
+fn no_room_for_logs_and_state() {
+    let Some(disk) = Disk::new() else { return };
+    let directory = site();
+    let config = format!(
+        "access-log \"{}/access.log\"\nsite {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n}}\n",
+        disk.path().display(),
+        directory.path().display()
+    );
+    let operated = Operated::start(&config);
+    assert!(get(&operated.server, "/1.html").ends_with("page 1"));
+    let filler = disk.path().join("filler");
+    let _ = fs::write(&filler, vec![0; 1 << 20]);
+    for _ in 0..50 {
+        let path = format!("/{}", "x".repeat(3_000));
+        assert!(get(&operated.server, &path).starts_with("HTTP/1.1 404 "), "it serves all the same");
+    }
+    // A state file is whole or not there.
+    let state = tailcoat()
+        .args(["serve", "--tls", "--listen", "127.0.0.1:0"])
+        .arg(directory.path())
+        .env("STATE_DIRECTORY", disk.path())
+        .output()
+        .unwrap();
+    assert!(!state.status.success());
+    for entry in fs::read_dir(disk.path()).unwrap().map(|entry| entry.unwrap()) {
+        assert!(!entry.file_name().to_string_lossy().ends_with(".new"), "{:?}", entry.file_name());
+    }
+    fs::remove_file(&filler).unwrap();
+    let start = Instant::now();
+    while !operated_log(&disk).contains("GET /2.html") {
+        get(&operated.server, "/2.html");
+        assert!(start.elapsed() < PATIENCE, "it logs again");
+    }
+    assert!(
+        operated_log(&disk).lines().all(|line| line.starts_with("127.0.0.1 ") && line.contains("\" ")),
+        "whole lines"
+    );
+    assert!(count(&operated.file("errors.log"), "No space left") <= 2, "{}", operated.file("errors.log"));
+}
+
+fn operated_log(disk: &Disk) -> String {
+    fs::read_to_string(disk.path().join("access.log")).unwrap_or_default()
+}
