@@ -34,7 +34,8 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="scenario", required=True, metavar="SCENARIO")
     for scenario in scenarios.ALL:
-        command = commands.add_parser(scenario.name, help=scenario.summary, description=scenario.summary)
+        summary = scenario.summary.replace("%", "%%")  # argparse fills in what stands behind one.
+        command = commands.add_parser(scenario.name, help=summary, description=summary)
         command.add_argument("--servers", default=",".join(scenario.servers), metavar="NAME[=COMMAND],...",
                              help="default: %(default)s; a COMMAND without {port} gets the options of `tailcoat serve`")
         command.add_argument("--tailcoat", default=DEFAULT_TAILCOAT, metavar="COMMAND", help="default: the release build")
