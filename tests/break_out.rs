@@ -1,6 +1,9 @@
 //! A process that is confined as the server is, and tries what the server must not do. Each case is a process of its own, with
 //! one thread: what is taken from it is never given back.
 
+#[path = "support/elsewhere.rs"]
+mod elsewhere;
+
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -54,8 +57,7 @@ fn run_all(filter: Option<&str>) -> ExitCode {
 
 /// Runs a case in a process of its own, in a directory with a site in it.
 fn succeeds(name: &str) -> bool {
-    // Not where programs may write anyway.
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let directory = elsewhere::elsewhere();
     for inner in ["site", "etc", "secret", "other"] {
         fs::create_dir(directory.path().join(inner)).unwrap();
     }

@@ -6,17 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use tempfile::TempDir;
-
+use crate::support::elsewhere::elsewhere;
 use crate::support::operated::Operated;
 use crate::support::{Server, ask};
-
-/// Where neither programs nor the configuration's directory reach.
-fn elsewhere() -> TempDir {
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    directory
-}
 
 /// A line of what the kernel tells of a process.
 fn status(process: u32, name: &str) -> String {

@@ -1,5 +1,6 @@
 //! What the black-box tests share: the built server, started on a free port.
 
+pub(crate) mod elsewhere;
 pub(crate) mod fastcgi;
 pub(crate) mod guests;
 pub(crate) mod h2;
