@@ -15,6 +15,7 @@ use rustls::pki_types::pem::PemObject;
 use tempfile::TempDir;
 
 use crate::support::operated::Operated;
+use crate::support::port::free_port;
 use crate::support::real_server::{RealServer, Recipe};
 use crate::support::tls::{Authority, TlsStream, ask, handshake};
 use crate::support::{PATIENCE, Server, tailcoat};
@@ -43,11 +44,6 @@ struct Manners<'a> {
 }
 
 const STRICT: Manners<'_> = Manners { config: "", environment: &[("PEBBLE_VA_NOSLEEP", "1")], finds_http: true };
-
-/// A port that is free, as far as one can tell.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port is free").port()
-}
 
 impl Pebble {
     /// Starts one; `None`, which is printed, if it is not installed.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::support::guests::{compiled_directory, guests};
 use crate::support::h2::H2Client;
 use crate::support::operated::Operated;
+use crate::support::port::free_port;
 use crate::support::tls::{Authority, connect};
 use crate::support::upstream::{Step, Upstream};
 use crate::support::{PATIENCE, read_all, read_until};
@@ -199,7 +200,7 @@ fn listeners_come_and_go() {
 
 #[test]
 fn an_address_of_tcp_is_given_up_and_taken_again() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let both = format!("{}site {{\n listen \"127.0.0.1:{port}\"\n respond \"/\" 200 \"there\"\n}}\n", saying("here"));
     let operated = Operated::start(&saying("here"));
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));

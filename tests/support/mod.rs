@@ -6,6 +6,7 @@ pub(crate) mod guests;
 pub(crate) mod h2;
 pub(crate) mod h2_upstream;
 pub(crate) mod operated;
+pub(crate) mod port;
 pub(crate) mod real_server;
 pub(crate) mod tls;
 pub(crate) mod upstream;

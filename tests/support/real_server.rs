@@ -1,6 +1,6 @@
 //! Servers that others have made, as far as they are installed; `.ci/run` installs them.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::PATIENCE;
+use super::port::free_port;
 
 /// A server in a directory of its own, until it is dropped.
 pub(crate) struct RealServer {
@@ -48,8 +49,7 @@ impl RealServer {
         // Servers that begin as root go on as somebody else, who has to get in as well.
         let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
         std::fs::set_permissions(directory.path(), open).expect("it can be opened");
-        let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let address = address.expect("a port is free");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let fill = |text: &str| {
             let filled = text.replace("@PORT@", &address.port().to_string());
             filled.replace("@DIR@", &directory.path().display().to_string())

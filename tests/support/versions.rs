@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use super::Server;
+use super::port::free_port;
 use super::tls::Authority;
 
 /// A version, and how it is come to.
@@ -201,8 +202,7 @@ impl Answer {
 
 /// Two addresses that nobody has.
 fn free_ports() -> [SocketAddr; 2] {
-    let listeners = [(), ()].map(|()| std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free"));
-    listeners.map(|listener| listener.local_addr().expect("it is bound"))
+    [(), ()].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())))
 }
 
 fn text(path: &Path) -> String {
