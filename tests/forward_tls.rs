@@ -117,3 +117,47 @@ fn what_is_wrong_is_said_before_anything_starts() {
         assert!(!output.status.success() && said.contains(expect), "{upstream}: {said}");
     }
 }
+
+#[test]
+fn new_files_are_taken_up() {
+    let (authority, other, directory) = (Authority::new(), Authority::new(), tempfile::tempdir().unwrap());
+    let path = directory.path();
+    authority.sign(&["app.example"]).write(path, "app.example");
+    authority.sign(&["first.example"]).write(path, "proxy");
+    std::fs::write(path.join("ca.pem"), authority.pem()).unwrap();
+    std::fs::write(path.join("trusted.pem"), authority.pem()).unwrap();
+    let known = path.join("ca.pem").display().to_string();
+    let behind = behind(path, &format!(" client-certificate \"required\" authorities=\"{known}\""));
+    let errors = path.join("errors");
+    // No connection is kept, so that each request makes a handshake.
+    let server = Server::run_logging(
+        &format!(
+            "upstream \"u\" {{\n server \"https://127.0.0.1:{}\"\n tls-authorities \"{1}/trusted.pem\"\n \
+             tls-certificate \"{1}/proxy.pem\" key=\"{1}/proxy.key\"\n tls-server-name \"app.example\"\n \
+             tls-http2 off\n idle-max 0\n}}\nsite {{\n listen \"127.0.0.1:0\"\n forward \"u\"\n}}\n\
+             server {{ workers 1; certificate-check-interval \"100ms\" }}\n",
+            behind.address.port(),
+            path.display(),
+        ),
+        &errors,
+    );
+    let get = || ask(&server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    assert!(get().contains(" 200 "));
+    await_line(&path.join("log"), "CN=first.example");
+    std::fs::write(path.join("proxy.pem"), "broken").unwrap();
+    await_line(&errors, "those that are in use are kept");
+    let said = std::fs::read_to_string(&errors).unwrap();
+    assert!(said.contains("proxy.pem: there is no certificate in this file") && said.contains("upstream u"), "{said}");
+    assert!(get().contains(" 200 "));
+    await_line(&path.join("log"), "CN=first.example");
+    authority.sign(&["second.example"]).write(path, "proxy");
+    await_line(&errors, "new certificates are in use for upstream u");
+    assert!(get().contains(" 200 "));
+    await_line(&path.join("log"), "CN=second.example");
+    std::fs::write(path.join("trusted.pem"), other.pem()).unwrap();
+    let began = std::time::Instant::now();
+    while get().contains(" 200 ") {
+        assert!(began.elapsed() < PATIENCE, "who is not trusted any more is still asked");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}

@@ -1,7 +1,7 @@
 //! What a checked configuration says of the servers that requests are forwarded to.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::tls::CertificateFiles;
@@ -74,9 +74,10 @@ pub struct UpstreamTls {
 }
 
 impl UpstreamTls {
-    /// Whether something of it is in files, which may change.
-    pub fn has_files(&self) -> bool {
-        self.authorities.is_some() || self.certificate.is_some()
+    /// The files that have something of it, which may change.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let authorities = self.authorities.iter().map(PathBuf::as_path);
+        authorities.chain(self.certificate.iter().flat_map(CertificateFiles::paths))
     }
 }
 

@@ -206,9 +206,7 @@ fn add_rules(rules: &Rules, files: &mut Collected) {
 
 fn add_upstreams(config: &Config, files: &mut Collected) {
     for tls in config.upstreams.iter().map(|upstream| &upstream.tls) {
-        tls.authorities.iter().for_each(|path| files.add_file(path, Rights::Read));
-        let certificate = tls.certificate.iter().flat_map(|certificate| certificate.paths());
-        certificate.for_each(|path| files.add_file(path, Rights::Read));
+        tls.files().for_each(|path| files.add_file(path, Rights::Read));
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is done now and then beside serving: certificates, modules and upstreams are kept as fresh as what they come from.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn};
@@ -15,6 +16,8 @@ use crate::upstream::{self, SharedUpstream};
 pub(super) struct Keepers {
     sites: watch::Sender<KeptSites>,
     upstreams: Vec<(Arc<SharedUpstream>, AbortHandle)>,
+    /// How often files of certificates are looked at.
+    certificate_check_interval: Duration,
     modules: Option<(Arc<Modules>, AbortHandle)>,
     /// Once there are automatic certificates.
     certificates: Option<acme::Keeper>,
@@ -25,7 +28,13 @@ impl Keepers {
     pub(super) fn new(assembly: &Assembly, certificates: acme::Plan, lasting: &Lasting) -> Self {
         let (sites, receiver) = watch::channel(kept_sites(assembly));
         spawn(tls::keep(receiver, lasting.server_log.clone()));
-        let mut keepers = Self { sites, upstreams: Vec::new(), modules: None, certificates: None };
+        let mut keepers = Self {
+            sites,
+            upstreams: Vec::new(),
+            certificate_check_interval: Duration::ZERO,
+            modules: None,
+            certificates: None,
+        };
         keepers.take_up(assembly, certificates, lasting);
         keepers
     }
@@ -55,12 +64,14 @@ impl Keepers {
 
     fn keep_upstreams(&mut self, assembly: &Assembly) {
         let mut before = std::mem::take(&mut self.upstreams);
+        let interval = assembly.config.server.certificate_check_interval;
+        let is_same_interval = std::mem::replace(&mut self.certificate_check_interval, interval) == interval;
         for shared in &assembly.upstreams {
-            let known = before.iter().position(|(known, _)| Arc::ptr_eq(known, shared));
+            let known = before.iter().position(|(known, _)| is_same_interval && Arc::ptr_eq(known, shared));
             self.upstreams.push(match known {
                 Some(index) => before.swap_remove(index),
                 None => {
-                    let kept = upstream::keep(vec![Arc::clone(shared)], upstream::system_lookup);
+                    let kept = upstream::keep(vec![Arc::clone(shared)], upstream::system_lookup, interval);
                     (Arc::clone(shared), spawn(kept).abort_handle())
                 }
             });

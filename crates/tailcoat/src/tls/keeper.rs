@@ -1,7 +1,5 @@
 //! Certificates as fresh as their files.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +8,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::SiteTls;
-use crate::config::Tls;
+use crate::config::{FileState, Tls};
 use crate::log::ServerLog;
 
 /// Before a certificate ends, there are warnings from so long before.
@@ -18,9 +16,6 @@ const WARNING_TIME: Duration = Duration::from_secs(7 * 86_400);
 
 /// How often it is warned of a certificate that ends.
 const WARNING_INTERVAL: Duration = Duration::from_secs(86_400);
-
-/// What tells one state of a file from another: device, inode, size, and when it was changed.
-pub(super) type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
 /// Which sites' files are looked at, and how often.
 #[derive(Clone, Debug)]
@@ -97,12 +92,7 @@ fn warn_of_end(site: &SiteTls, log: &ServerLog) {
 }
 
 /// The states of all files that these settings name.
-pub(super) fn stamps_of(config: &Tls) -> Vec<Stamp> {
+pub(super) fn file_states(config: &Tls) -> Vec<Option<FileState>> {
     let authorities = config.client_certificates.iter().map(|asked| asked.authorities.as_path());
-    config.certificates.iter().flat_map(|files| files.paths()).chain(authorities).map(stamp).collect()
-}
-
-fn stamp(path: &Path) -> Stamp {
-    let file = std::fs::metadata(path).ok()?;
-    Some((file.dev(), file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
+    config.certificates.iter().flat_map(|files| files.paths()).chain(authorities).map(FileState::of).collect()
 }

@@ -9,9 +9,11 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureAlgorithm};
 
-use super::keeper::{Stamp, stamps_of};
+use super::keeper::file_states;
 use super::suites::cipher_suites;
-use crate::config::{Certificate, CertificateError, CertificateFiles, HostPattern, HttpVersions, Tls, TlsVersion};
+use crate::config::{
+    Certificate, CertificateError, CertificateFiles, FileState, HostPattern, HttpVersions, Tls, TlsVersion,
+};
 
 /// Protocols that are spoken over TLS (RFC 7301), the best first.
 const APPLICATION_PROTOCOLS: &[&[u8]] = &[HTTP2, b"http/1.1"];
@@ -31,7 +33,7 @@ pub struct SiteTls {
     tickets: Option<Arc<dyn ProducesTickets>>,
     current: RwLock<Current>,
     /// The states of the files that were read last.
-    stamps: Mutex<Vec<Stamp>>,
+    read_states: Mutex<Vec<Option<FileState>>>,
 }
 
 /// What came of the files that were read last.
@@ -63,9 +65,9 @@ impl SiteTls {
         let has_tickets = !config.has_no_tickets && config.client_certificates.is_none();
         let tickets = has_tickets.then(|| Arc::clone(tickets));
         // Before they are read, so that what changes meanwhile is seen later.
-        let stamps = Mutex::new(stamps_of(config));
+        let read_states = Mutex::new(file_states(config));
         let current = RwLock::new(Current::load(config, versions, tickets.as_ref())?);
-        Ok(Self { id, names: names.to_vec(), config: config.clone(), versions, tickets, current, stamps })
+        Ok(Self { id, names: names.to_vec(), config: config.clone(), versions, tickets, current, read_states })
     }
 
     /// Whether it is what these settings make.
@@ -75,12 +77,12 @@ impl SiteTls {
 
     /// Whether its files are in another state than when they were read last.
     pub(super) fn has_new_files(&self) -> bool {
-        stamps_of(&self.config) != *self.stamps()
+        file_states(&self.config) != *self.read_states()
     }
 
-    fn stamps(&self) -> MutexGuard<'_, Vec<Stamp>> {
+    fn read_states(&self) -> MutexGuard<'_, Vec<Option<FileState>>> {
         // It is replaced whole.
-        self.stamps.lock().unwrap_or_else(PoisonError::into_inner)
+        self.read_states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The settings for a handshake that begins now.
@@ -104,7 +106,7 @@ impl SiteTls {
     /// # Errors
     /// A file can't be read or used; then what there was stays.
     pub fn reload(&self) -> Result<(), CertificateError> {
-        *self.stamps() = stamps_of(&self.config);
+        *self.read_states() = file_states(&self.config);
         let current = Current::load(&self.config, self.versions, self.tickets.as_ref())?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
         Ok(())

@@ -1,4 +1,5 @@
-//! What is done now and then, once for all workers: looking up names and checking servers. It runs on the main thread,
+//! What is done now and then, once for all workers: looking up names, checking servers, and reading files that TLS needs
+//! again. It runs on the main thread,
 //! which otherwise only waits for signals: a worker with much to do would be late with checks and take that for the
 //! server's fault, and it may end before others do.
 
@@ -13,6 +14,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::check::check;
 use super::monotonic_ms;
 use super::shared::{Location, SharedUpstream};
+use super::tls::ClientTls;
 
 /// How soon a name is looked up again that has no address yet.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -20,11 +22,14 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Looks up the addresses of a name, for connections to a port. It may wait.
 pub type Lookup = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
-/// Looks up names and checks servers for ever, in a runtime of tokio; ends when it is dropped, or if there is nothing to
-/// do.
-pub async fn keep(upstreams: Vec<Arc<SharedUpstream>>, lookup: Lookup) {
+/// Looks up names, checks servers and looks at files for ever, in a runtime of tokio; ends when it is dropped, or if there
+/// is nothing to do.
+pub async fn keep(upstreams: Vec<Arc<SharedUpstream>>, lookup: Lookup, file_check_interval: Duration) {
     let mut tasks = JoinSet::new();
     for upstream in upstreams {
+        if upstream.tls.as_ref().is_some_and(ClientTls::has_files) {
+            tasks.spawn(look_at_files_regularly(Arc::clone(&upstream), file_check_interval));
+        }
         for server in 0..upstream.servers.len() as u16 {
             if upstream.server(server).location.has_name() {
                 tasks.spawn(resolve_regularly(Arc::clone(&upstream), server, lookup));
@@ -83,5 +88,32 @@ async fn check_regularly(upstream: Arc<SharedUpstream>, server: u16) {
         let is_good = check(&upstream, server, settings).await;
         let now_ms = monotonic_ms();
         upstream.tell(server, now_ms, |health| health.on_check(is_good, now_ms));
+    }
+}
+
+async fn look_at_files_regularly(upstream: Arc<SharedUpstream>, interval: Duration) {
+    loop {
+        sleep(interval).await;
+        let upstream = Arc::clone(&upstream);
+        // Files can be on a disk that is slow. A panic leaves everything as it was.
+        let _ = spawn_blocking(move || look_at_files(&upstream)).await;
+    }
+}
+
+/// Has the files of an upstream's TLS read again, if they have changed.
+fn look_at_files(upstream: &SharedUpstream) {
+    let Some(tls) = upstream.tls.as_ref().filter(|tls| tls.has_new_files()) else { return };
+    let name = &upstream.config.name;
+    match tls.reload() {
+        Ok(()) => {
+            let files = upstream.config.tls.files().map(|path| path.display().to_string());
+            let files = files.collect::<Vec<_>>().join(", ");
+            upstream.log.info(format_args!("new certificates are in use for upstream {name}: {files}"));
+        }
+        // Certificate and key are seldom replaced at the same instant: the next look may find both.
+        Err(error) => upstream.log.warn(
+            format_args!("new certificates for upstream {name} can't be used: {error}"),
+            "those that are in use are kept",
+        ),
     }
 }

@@ -92,8 +92,8 @@ impl SharedUpstream {
         Self::succeeding(config, log, None)
     }
 
-    /// The upstream that takes another's place: that one itself if the configuration leaves it as it was, and there are no
-    /// files that may be others by now; else what is known of servers that stay is known from the beginning. Connections
+    /// The upstream that takes another's place: that one itself if the configuration leaves it as it was, and its files are
+    /// those that it has read; else what is known of servers that stay is known from the beginning. Connections
     /// that are in use then count as the other's.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl SharedUpstream {
         log: ServerLog,
         before: Option<&Arc<Self>>,
     ) -> Result<Arc<Self>, CertificateError> {
-        if let Some(before) = before.filter(|before| before.config == *config && !config.tls.has_files()) {
+        if let Some(before) = before.filter(|before| before.config == *config && !before.has_new_files()) {
             return Ok(Arc::clone(before));
         }
         let limits = HealthLimits::new(config);
@@ -118,6 +118,11 @@ impl SharedUpstream {
         let servers = servers.collect();
         let tls = ClientTls::load(config)?;
         Ok(Arc::new(Self { config: config.clone(), servers, queue: Queue::default(), log, tls }))
+    }
+
+    /// Whether files that TLS needs have changed since they were read.
+    fn has_new_files(&self) -> bool {
+        self.tls.as_ref().is_some_and(ClientTls::has_new_files)
     }
 
     /// What it is called.

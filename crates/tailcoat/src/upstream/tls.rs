@@ -1,6 +1,6 @@
 //! TLS to servers: who is asked for, whose word is taken for who answers, and what is offered.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
@@ -12,16 +12,25 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::AcquireError;
-use crate::config::{self, CertificateError, UpstreamTls};
+use crate::config::{self, CertificateError, FileState, UpstreamTls};
 
-/// How TLS is spoken with the servers of an upstream.
+/// How TLS is spoken with the servers of an upstream. What its files say may change while it is used.
 pub(super) struct ClientTls {
+    config: UpstreamTls,
+    pub(super) offers_http2: bool,
+    connectors: RwLock<Connectors>,
+    /// The states of the files that were read last.
+    read_states: Mutex<Vec<Option<FileState>>>,
+}
+
+/// What came of the files that were read last. Each has the sessions that it may resume: none goes on that began with
+/// another certificate or other authorities.
+#[derive(Clone)]
+struct Connectors {
     /// Offers HTTP/2, if it may, and HTTP/1.1.
     any: TlsConnector,
     /// Offers HTTP/1.1 only.
     http1: TlsConnector,
-    server_name: Option<String>,
-    pub(super) offers_http2: bool,
 }
 
 impl ClientTls {
@@ -33,17 +42,44 @@ impl ClientTls {
         if !upstream.has_tls() {
             return Ok(None);
         }
-        let tls = &upstream.tls;
-        let mut config = client_config(tls)?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let http1 = TlsConnector::from(Arc::new(config.clone()));
+        let config = upstream.tls.clone();
         // A connection that begins with a client's address carries one request.
-        let offers_http2 = tls.offers_http2 && upstream.proxy_protocol.is_none();
-        if offers_http2 {
-            config.alpn_protocols.insert(0, b"h2".to_vec());
-        }
-        let any = TlsConnector::from(Arc::new(config));
-        Ok(Some(Self { any, http1, server_name: tls.server_name.clone(), offers_http2 }))
+        let offers_http2 = config.offers_http2 && upstream.proxy_protocol.is_none();
+        // Before they are read, so that what changes meanwhile is seen later.
+        let read_states = Mutex::new(file_states(&config));
+        let connectors = RwLock::new(Connectors::load(&config, offers_http2)?);
+        Ok(Some(Self { config, offers_http2, connectors, read_states }))
+    }
+
+    /// Whether something of it is in files.
+    pub(super) fn has_files(&self) -> bool {
+        self.config.files().next().is_some()
+    }
+
+    /// Whether its files are in another state than when they were read last.
+    pub(super) fn has_new_files(&self) -> bool {
+        file_states(&self.config) != *self.read_states()
+    }
+
+    /// Reads the files again. Connections that are open keep what they began with.
+    ///
+    /// # Errors
+    /// A file can't be read, or is not what it should be; then what there was stays.
+    pub(super) fn reload(&self) -> Result<(), CertificateError> {
+        *self.read_states() = file_states(&self.config);
+        let connectors = Connectors::load(&self.config, self.offers_http2)?;
+        *self.connectors.write().unwrap_or_else(PoisonError::into_inner) = connectors;
+        Ok(())
+    }
+
+    fn read_states(&self) -> MutexGuard<'_, Vec<Option<FileState>>> {
+        // It is replaced whole.
+        self.read_states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connectors(&self) -> Connectors {
+        // What is in there is replaced whole.
+        self.connectors.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Makes the handshake with a server at `host`.
@@ -56,11 +92,12 @@ impl ClientTls {
         host: &str,
         wants_http1: bool,
     ) -> Result<TlsStream<TcpStream>, AcquireError> {
-        let name = self.server_name.as_deref().unwrap_or(host);
+        let name = self.config.server_name.as_deref().unwrap_or(host);
         // RFC 3986, section 3.2.2: brackets are the URL's.
         let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
         let name = ServerName::try_from(name.to_owned()).map_err(|_| AcquireError::Untrusted)?;
-        let connector = if wants_http1 { &self.http1 } else { &self.any };
+        let Connectors { any, http1 } = self.connectors();
+        let connector = if wants_http1 { http1 } else { any };
         connector.connect(name, socket).await.map_err(|error| {
             match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
                 Some(rustls::Error::InvalidCertificate(_)) => AcquireError::Untrusted,
@@ -71,9 +108,25 @@ impl ClientTls {
     }
 }
 
+impl Connectors {
+    fn load(tls: &UpstreamTls, offers_http2: bool) -> Result<Self, CertificateError> {
+        let mut config = client_config(tls)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let http1 = TlsConnector::from(Arc::new(config.clone()));
+        if offers_http2 {
+            config.alpn_protocols.insert(0, b"h2".to_vec());
+        }
+        Ok(Self { any: TlsConnector::from(Arc::new(config)), http1 })
+    }
+}
+
 /// Whether the server has chosen HTTP/2.
 pub(super) fn has_chosen_http2(stream: &TlsStream<TcpStream>) -> bool {
     stream.get_ref().1.alpn_protocol() == Some(b"h2")
+}
+
+fn file_states(tls: &UpstreamTls) -> Vec<Option<FileState>> {
+    tls.files().map(FileState::of).collect()
 }
 
 fn client_config(tls: &UpstreamTls) -> Result<ClientConfig, CertificateError> {

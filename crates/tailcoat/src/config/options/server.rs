@@ -74,7 +74,8 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         name: "certificate-check-interval",
         parameters: &[one("time", Kind::Duration { min: Duration::from_millis(100), max: HOUR })],
         default: r#"certificate-check-interval "10s""#,
-        doc: "How often the files of certificates are looked at, to read those again that have changed.",
+        doc: "How often the files of certificates are looked at, those for servers of upstreams too, to read those again that \
+              have changed.",
         example: r#"certificate-check-interval "1m""#,
         set: Set::Server(|server, values| {
             server.certificate_check_interval = values.duration("time").unwrap_or_default();

@@ -293,7 +293,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         parameters: &[one("file", Kind::File)],
         doc: "Certificates (PEM) of the authorities of which one has to have signed for a server at `https://…`; by \
               default those that the system trusts. A certificate that its server signed itself may stand here too, if it \
-              is marked as an authority's.",
+              is marked as an authority's. The file is looked at every `certificate-check-interval`, and read again when it \
+              has changed: connections that are opened from then on take it; one that can't be used is told in the log, and \
+              what was read before stays.",
         example: r#"tls-authorities "/etc/ssl/internal-ca.pem""#,
         known_as: &["proxy_ssl_trusted_certificate", "tls_trust_pool", "ca-file", "SSLProxyCACertificateFile"],
         set: Set::Upstream(|upstream, values| upstream.tls.authorities = values.file("file")),
@@ -324,7 +326,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "tls-certificate",
         parameters: &[one("file", Kind::File), property("key", Kind::File)],
         doc: "A certificate with those that lead from it to an authority's, and its private `key`, as PEM, for servers at \
-              `https://…` that want to know who asks; without `key`, both are in one file.",
+              `https://…` that want to know who asks; without `key`, both are in one file. They are read again when they have changed, as \
+              `tls-authorities` is.",
         example: r#"tls-certificate "/etc/ssl/proxy.pem" key="/etc/ssl/proxy.key""#,
         known_as: &["proxy_ssl_certificate", "tls_client_auth", "SSLProxyMachineCertificateFile"],
         set: Set::Upstream(|upstream, values| {

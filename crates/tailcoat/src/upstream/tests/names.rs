@@ -7,7 +7,7 @@ use super::*;
 /// Runs a test while names are looked up as `lookup` says.
 async fn keeping<T>(shared: &Arc<SharedUpstream>, lookup: Lookup, test: impl Future<Output = T>) -> T {
     tokio::select! {
-        () = keep(vec![Arc::clone(shared)], lookup) => panic!("nothing to keep"),
+        () = keep(vec![Arc::clone(shared)], lookup, Duration::MAX) => panic!("nothing to keep"),
         result = test => result,
     }
 }
