@@ -6,6 +6,7 @@ mod ci;
 mod conformance;
 mod fuzz;
 mod licences;
+mod links;
 mod modules;
 mod operate;
 mod release;

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+use crate::links;
+
 /// A file past this many lines wants to be two.
 const RUST_LINES_MAX: usize = 800;
 
@@ -78,6 +80,9 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     for file in &files {
         check_shape(file, &mut problems);
         check_edges(file, &mut problems);
+        if file.extension() == "md" {
+            problems.extend(links::broken(root, &file.path, &file.text));
+        }
     }
     check_manifests(&files, &mut problems);
     check_rooms(&files, &mut problems);

@@ -2,10 +2,11 @@
 
 use std::error::Error;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::tree::{PROGRAMS, Tree, copy, copy_all, empty, write};
+use super::tree::{DIRECTORIES, PROGRAMS, Tree, copy, empty, write};
 use super::{Release, read, run_command};
 
 /// What runs when the package is installed and removed.
@@ -48,9 +49,10 @@ fn install(tree: &Tree, root: &Path, release: &Release) -> Result<(), Box<dyn Er
     copy_tree(&tree.root.join("share"), &root.join("usr/share"))?;
     compress_all(&root.join("usr/share/man"))?;
     let documents = root.join("usr/share/doc/tailcoat");
-    copy_all(Path::new("docs"), &documents.join("manual"))?;
-    copy_all(Path::new("examples/configs"), &documents.join("examples"))?;
-    for text in ["README.md", "SECURITY.md", "LICENSE-MIT"] {
+    for directory in DIRECTORIES {
+        copy_tree(&tree.root.join(directory), &documents.join(directory))?;
+    }
+    for text in ["README.md", "SECURITY.md", "BENCHMARKS.md", "LICENSE-MIT"] {
         copy(Path::new(text), &documents.join(text), 0o644)?;
     }
     copy(Path::new("packaging/debian/copyright"), &documents.join("copyright"), 0o644)?;
@@ -76,11 +78,13 @@ fn changelog(release: &Release) -> Result<String, Box<dyn Error>> {
 }
 
 fn copy_tree(from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
-    copy_all(from, to)?;
-    for entry in fs::read_dir(from)? {
+    for entry in fs::read_dir(from).map_err(|error| format!("{}: {error}", from.display()))? {
         let entry = entry?;
+        let to = to.join(entry.file_name());
         if entry.file_type()?.is_dir() {
-            copy_tree(&entry.path(), &to.join(entry.file_name()))?;
+            copy_tree(&entry.path(), &to)?;
+        } else {
+            copy(&entry.path(), &to, entry.metadata()?.permissions().mode() & 0o777)?;
         }
     }
     Ok(())

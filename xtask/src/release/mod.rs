@@ -3,6 +3,7 @@
 //! The same programs are packed into the same bytes: times are those of the commit, files are in order and root's. Paths of
 //! the machine are taken out of the programs; compilers and libc are the machine's.
 
+mod authorities;
 mod debian;
 mod sbom;
 mod tree;

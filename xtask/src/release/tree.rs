@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Release, read, run_command};
+use super::{Release, authorities, read, run_command};
+use crate::links;
 
 pub(super) const PROGRAMS: [&str; 2] = ["tailcoat", "tailor"];
 
@@ -18,7 +19,13 @@ const SHELLS: [(&str, &str); 3] = [
 ];
 
 /// Texts that come along.
-const TEXTS: [&str; 5] = ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE-APACHE", "LICENSE-MIT"];
+const TEXTS: [&str; 6] = ["README.md", "CHANGELOG.md", "SECURITY.md", "BENCHMARKS.md", "LICENSE-APACHE", "LICENSE-MIT"];
+
+/// Directories that come along as they are in the repository, so that what the manual says of files, and its links, hold.
+pub(super) const DIRECTORIES: [&str; 3] = ["docs", "examples", "packaging"];
+
+/// Of these, what packs and is not packed.
+const LEFT_OUT: &str = "packaging/debian/";
 
 /// A directory with `bin`, `share` and texts.
 pub(super) struct Tree {
@@ -38,12 +45,12 @@ impl Tree {
         for text in TEXTS {
             tree.copy(Path::new(text), text, 0o644)?;
         }
-        tree.copy_all(Path::new("docs"), "docs")?;
-        tree.copy_all(Path::new("examples/configs"), "examples")?;
-        tree.copy_all(Path::new("packaging/systemd"), "systemd")?;
-        tree.copy_all(Path::new("packaging/welcome"), "share/tailcoat/welcome")?;
-        tree.copy(Path::new("packaging/tailcoat.kdl"), "tailcoat.kdl", 0o644)?;
-        tree.copy(Path::new("packaging/logrotate"), "logrotate", 0o644)?;
+        tree.copy_tracked()?;
+        tree.copy(Path::new("packaging/welcome/index.html"), "share/tailcoat/welcome/index.html", 0o644)?;
+        // What `packaging/container/Containerfile` wants besides.
+        tree.write("container/ca-certificates.crt", &authorities::pem())?;
+        fs::create_dir_all(tree.root.join("container/state"))?;
+        tree.check_links()?;
         Ok(tree)
     }
 
@@ -68,6 +75,26 @@ impl Tree {
         Ok(fs::remove_dir_all(&written)?)
     }
 
+    /// What git has of `DIRECTORIES`.
+    fn copy_tracked(&self) -> Result<(), Box<dyn Error>> {
+        let files = read(Command::new("git").arg("ls-files").args(DIRECTORIES))?;
+        for file in files.lines().filter(|file| !file.starts_with(LEFT_OUT)) {
+            let mode = fs::metadata(file)?.permissions().mode() & 0o777;
+            self.copy(Path::new(file), file, if mode & 0o100 == 0 { 0o644 } else { 0o755 })?;
+        }
+        Ok(())
+    }
+
+    /// Links of the documents in `DIRECTORIES` hold here as well. The other texts speak of the sources.
+    fn check_links(&self) -> Result<(), Box<dyn Error>> {
+        let files = read(Command::new("find").args(DIRECTORIES).args(["-name", "*.md"]).current_dir(&self.root))?;
+        let mut broken = Vec::new();
+        for file in files.lines() {
+            broken.extend(links::broken(&self.root, file, &fs::read_to_string(self.root.join(file))?));
+        }
+        if broken.is_empty() { Ok(()) } else { Err(broken.join("\n").into()) }
+    }
+
     /// The tree as `NAME.tar.gz`.
     pub(super) fn pack(&self, release: &Release) -> Result<PathBuf, Box<dyn Error>> {
         let name = self.root.file_name().unwrap_or_default().display().to_string();
@@ -89,11 +116,6 @@ impl Tree {
     fn copy(&self, from: &Path, to: &str, mode: u32) -> Result<(), Box<dyn Error>> {
         copy(from, &self.root.join(to), mode)
     }
-
-    /// Files of a directory; none has directories inside.
-    fn copy_all(&self, from: &Path, to: &str) -> Result<(), Box<dyn Error>> {
-        copy_all(from, &self.root.join(to))
-    }
 }
 
 /// A directory with nothing in it.
@@ -102,16 +124,6 @@ pub(super) fn empty(directory: &Path) -> Result<(), Box<dyn Error>> {
         fs::remove_dir_all(directory)?;
     }
     Ok(fs::create_dir_all(directory)?)
-}
-
-pub(super) fn copy_all(from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
-    for entry in fs::read_dir(from).map_err(|error| format!("{}: {error}", from.display()))? {
-        let entry = entry?;
-        if entry.file_type()?.is_file() {
-            copy(&entry.path(), &to.join(entry.file_name()), 0o644)?;
-        }
-    }
-    Ok(())
 }
 
 pub(super) fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), Box<dyn Error>> {
