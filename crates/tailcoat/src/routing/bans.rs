@@ -22,6 +22,8 @@ pub struct Bans {
 #[derive(Debug, Default)]
 struct Table {
     until: HashMap<Network, Instant>,
+    /// When the last of them ends.
+    all_over: Option<Instant>,
     /// Lengths of prefixes that there are, of IPv4 and of IPv6.
     prefixes: Vec<(bool, u8)>,
 }
@@ -40,6 +42,11 @@ impl Bans {
         let Client::Ip(address) = client else { return false };
         let address = unmapped(address.ip());
         let table = self.read();
+        if table.all_over.is_none_or(|end| end <= now) {
+            // With the lock, so that no ban comes in between.
+            self.is_any.store(false, Ordering::Relaxed);
+            return false;
+        }
         let of_length = |&(_, bits): &(bool, u8)| Network::new(address, bits).and_then(|of| table.until.get(&of));
         let lengths = table.prefixes.iter().filter(|(is_v4, _)| *is_v4 == address.is_ipv4());
         lengths.filter_map(of_length).any(|until| *until > now)
@@ -57,7 +64,7 @@ impl Bans {
             return Err(TooManyBans);
         }
         table.until.insert(network, now + time);
-        table.count_prefixes();
+        table.summarize();
         self.is_any.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -67,7 +74,7 @@ impl Bans {
         let mut table = self.write();
         table.forget_expired(Instant::now());
         let was_banned = table.until.remove(&network).is_some();
-        table.count_prefixes();
+        table.summarize();
         self.is_any.store(!table.until.is_empty(), Ordering::Relaxed);
         was_banned
     }
@@ -97,7 +104,8 @@ impl Table {
         self.until.retain(|_, until| *until > now);
     }
 
-    fn count_prefixes(&mut self) {
+    fn summarize(&mut self) {
+        self.all_over = self.until.values().max().copied();
         self.prefixes = self.until.keys().map(|of| (of.first.is_ipv4(), of.prefix_bits)).collect();
         self.prefixes.sort_unstable();
         self.prefixes.dedup();
@@ -133,8 +141,6 @@ mod tests {
             assert_eq!(has(address), expect, "{address}");
         }
         assert!(!bans.has(Client::Unix));
-        let later = Instant::now() + Duration::from_secs(61);
-        assert!(!bans.has_at(Client::Ip("192.0.2.1:1".parse().unwrap()), later), "it has expired");
         let listed: Vec<_> = bans.list().iter().map(|(network, _)| network.to_string()).collect();
         assert_eq!(listed, ["192.0.2.1/32", "198.51.100.0/24", "2001:db8:0:1::/64"]);
         assert!(bans.unban(network("192.0.2.1/32")) && !bans.unban(network("192.0.2.1/32")));
@@ -143,5 +149,20 @@ mod tests {
         bans.ban(network("198.51.100.0/24"), Duration::ZERO).unwrap();
         assert!(!has("198.51.100.1:1"));
         assert_eq!(bans.list().len(), 1);
+    }
+
+    #[test]
+    fn bans_that_are_over_cost_nothing() {
+        let bans = Bans::default();
+        let client = Client::Ip("192.0.2.1:1".parse().unwrap());
+        let now = Instant::now();
+        bans.ban(network("192.0.2.1/32"), Duration::from_secs(60)).unwrap();
+        bans.ban(network("198.51.100.0/24"), Duration::from_secs(90)).unwrap();
+        for (seconds, banned, is_looked_for) in [(30, true, true), (70, false, true), (91, false, false)] {
+            assert_eq!(bans.has_at(client, now + Duration::from_secs(seconds)), banned, "after {seconds} s");
+            assert_eq!(bans.is_any.load(Ordering::Relaxed), is_looked_for, "after {seconds} s");
+        }
+        bans.ban(network("192.0.2.1/32"), Duration::from_secs(60)).unwrap();
+        assert!(bans.has(client), "banned anew");
     }
 }
