@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use self::boundary::{Boundary, Enforcement};
 use self::needs::Needs;
-pub use self::user::{User, change_user};
+pub use self::user::{User, change_user, wanted_user};
 use crate::config::{Config, SystemCalls};
 use crate::spawner::Spawner;
 

@@ -39,7 +39,7 @@ pub struct User {
 /// # Errors
 /// There is another thread, which would stay root; or the system refuses.
 pub fn change_user(config: &Config) -> io::Result<User> {
-    let wanted = config.server.user.map(Ok).or_else(|| default_user().transpose()).transpose()?;
+    let wanted = wanted_user(config.server.user)?;
     let is_root = geteuid().is_root();
     let target = wanted.filter(|user| is_root && user.user_id != 0);
     if let Some(user) = target {
@@ -55,6 +55,18 @@ pub fn change_user(config: &Config) -> io::Result<User> {
     })
 }
 
+/// Who a server that root starts becomes: whom its configuration names, or the user `tailcoat` if there is one.
+///
+/// # Errors
+/// The system does not tell whether there is.
+pub fn wanted_user(configured: Option<ProgramUser>) -> io::Result<Option<ProgramUser>> {
+    if configured.is_some() {
+        return Ok(configured);
+    }
+    let user = nix::unistd::User::from_name(DEFAULT_USER)?;
+    Ok(user.map(|user| ProgramUser { user_id: user.uid.as_raw(), group_id: user.gid.as_raw() }))
+}
+
 /// Has programs that this thread starts begin without privileges. It keeps those that it needs to start them as other users.
 ///
 /// # Errors
@@ -65,11 +77,6 @@ pub(super) fn keep_for_starting_programs() -> io::Result<()> {
     let kept = capabilities(None)?.permitted & TO_CHANGE_USERS;
     set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })?;
     Ok(())
-}
-
-fn default_user() -> io::Result<Option<ProgramUser>> {
-    let user = nix::unistd::User::from_name(DEFAULT_USER)?;
-    Ok(user.map(|user| ProgramUser { user_id: user.uid.as_raw(), group_id: user.gid.as_raw() }))
 }
 
 fn name_of(user_id: u32) -> String {

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::config::{Config, Handler, RootPiece};
+use crate::confinement;
 
 /// The machine, as far as it matters.
 #[derive(Clone, Debug, Default)]
@@ -24,8 +25,8 @@ pub(super) struct Facts {
     pub(super) memory_bytes: Option<u64>,
     /// How the frequency of the first core is chosen.
     pub(super) frequency_governor: Option<String>,
-    /// Whether this runs as root.
-    pub(super) is_root: bool,
+    /// Whether a server started by who runs this stays root.
+    pub(super) stays_root: bool,
     /// Files of the configuration, and the bits of their permissions.
     pub(super) files: Vec<(FileRole, PathBuf, u32)>,
 }
@@ -71,7 +72,7 @@ impl Facts {
             frequency_governor: fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
                 .ok()
                 .map(|text| text.trim().to_owned()),
-            is_root: rustix::process::geteuid().is_root(),
+            stays_root: rustix::process::geteuid().is_root() && is_nobody_else_wanted(config),
             files: files(config, config_file),
         }
     }
@@ -80,6 +81,11 @@ impl Facts {
     pub(super) fn number(&self, name: &str) -> Option<u64> {
         self.settings.get(name)?.split_whitespace().next_back()?.parse().ok()
     }
+}
+
+fn is_nobody_else_wanted(config: Option<&Config>) -> bool {
+    let wanted = confinement::wanted_user(config.and_then(|config| config.server.user));
+    wanted.ok().flatten().is_none_or(|user| user.user_id == 0)
 }
 
 /// Of a container (cgroup v2).

@@ -83,12 +83,12 @@ impl Findings {
                 "use a later kernel, or allow openat2 in the container's seccomp profile",
             );
         }
-        if facts.is_root {
+        if facts.stays_root {
             self.add(
                 Cost::Safety,
-                "this runs as root",
-                "whoever finds a fault in a server that runs as root has the machine",
-                "start it as a user of its own, with `AmbientCapabilities=CAP_NET_BIND_SERVICE` in the systemd unit for ports below 1024",
+                "the server stays root: it finds nobody else to become",
+                "whoever finds a fault in a server that is root owns all files of root, and the server's keys first",
+                "sudo adduser --system --group --no-create-home tailcoat, or name another in the configuration: `server { user \"NAME\" }`",
             );
         }
         if facts.settings.get("fs.protected_symlinks").is_some_and(|value| value == "0") {
@@ -302,7 +302,7 @@ mod tests {
             ("fs.protected_symlinks is 0", Cost::Safety, |facts| put(facts, "fs.protected_symlinks", "0")),
             ("a process may open 1024 files", Cost::Speed, |facts| facts.open_files_max = 1_024),
             ("the kernel does not let names", Cost::Function, |facts| facts.confines_names = false),
-            ("this runs as root", Cost::Safety, |facts| facts.is_root = true),
+            ("the server stays root: it finds nobody else to become", Cost::Safety, |facts| facts.stays_root = true),
             ("4 workers share the time of 2 cores", Cost::Speed, |facts| facts.cpu_quota_thousandths = Some(1_500)),
             ("/k.pem can be read by others (mode 640)", Cost::Safety, |facts| {
                 facts.files = vec![
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn what_costs_most_comes_first() {
-        let facts = Facts { open_files_max: 1, confines_names: false, is_root: true, ..healthy() };
+        let facts = Facts { open_files_max: 1, confines_names: false, stays_root: true, ..healthy() };
         let costs: Vec<_> = examine(&facts, None).iter().map(|finding| finding.cost).collect();
         assert_eq!(costs, [Cost::Function, Cost::Safety, Cost::Speed]);
     }
