@@ -131,7 +131,7 @@ pub(super) fn write(nodes: &[Node]) -> String {
 
 /// A text of KDL; one with backslashes or quotation marks is raw, so that expressions stay as they are read.
 fn quote(text: &str) -> String {
-    if text.contains(['\n', '\r', '\t']) || text.contains(|c: char| c.is_control()) {
+    if text.contains(char::is_control) {
         return format!("\"{}\"", text.escape_default().to_string().replace("\\'", "'"));
     }
     if !text.contains(['\\', '"']) {

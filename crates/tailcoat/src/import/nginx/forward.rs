@@ -1,6 +1,7 @@
 //! Servers behind: `proxy_pass`, `grpc_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass`, and what is said about how.
 
 use super::http::{Shared, body_size};
+use super::location::Scene;
 use super::settings::{Level, time_option};
 use super::syntax::Directive;
 use super::upstream::{Scheme, set};
@@ -20,27 +21,16 @@ pub(super) fn pass(block: &[Directive]) -> Option<&Directive> {
 /// # Errors
 ///
 /// Why there is none.
-pub(super) fn handler(
-    pass: &Directive,
-    location: &Location,
-    chain: Chain<'_>,
-    shared: &Shared,
-    notes: &mut Notes,
-) -> Result<Node, String> {
+pub(super) fn handler(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node, String> {
     match pass.name.as_str() {
-        "proxy_pass" | "grpc_pass" => forward(pass, location, chain, shared, notes),
-        "fastcgi_pass" => fastcgi(pass, location, chain, notes),
-        name => Ok(application(name, pass, location, chain, shared, notes)),
+        "proxy_pass" | "grpc_pass" => forward(pass, scene, notes),
+        "fastcgi_pass" => fastcgi(pass, scene, notes),
+        name => Ok(application(name, pass, scene, notes)),
     }
 }
 
-fn forward(
-    pass: &Directive,
-    location: &Location,
-    chain: Chain<'_>,
-    shared: &Shared,
-    notes: &mut Notes,
-) -> Result<Node, String> {
+fn forward(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node, String> {
+    let Scene { location, chain, shared, .. } = scene;
     if pass.first().contains('$') {
         return Err("a server behind has a fixed address; its name is looked up again by itself".to_owned());
     }
@@ -147,7 +137,8 @@ fn caching(chain: Chain<'_>, notes: &mut Notes) -> Vec<Node> {
     options
 }
 
-fn fastcgi(pass: &Directive, location: &Location, chain: Chain<'_>, notes: &mut Notes) -> Result<Node, String> {
+fn fastcgi(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node, String> {
+    let Scene { location, chain, .. } = scene;
     let root = chain.last("root").map(Directive::first);
     let mut options = Vec::new();
     answer_options("fastcgi", chain, &mut options, notes);
@@ -171,14 +162,8 @@ fn fastcgi(pass: &Directive, location: &Location, chain: Chain<'_>, notes: &mut 
     Ok(node.block(options))
 }
 
-fn application(
-    name: &str,
-    pass: &Directive,
-    location: &Location,
-    chain: Chain<'_>,
-    shared: &Shared,
-    notes: &mut Notes,
-) -> Node {
+fn application(name: &str, pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Node {
+    let Scene { location, chain, shared, .. } = scene;
     let (family, name) = if name == "scgi_pass" { ("scgi", "scgi") } else { ("uwsgi", "uwsgi") };
     let mut options = Vec::new();
     answer_options(family, chain, &mut options, notes);

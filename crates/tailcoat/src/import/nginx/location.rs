@@ -22,23 +22,29 @@ pub(super) struct Parts {
     pub(super) front_controller: Option<String>,
 }
 
+/// A location, its directive, and the blocks of the locations around it.
+pub(super) type Found<'a> = (Location, &'a Directive, Vec<&'a [Directive]>);
+
+/// A location as what is made of it depends on: where it stands, and what it may refer to.
+#[derive(Clone, Copy)]
+pub(super) struct Scene<'a> {
+    pub(super) location: &'a Location,
+    /// The blocks that hold there; its own is the last.
+    pub(super) chain: Chain<'a>,
+    /// All locations of the server: some are referred to by `@name`.
+    pub(super) locations: &'a [Found<'a>],
+    pub(super) shared: &'a Shared,
+}
+
 /// Locations of a server, and those inside them, in the order in which nginx chooses.
-pub(super) fn of_server<'a>(
-    block: &'a [Directive],
-    notes: &mut Notes,
-) -> Vec<(Location, &'a Directive, Vec<&'a [Directive]>)> {
+pub(super) fn of_server<'a>(block: &'a [Directive], notes: &mut Notes) -> Vec<Found<'a>> {
     let mut all = Vec::new();
     collect(block, &[], &mut all, notes);
     all.sort_by_key(|(location, ..)| location.order());
     all
 }
 
-fn collect<'a>(
-    block: &'a [Directive],
-    around: &[&'a [Directive]],
-    all: &mut Vec<(Location, &'a Directive, Vec<&'a [Directive]>)>,
-    notes: &mut Notes,
-) {
+fn collect<'a>(block: &'a [Directive], around: &[&'a [Directive]], all: &mut Vec<Found<'a>>, notes: &mut Notes) {
     for directive in block.iter().filter(|directive| directive.name == "location") {
         match Location::read(directive) {
             Ok(location) => all.push((location, directive, around.to_vec())),
@@ -50,17 +56,9 @@ fn collect<'a>(
 }
 
 impl Parts {
-    /// Takes a location up. `named` are those that others refer to by `@name`.
-    pub(super) fn add(
-        &mut self,
-        location: &Location,
-        directive: &Directive,
-        chain: Chain<'_>,
-        named: &[(Location, &Directive, Vec<&[Directive]>)],
-        shared: &Shared,
-        notes: &mut Notes,
-    ) {
-        let block = directive.children();
+    /// Takes up what the block of a location says.
+    pub(super) fn add(&mut self, scene: Scene<'_>, block: &[Directive], notes: &mut Notes) {
+        let Scene { location, chain, shared, .. } = scene;
         let pass = forward::pass(block);
         let level = Level::Location { pattern: location.pattern(), is_forwarded: pass.is_some() };
         let mut rules = Rules::default();
@@ -77,14 +75,14 @@ impl Parts {
         }
         add_password(&mut rules, block, chain, &level);
         if let Some(pass) = pass {
-            match forward::handler(pass, location, chain, shared, notes) {
+            match forward::handler(pass, scene, notes) {
                 Ok(node) => self.add_handler(node, location),
                 Err(why) => notes.left(pass, why),
             }
             rules.fields.extend(forward::fields(chain, &level, shared, notes));
         } else {
             files.options = std::mem::take(&mut rules.files);
-            self.add_files(files, location, chain, named, shared, notes);
+            self.add_files(files, scene, notes);
         }
         self.take(rules);
     }
@@ -122,28 +120,20 @@ impl Parts {
         true
     }
 
-    fn add_files(
-        &mut self,
-        files: FilesBlock<'_>,
-        location: &Location,
-        chain: Chain<'_>,
-        named: &[(Location, &Directive, Vec<&[Directive]>)],
-        shared: &Shared,
-        notes: &mut Notes,
-    ) {
+    fn add_files(&mut self, files: FilesBlock<'_>, scene: Scene<'_>, notes: &mut Notes) {
         let FilesBlock { root, alias, mut options, tries } = files;
         let outcome = tries.map(|tries| Tries::read(tries, notes)).unwrap_or_default();
         if outcome.is_html_added {
             let missing = Node::with("rewrite", "~^/(.*[^/])$").text("/{1}.html").word_property("missing", "on");
             self.rules.redirects.push(missing);
         }
-        let Some(pattern) = location.pattern() else {
+        let Some(pattern) = scene.location.pattern() else {
             self.has_files = true;
             match outcome.last {
                 Last::Nothing => {}
                 Last::File(path) => set(&mut self.rules.files, Node::with("fallback", path)),
                 Last::Script(path) => self.front_controller = Some(path),
-                Last::Named(name) => self.add_named(&name, location, chain, named, shared, notes),
+                Last::Named(name) => self.add_named(&name, scene, notes),
             }
             for option in options {
                 set(&mut self.rules.files, option);
@@ -157,7 +147,7 @@ impl Parts {
             options.push(Node::with("fallback", path));
         }
         let own_root = root.or(alias.as_ref().map(|(root, _)| root.as_str()));
-        let around = chain.last("root").map(|root| root.first());
+        let around = scene.chain.last("root").map(|root| root.first());
         // Without anything of its own, the files are those of the site, if it has them.
         if let Some(root) = own_root.or(around.filter(|_| !options.is_empty() || outcome.last != Last::Nothing)) {
             if let Some((_, Some(prefix))) = alias.as_ref() {
@@ -166,7 +156,7 @@ impl Parts {
             self.handlers.push(Node::with("files", &pattern).property("root", root).block(options));
         }
         match outcome.last {
-            Last::Named(name) => self.add_named(&name, location, chain, named, shared, notes),
+            Last::Named(name) => self.add_named(&name, scene, notes),
             Last::Script(path) => {
                 self.rules.redirects.push(Node::with("rewrite", &pattern).text(path).word_property("missing", "on"));
             }
@@ -175,25 +165,17 @@ impl Parts {
     }
 
     /// The handler of a location with a name, in the place of another.
-    fn add_named(
-        &mut self,
-        name: &str,
-        location: &Location,
-        chain: Chain<'_>,
-        named: &[(Location, &Directive, Vec<&[Directive]>)],
-        shared: &Shared,
-        notes: &mut Notes,
-    ) {
-        let found = named.iter().find(|(location, ..)| matches!(location, Location::Named(other) if other == name));
-        let Some((_, directive, _)) = found else { return };
+    fn add_named(&mut self, name: &str, scene: Scene<'_>, notes: &mut Notes) {
+        let is_meant = |location: &Location| matches!(location, Location::Named(other) if other == name);
+        let Some((_, directive, _)) = scene.locations.iter().find(|(location, ..)| is_meant(location)) else { return };
         let block = directive.children();
-        let chain = chain.with(block);
+        let scene = Scene { chain: scene.chain.with(block), ..scene };
         match forward::pass(block) {
-            Some(pass) => match forward::handler(pass, location, chain, shared, notes) {
+            Some(pass) => match forward::handler(pass, scene, notes) {
                 Ok(node) => {
-                    self.add_handler(node, location);
-                    let level = Level::Location { pattern: location.pattern(), is_forwarded: true };
-                    let fields = forward::fields(chain, &level, shared, notes);
+                    self.add_handler(node, scene.location);
+                    let level = Level::Location { pattern: scene.location.pattern(), is_forwarded: true };
+                    let fields = forward::fields(scene.chain, &level, scene.shared, notes);
                     self.rules.fields.splice(0..0, fields);
                 }
                 Err(why) => notes.left(pass, why),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::forward;
 use super::http::{Shared, body_size};
-use super::location::{self, Parts, add_password};
+use super::location::{self, Parts, Scene, add_password};
 use super::settings::{Level, Rules, redirect};
 use super::syntax::Directive;
 use super::upstream::set;
@@ -188,14 +188,15 @@ impl Site {
             if matches!(location, Location::Named(_)) {
                 continue;
             }
-            let inside = around.iter().fold(chain, |chain, block| chain.with(block)).with(directive.children());
-            parts.add(location, directive, inside, &locations, shared, notes);
+            let block = directive.children();
+            let chain = around.iter().fold(chain, |chain, block| chain.with(block)).with(block);
+            parts.add(Scene { location, chain, locations: &locations, shared }, block, notes);
         }
         if !has_front && self.redirects.is_empty() && self.answer.is_none() {
             // What no location has is served from the root, as the server itself says.
             let only_tries: Vec<Directive> = block.iter().filter(|child| child.name == "try_files").cloned().collect();
-            let all = Directive { block: Some(only_tries), ..front(block) };
-            parts.add(&Location::Prefix("/".to_owned()), &all, chain, &locations, shared, notes);
+            let location = &Location::Prefix("/".to_owned());
+            parts.add(Scene { location, chain, locations: &locations, shared }, &only_tries, notes);
         }
         parts
     }
@@ -236,13 +237,6 @@ impl Site {
         lines.extend(parts.rules.others);
         node.block(lines)
     }
-}
-
-/// A location that is written nowhere.
-fn front(block: &[Directive]) -> Directive {
-    let place = block.first().map(|directive| directive.place.clone());
-    let place = place.unwrap_or(crate::import::Place { file: std::path::Path::new("").into(), line: 0 });
-    Directive { name: "location".to_owned(), arguments: vec!["/".to_owned()], block: None, place }
 }
 
 /// Scripts answer for what is no file: by themselves, or by a rewrite to the one who does.

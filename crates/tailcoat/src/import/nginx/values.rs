@@ -151,7 +151,7 @@ pub(super) enum Within {
 }
 
 /// nginx's variables and what they are called in targets, fields and logs; nothing where they have no name.
-const VARIABLES: [(&str, &str, &str, &str); 37] = [
+const VARIABLES: [(&str, &str, &str, &str); 36] = [
     ("args", "", "{query}", "{query}"),
     ("body_bytes_sent", "", "", "{bytes}"),
     ("bytes_sent", "", "", "{bytes}"),
@@ -181,7 +181,6 @@ const VARIABLES: [(&str, &str, &str, &str); 37] = [
     ("time_iso8601", "", "", "{time_rfc3339}"),
     ("time_local", "", "", "{time}"),
     ("upstream_addr", "", "", "{upstream}"),
-    ("upstream_bytes_received", "", "", "{bytes}"),
     ("upstream_cache_status", "", "", "{cache_status}"),
     ("upstream_connect_time", "", "", "{upstream_connect_s}"),
     ("upstream_header_time", "", "", "{upstream_first_byte_s}"),
