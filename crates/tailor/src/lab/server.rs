@@ -41,7 +41,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Replaces `@PORT@`, `@TLS_PORT@`, `@BACKEND_PORT@`, `@URL@`, `@ROOT@`, `@RUN@` and `@USER@`.
+    /// Replaces `@PORT@`, `@TLS_PORT@`, `@BACKEND_PORT@`, `@URL@`, `@ROOT@`, `@RUN@`, `@HERE@` and `@USER@`.
     pub(crate) fn fill(&self, text: &str) -> String {
         text.replace("@PORT@", &self.port.to_string())
             .replace("@TLS_PORT@", &self.tls_port.to_string())
@@ -50,6 +50,7 @@ impl Place {
             .replace("@URL@", &self.url())
             .replace("@ROOT@", &self.root.display().to_string())
             .replace("@RUN@", &self.run.display().to_string())
+            .replace("@HERE@", &here())
     }
 
     fn url(&self) -> String {
@@ -97,6 +98,11 @@ pub(crate) fn free_port() -> Result<u16, String> {
 /// Of the names of a program, with `|` between them, the first that is installed.
 pub(crate) fn installed_name(names: &str) -> Option<&str> {
     names.split('|').find(|name| is_installed(name))
+}
+
+/// The directory that the lab was started in, where its own files are found: servers run in directories of their own.
+fn here() -> String {
+    std::env::current_dir().unwrap_or_default().display().to_string()
 }
 
 fn is_installed(program: &str) -> bool {
