@@ -85,8 +85,12 @@ fn build(release: &Release, output: &Path) -> Result<(), Box<dyn Error>> {
     let home = std::env::var_os("CARGO_HOME")
         .map_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cargo"), PathBuf::from);
     let (root, home) = (root.display(), home.display());
-    let flags = format!("-Ctarget-feature=+crt-static --remap-path-prefix={root}=. --remap-path-prefix={home}=cargo");
     let c_flags = format!("-ffile-prefix-map={root}=. -ffile-prefix-map={home}=cargo");
+    let mut flags =
+        format!("-Ctarget-feature=+crt-static --remap-path-prefix={root}=. --remap-path-prefix={home}=cargo");
+    if release.target.ends_with("-gnu") {
+        flags += &format!(" -Clink-arg={}", compile_lookups(output)?.display());
+    }
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .args(["build", "--release", "--locked", "-p", "tailcoat", "-p", "tailor", "--target", &release.target])
@@ -99,6 +103,16 @@ fn build(release: &Release, output: &Path) -> Result<(), Box<dyn Error>> {
         .env("CARGO_PROFILE_RELEASE_DEBUG", "none")
         .env("SOURCE_DATE_EPOCH", release.time.to_string());
     run_command(&mut cargo)
+}
+
+/// Compiles what keeps a statically linked glibc from loading others' libraries.
+fn compile_lookups(output: &Path) -> Result<PathBuf, Box<dyn Error>> {
+    fs::create_dir_all(output)?;
+    // A relative path: flags are in the names of symbols, which must not tell where the sources are.
+    let object = output.join("lookups.o");
+    let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    run_command(compiler.args(["-O2", "-c", "xtask/src/release/lookups.c", "-o"]).arg(&object))?;
+    Ok(object)
 }
 
 /// SHA-256 sums of all that was made, as `sha256sum -c` reads them.
