@@ -1,10 +1,10 @@
 //! `cargo xtask caching`: has the cache before other servers judged by http-tests/cache-tests, which needs Node.
 
 use std::error::Error;
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+
+use crate::process::{Process, free_port};
 
 const HELP: &str = "\
 cargo xtask caching [OPTION]... [TEST]...
@@ -23,9 +23,6 @@ git -C target/cache-tests checkout b55b8bd
 (cd target/cache-tests && npm install --omit=dev undici)";
 
 const DEFAULT_SUITE: &str = "target/cache-tests";
-
-/// How long a process has to listen.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 struct Options {
     suite: PathBuf,
@@ -98,36 +95,4 @@ fn start_tailcoat(port: u16, origin_port: u16) -> Result<Process, Box<dyn Error>
     let started = Process::start(command, port);
     std::fs::remove_file(file)?;
     started.map_err(|error| format!("{error}; it is built by `cargo build -p tailcoat`").into())
-}
-
-fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
-/// A process that ends with this.
-struct Process(Child);
-
-impl Process {
-    /// Starts it, and waits until it listens.
-    fn start(mut command: Command, port: u16) -> Result<Self, Box<dyn Error>> {
-        let name = command.get_program().to_string_lossy().into_owned();
-        let child = command.stdin(Stdio::null()).spawn().map_err(|error| format!("{name} does not start: {error}"))?;
-        let mut process = Self(child);
-        let deadline = Instant::now() + START_TIMEOUT;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if Instant::now() > deadline || process.0.try_wait()?.is_some() {
-                return Err(format!("{name} does not listen on port {port}").into());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(process)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use crate::{caching, conformance, fuzz, licences, modules, tidy};
+use crate::{caching, conformance, fuzz, licences, modules, packaging, tidy};
 
 /// How long each fuzz target runs: a smoke run, which tries all seeds and their neighbours.
 const FUZZ_SECONDS: &str = "5";
 
 type Check = (&'static str, fn() -> bool);
 
-const CHECKS: [Check; 10] = [
+const CHECKS: [Check; 11] = [
     ("tidiness", || report(tidy::check(Path::new(".")))),
     ("licences", || report(licences::check(Path::new("."))) & licences::run_cargo_deny(Path::new("."))),
     ("format", format),
@@ -22,6 +22,7 @@ const CHECKS: [Check; 10] = [
     ("conformance", || is_passed(conformance::run(std::iter::empty()))),
     // Those whose tools are quick to fetch; the others are for whoever changes what modules see.
     ("modules", || modules::pass(&["go", "http-wasm-tck"])),
+    ("packaging", || is_passed(packaging::run(std::iter::empty()))),
     ("caching", || is_passed(caching::run(std::iter::empty()))),
     ("fuzzing", || is_passed(fuzz::run(["--seconds", FUZZ_SECONDS].into_iter().map(str::to_owned)))),
 ];

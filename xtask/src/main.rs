@@ -1,4 +1,4 @@
-//! One command each: ci, conformance, caching, modules, operate, bench, fuzz.
+//! One command each: ci, conformance, caching, modules, operate, packaging, release, bench, fuzz.
 
 mod bench;
 mod caching;
@@ -9,6 +9,8 @@ mod licences;
 mod links;
 mod modules;
 mod operate;
+mod packaging;
+mod process;
 mod release;
 mod tidy;
 
@@ -21,6 +23,7 @@ usage: cargo xtask ci [CHECK]...
        cargo xtask caching [OPTION]... [TEST]...
        cargo xtask modules [NAME]...
        cargo xtask operate [--reloads N] [--upgrades N] [--sites N] [--profile PROFILE]
+       cargo xtask packaging [--program FILE] [manual|kubernetes|container]...
        cargo xtask release [--target TRIPLE] [--no-build]
        cargo xtask bench SCENARIO [OPTION]...
        cargo xtask fuzz [TARGET]... [--seconds N]";
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
         Some("caching") => exit_code(caching::run(arguments)),
         Some("modules") => modules::run(arguments),
         Some("operate") => exit_code(operate::run(arguments)),
+        Some("packaging") => exit_code(packaging::run(arguments)),
         Some("release") => release::run(arguments),
         Some("bench") => bench::run(arguments),
         Some("fuzz") => exit_code(fuzz::run(arguments)),

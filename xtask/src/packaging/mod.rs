@@ -1,0 +1,72 @@
+//! `cargo xtask packaging`: what users are given, tried: the manual as a book, the manifests, the image.
+
+mod container;
+mod kubernetes;
+mod manual;
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const USAGE: &str = "usage: cargo xtask packaging [--program FILE] [manual|kubernetes|container]...";
+
+/// What a check finds: nothing wrong, or that it can't be made here.
+pub(crate) enum Outcome {
+    Passed,
+    Skipped(String),
+}
+
+type Check = fn(&Path) -> Result<Outcome, Box<dyn Error>>;
+
+const CHECKS: [(&str, Check); 3] =
+    [("manual", manual::check), ("kubernetes", kubernetes::check), ("container", container::check)];
+
+/// Runs the checks that are named, or all. Says whether none has failed.
+pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn Error>> {
+    let mut program = PathBuf::from("target/debug/tailcoat");
+    let mut wanted = Vec::new();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--program" => program = arguments.next().ok_or(USAGE)?.into(),
+            name if CHECKS.iter().any(|(check, _)| *check == name) => wanted.push(argument),
+            _ => return Err(USAGE.into()),
+        }
+    }
+    let program = std::path::absolute(program)?;
+    if !program.exists() {
+        return Err(format!("there is no {}: `cargo build -p tailcoat` makes it", program.display()).into());
+    }
+    let mut is_well = true;
+    for (name, check) in CHECKS.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|it| it == name)) {
+        match check(&program) {
+            Ok(Outcome::Passed) => println!("{name}: passed"),
+            Ok(Outcome::Skipped(why)) => println!("{name}: skipped: {why}"),
+            Err(error) => {
+                println!("{name}: FAILED: {error}");
+                is_well = false;
+            }
+        }
+    }
+    Ok(is_well)
+}
+
+/// Whether there is a program of this name.
+fn is_installed(program: &str) -> bool {
+    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+/// Runs a command that must end well, and returns what it prints.
+fn output(command: &mut Command) -> Result<String, Box<dyn Error>> {
+    let name = command.get_program().display().to_string();
+    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{name}: {error}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if !output.status.success() {
+        return Err(format!("{name}: {}\n{}{}", output.status, text(&output.stdout), text(&output.stderr)).into());
+    }
+    Ok(text(&output.stdout))
+}
+
+/// What must hold.
+fn expect(holds: bool, what: &str) -> Result<(), Box<dyn Error>> {
+    if holds { Ok(()) } else { Err(format!("not so: {what}").into()) }
+}
