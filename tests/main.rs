@@ -54,6 +54,7 @@ mod static_files;
 mod status;
 mod support;
 mod tls;
+mod traces;
 mod transparency;
 mod under_load;
 mod upgrade;

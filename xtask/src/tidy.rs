@@ -25,7 +25,7 @@ const INPUT_OUTPUT: [&str; 7] =
     ["std::net", "std::fs", "std::thread", "std::process", "tokio", "Instant::now", "SystemTime::now"];
 
 /// Which rooms of a crate a room may know. A room that is not in the list may know all.
-const EDGES: [(&str, &str, &[&str]); 27] = [
+const EDGES: [(&str, &str, &[&str]); 28] = [
     ("wire", "http", &[]),
     ("wire", "h1", &["http"]),
     ("wire", "h2", &["h1", "http"]),
@@ -38,7 +38,8 @@ const EDGES: [(&str, &str, &[&str]); 27] = [
     ("tailcoat", "metrics", &[]),
     ("tailcoat", "object_cache", &["config", "metrics"]),
     ("tailcoat", "upstream", &["config", "log", "metrics"]),
-    ("tailcoat", "status", &["log", "metrics", "object_cache", "upstream"]),
+    ("tailcoat", "traces", &["config", "log"]),
+    ("tailcoat", "status", &["log", "metrics", "object_cache", "traces", "upstream"]),
     ("tailcoat", "spawner", &["config"]),
     ("tailcoat", "confinement", &["config", "tls", "spawner"]),
     ("tailcoat", "tls", &["config", "log"]),
@@ -46,14 +47,14 @@ const EDGES: [(&str, &str, &[&str]); 27] = [
     (
         "tailcoat",
         "handler",
-        &["config", "log", "metrics", "object_cache", "upstream", "tls", "modules", "status", "spawner"],
+        &["config", "log", "metrics", "object_cache", "upstream", "tls", "modules", "status", "spawner", "traces"],
     ),
-    ("tailcoat", "routing", &["config", "log", "metrics", "tls", "handler"]),
-    ("tailcoat", "connection", &["config", "log", "metrics", "object_cache", "tls", "handler", "routing"]),
+    ("tailcoat", "routing", &["config", "log", "metrics", "tls", "traces", "handler"]),
+    ("tailcoat", "connection", &["config", "log", "metrics", "object_cache", "tls", "traces", "handler", "routing"]),
     (
         "tailcoat",
         "worker",
-        &["config", "log", "metrics", "object_cache", "upstream", "tls", "handler", "routing", "connection"],
+        &["config", "log", "metrics", "object_cache", "upstream", "tls", "traces", "handler", "routing", "connection"],
     ),
     ("tailcoat", "control", &["log", "status"]),
     ("tailcoat", "acme", &["config", "log", "tls", "spawner"]),

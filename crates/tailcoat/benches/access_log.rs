@@ -112,6 +112,7 @@ fn record(log: LogId, request: Request<'_>) -> Record<'_> {
         upstream: None,
         cache_status: "",
         request_id: "",
+        trace: None,
         is_complete: true,
         status: Status::OK,
         content_bytes: 10_240,

@@ -17,5 +17,6 @@ pub mod server;
 pub mod spawner;
 pub mod status;
 pub mod tls;
+pub mod traces;
 pub mod upstream;
 pub mod worker;

@@ -45,6 +45,9 @@ use crate::worker::{self, Phase};
 /// long takes nothing more.
 const LOG_SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long a collector is waited for at the end, likewise: nobody has been promised a span.
+const SPANS_SHUTDOWN_LIMIT: Duration = Duration::from_secs(3);
+
 /// A server that listens and serves.
 pub struct Server {
     /// Where its configuration is read again.
@@ -190,6 +193,7 @@ impl Server {
             store: Some(Arc::clone(&self.lasting.store)),
             upstreams: self.assembly.upstreams.clone(),
             log_counts: Some(self.lasting.access_log.log_counts()),
+            span_counts: self.assembly.tracer.is_some().then(|| Arc::clone(&self.lasting.span_counts)),
             inquiries: self.workers.inquiries(),
         });
     }
@@ -213,6 +217,9 @@ impl Server {
         if !self.lasting.access_log.shutdown(LOG_SHUTDOWN_LIMIT) {
             let log = &self.lasting.server_log;
             log.warn("the access log did not take all records in time", "look at the disk it is on");
+        }
+        if let Some(tracer) = &self.assembly.tracer {
+            tracer.end(SPANS_SHUTDOWN_LIMIT);
         }
         self.refuse_all("the server ends");
         runtime.block_on(self.control.end());

@@ -16,6 +16,7 @@ pub(super) fn overview(status: &Status, before: Option<&Status>, (rows, columns)
     if status.has_counters {
         lines.extend(view.tls());
         lines.extend(view.programs());
+        lines.extend(view.spans());
         lines.extend(view.troubles());
     } else {
         lines.push("counters    off (`server { counters off }`): what workers do is not counted".into());
@@ -169,6 +170,14 @@ impl View<'_> {
                 self.rate(|status| status.programs.started),
                 programs.refused,
             )
+        })
+    }
+
+    /// If traces are kept.
+    fn spans(&self) -> Option<String> {
+        self.status.spans.map(|spans| {
+            let rate = self.rate(|status| status.spans.unwrap_or_default().exported);
+            format!("spans       {rate}/s exported   {} dropped   {} failed", spans.dropped, spans.failed)
         })
     }
 

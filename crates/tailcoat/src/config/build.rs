@@ -18,6 +18,8 @@ use super::options::{Place, Set};
 use super::read::{Finding, Reader, Setting};
 use super::response_caching::ResponseCaching;
 use super::text::{parse_document, read_bytes, to_source};
+use super::tls::load_authority;
+use super::traces::Traces;
 use super::upstream::Upstream;
 use super::value::{Value, Values, parse_server_address};
 
@@ -44,6 +46,8 @@ pub(super) struct Draft {
     confinement: Confinement,
     pub(super) automatic_certificates: AutomaticCertificates,
     modules: Modules,
+    /// If there is such a block.
+    traces: Option<Traces>,
     shared: Shared,
     /// Where the access log of all sites is said.
     pub(super) access_log_place: Option<(Arc<Source>, Range<usize>, Option<AccessLog>)>,
@@ -166,7 +170,8 @@ impl Draft {
                 | Set::Modules(_)
                 | Set::Caching(_)
                 | Set::Automatic(_)
-                | Set::Confinement(_) => {
+                | Set::Confinement(_)
+                | Set::Traces(_) => {
                     unreachable!("the table has no such option outside of blocks")
                 }
             }
@@ -193,6 +198,9 @@ impl Draft {
     }
 
     fn read_block(&mut self, source: &Arc<Source>, setting: &Setting<'_>, place: Place, diagnostics: &mut Diagnostics) {
+        if place == Place::Traces {
+            self.traces.get_or_insert_default();
+        }
         let Some(document) = setting.children else { return };
         for setting in (Reader { source: source.clone(), diagnostics }).read(document, place) {
             match setting.option.set {
@@ -202,6 +210,7 @@ impl Draft {
                 Set::Automatic(set) => set(&mut self.automatic_certificates, &setting.values),
                 Set::Modules(set) => set(&mut self.modules, &setting.values),
                 Set::Confinement(set) => set(&mut self.confinement, &setting.values),
+                Set::Traces(set) => set(self.traces.get_or_insert_default(), &setting.values),
                 _ => unreachable!("the table has no such option {}", place.describe()),
             }
         }
@@ -209,6 +218,10 @@ impl Draft {
             for finding in check_tls::check_automatic(&self.automatic_certificates, &setting.span) {
                 Reader { source: source.clone(), diagnostics }.error(finding);
             }
+        }
+        if let Some((message, help)) = self.traces.as_ref().filter(|_| place == Place::Traces).and_then(traces_fault) {
+            let finding = Finding::new(setting.span.clone(), message, "in here").help(help.to_owned());
+            Reader { source: source.clone(), diagnostics }.error(finding);
         }
         if let Some(listen) = self.server.status_listen.iter().find(|listen| !listen.is_of_this_machine())
             && place == Place::Server
@@ -300,8 +313,19 @@ impl Draft {
             sites: self.sites.into_iter().map(|draft| draft.site).chain(status_site).collect(),
             rules: self.rules.rules,
             access_log: self.shared.access_log.flatten(),
+            traces: self.traces,
         }
     }
+}
+
+/// What does not fit together in what is said of traces, and what can be done about it.
+fn traces_fault(traces: &Traces) -> Option<(String, &'static str)> {
+    if traces.batch_spans_max > traces.queue_spans_max {
+        let help = "a batch comes from the queue: raise `queue-spans-max`";
+        return Some(("`batch-spans-max` is above `queue-spans-max`".to_owned(), help));
+    }
+    let error = traces.authorities.as_deref().and_then(|file| load_authority(file).err())?;
+    Some((error.to_string(), "name a file of certificates (PEM)"))
 }
 
 /// The site of `status-listen`, if there is one. Its requests are not logged: they are the operator's own.

@@ -35,6 +35,7 @@ mod taken_paths;
 mod tests;
 mod text;
 mod tls;
+mod traces;
 mod upstream;
 mod value;
 
@@ -62,6 +63,7 @@ pub use schema::schema;
 pub use syntax::NESTING_MAX;
 pub use text::TEXT_BYTES_MAX;
 pub use tls::*;
+pub use traces::*;
 pub use upstream::*;
 pub use value::{LOG_FIELDS, SYSLOG_FACILITIES};
 pub(crate) use value::{format_duration, format_size};

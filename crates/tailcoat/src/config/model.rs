@@ -19,6 +19,7 @@ use super::module::{Module, Modules};
 use super::response_caching::ResponseCaching;
 use super::rules::{ClientPattern, Regex, Rules};
 use super::tls::Tls;
+use super::traces::Traces;
 use super::upstream::Upstream;
 
 /// A whole, checked configuration.
@@ -44,6 +45,8 @@ pub struct Config {
     pub rules: Rules,
     /// Log of all requests of sites that don't name one of their own.
     pub access_log: Option<AccessLog>,
+    /// Traces, if they are kept.
+    pub traces: Option<Traces>,
 }
 
 impl Config {

@@ -93,6 +93,8 @@ fn value(kind: Kind) -> Map<String, Json> {
         Kind::CountOrAuto { min, max } => {
             json!({ "anyOf": [{ "const": "auto" }, { "type": "integer", "minimum": min, "maximum": max }] })
         }
+        Kind::Ratio => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
+        Kind::CollectorUrl => json!({ "type": "string", "pattern": "^https?://" }),
         Kind::Size { min, max } => json!({ "anyOf": [
             { "type": "integer", "minimum": min, "maximum": max },
             { "type": "string", "pattern": "^[0-9]+ ?(B|KiB|MiB|GiB|TiB)$" },

@@ -113,6 +113,7 @@ fn in_place(place: Place, node: &str) -> String {
         Place::Limits => format!("limits {{\n {node}\n}}\n{site}\n"),
         Place::Cache => format!("cache {{\n {node}\n}}\n{site}\n"),
         Place::Confinement => format!("confinement {{\n {node}\n}}\n{site}\n"),
+        Place::Traces => format!("traces {{\n {node}\n}}\n{site}\n"),
         Place::AutomaticCertificates => format!("automatic-certificates {{\n {node}\n}}\n{site}\n"),
         Place::Upstream => {
             let servers = "server \"http://[::1]:80\"\n server \"https://[::1]\"";

@@ -79,6 +79,8 @@ impl Needs {
         add_upstreams(config, &mut files);
         add_modules(config, &mut files);
         add_automatic_certificates(config, &mut files);
+        let authorities = config.traces.iter().filter_map(|traces| traces.authorities.as_ref());
+        authorities.for_each(|path| files.add_file(path, Rights::Read));
         let looks_up = looks_up_names(config);
         if looks_up {
             NAMES.iter().for_each(|path| files.add(path, Rights::Read));
@@ -259,11 +261,16 @@ fn looks_up_names(config: &Config) -> bool {
         let speaks_tls = upstream.servers.iter().any(|server| matches!(server.address, ServerAddress::Tls(..)));
         speaks_tls && upstream.tls.authorities.is_none()
     });
-    names_a_host || sends_requests || trusts_the_system || config.has_automatic_certificates()
+    let collector = config.traces.as_ref().and_then(|traces| Some((traces.endpoint.as_ref()?, traces)));
+    let looks_for_collector =
+        collector.is_some_and(|(url, traces)| !is_address(&url.host) || url.is_tls && traces.authorities.is_none());
+    names_a_host || sends_requests || trusts_the_system || looks_for_collector || config.has_automatic_certificates()
 }
 
 fn has_servers(config: &Config) -> bool {
-    config.upstreams.iter().flat_map(|upstream| &upstream.servers).any(|server| host_of(&server.address).is_some())
+    let has_collector = config.traces.as_ref().is_some_and(|traces| traces.endpoint.is_some());
+    let mut servers = config.upstreams.iter().flat_map(|upstream| &upstream.servers);
+    has_collector || servers.any(|server| host_of(&server.address).is_some())
 }
 
 fn host_of(address: &ServerAddress) -> Option<&str> {

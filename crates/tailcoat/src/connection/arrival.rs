@@ -46,5 +46,17 @@ pub(super) fn route<'a>(
     };
     let host = host.map_or(&b""[..], |host| host.lower_case(host_buffer));
     let Arrived { client, tls, link, now } = arrived;
-    Ok(Routed { request, path, query: target.query, host, client, tls, proxied: None, link, has_next: false, now })
+    Ok(Routed {
+        request,
+        path,
+        query: target.query,
+        host,
+        client,
+        tls,
+        proxied: None,
+        trace: None,
+        link,
+        has_next: false,
+        now,
+    })
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use wire::http::Status;
+use wire::http::{Request, Status};
 
 use super::Context;
 use crate::handler::{ClientLink, Forwarding, Now, Response};
@@ -12,6 +12,7 @@ use crate::metrics::{CacheResult, HandlerKind, Limit, RequestFacts, WorkerMetric
 use crate::routing::Account;
 use crate::routing::rules::Visit;
 use crate::tls::TlsInfo;
+use crate::traces::{ClientSpan, ServerSpan, Trace};
 
 /// Logged, as by nginx, when the client broke the connection off before it was answered; never sent.
 pub(super) const CLIENT_GONE: u16 = 499;
@@ -69,6 +70,13 @@ pub(super) fn record(
         };
         count(metrics, &facts, forwarding.as_deref(), cache_status, visit);
     }
+    if let Some(trace) = account.trace.as_deref().filter(|trace| trace.is_recorded())
+        && let Subject::Request(request) = subject
+    {
+        let client = visit.map_or(peer.client, Visit::client);
+        let seen = Seen { request, host, client, peer };
+        record_spans(trace, &seen, &told, forwarding.as_deref(), &time);
+    }
     let Some(log) = account.log else { return };
     context.recorder.borrow_mut().record(&Record {
         log,
@@ -80,12 +88,42 @@ pub(super) fn record(
         upstream: forwarding.as_ref().and_then(|forwarding| forwarding.record()),
         cache_status,
         request_id: visit.map_or("", Visit::given_request_id),
+        trace: account.trace.as_ref().map(|trace| (trace.trace_id(), trace.span_id())),
         is_complete: told.is_complete,
         status,
         content_bytes,
         unix_us: time.start.unix_us,
         duration_us,
     });
+}
+
+/// A request, and who has sent it.
+struct Seen<'a> {
+    request: Request<'a>,
+    host: &'a [u8],
+    client: Client,
+    peer: Peer<'a>,
+}
+
+/// Records what traces tell of a request.
+fn record_spans(trace: &Trace, seen: &Seen<'_>, told: &Told<'_>, forwarding: Option<&Forwarding>, time: &Range<Now>) {
+    let &Seen { request, host, client, peer } = seen;
+    let (status, content_bytes) = told.sent;
+    let server = ServerSpan {
+        request,
+        client,
+        peer: peer.client,
+        host,
+        is_tls: peer.tls.is_some(),
+        status,
+        content_bytes,
+        is_complete: told.is_complete,
+        start_unix_us: time.start.unix_us,
+        end_unix_us: time.end.unix_us,
+    };
+    let upstream = forwarding.and_then(|forwarding| Some((forwarding.record()?, forwarding.began_us())));
+    let client = upstream.map(|(upstream, start_unix_us)| ClientSpan { request, upstream, start_unix_us });
+    trace.record(&server, client.as_ref());
 }
 
 /// Counts a request, and what has become of it on its way.

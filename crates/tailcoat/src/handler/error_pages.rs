@@ -51,6 +51,7 @@ impl ErrorPages {
             client,
             tls: None,
             proxied: None,
+            trace: None,
             link,
             has_next: false,
             now,

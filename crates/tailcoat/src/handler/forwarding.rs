@@ -59,6 +59,11 @@ impl Forwarding {
         self.cache_status
     }
 
+    /// When a connection was first wanted, in microseconds since 1970.
+    pub fn began_us(&self) -> u64 {
+        self.began_us
+    }
+
     /// For the log; `None` if no connection was wanted.
     pub fn record(&self) -> Option<UpstreamRecord<'_>> {
         Some(UpstreamRecord {

@@ -41,6 +41,7 @@ use wire::http::{Request, Status, path};
 use crate::config::ForwardedField;
 use crate::log::Client;
 use crate::tls::TlsInfo;
+use crate::traces::Trace;
 
 /// An error, with the page that the server has for it.
 pub fn error_response(status: Status, format: PageFormat) -> Box<BuiltResponse> {
@@ -106,6 +107,8 @@ pub struct Routed<'a> {
     pub tls: Option<&'a Rc<TlsInfo>>,
     /// The proxy whose word for that was taken, if there is one.
     pub proxied: Option<Proxied>,
+    /// Its place in a trace, if traces are kept.
+    pub trace: Option<&'a Rc<Trace>>,
     /// The link to the client, for handlers that read content or take their time.
     pub link: &'a ClientLinkCell,
     /// Whether another handler follows, so that what isn't this one's business is better declined than refused.

@@ -6,6 +6,7 @@ use super::{ClientLink, ClientLinkCell, Now, Proxied, Routed};
 use crate::log::Client;
 use crate::metrics::HandlerKind;
 use crate::tls::TlsInfo;
+use crate::traces::Trace;
 
 /// A request that outlives the buffer it came in: for whatever has to be waited for.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub struct OwnedRequest {
     client: Client,
     tls: Option<Rc<TlsInfo>>,
     proxied: Option<Proxied>,
+    trace: Option<Rc<Trace>>,
     link: ClientLinkCell,
     now: Now,
 }
@@ -45,6 +47,7 @@ impl OwnedRequest {
             client: routed.client,
             tls: routed.tls.map(Rc::clone),
             proxied: routed.proxied,
+            trace: routed.trace.map(Rc::clone),
             link: routed.link.clone(),
             now: routed.now,
         }
@@ -82,6 +85,7 @@ impl OwnedRequest {
             client: self.client,
             tls: self.tls.as_ref(),
             proxied: self.proxied,
+            trace: self.trace.as_ref(),
             link: &self.link,
             has_next,
             now: self.now,

@@ -24,6 +24,7 @@ use std::fmt;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use wire::http::trace_context::{SpanId, TraceId};
 use wire::http::{KnownField, Method, Request, Status, Version};
 
 /// Which log a record is for.
@@ -57,6 +58,8 @@ pub struct Record<'a> {
     pub cache_status: &'a str,
     /// The identifier that rules gave the request; empty for none.
     pub request_id: &'a str,
+    /// Its trace and span, if traces are kept.
+    pub trace: Option<(TraceId, SpanId)>,
     /// Whether all of the answer was sent.
     pub is_complete: bool,
     /// Status of the response.
@@ -140,6 +143,8 @@ pub(super) struct Capture {
     pub(super) upstream: bool,
     /// The request's identifier, and whether the answer was complete.
     pub(super) outcome: bool,
+    /// Its trace and span.
+    pub(super) trace: bool,
     /// Further request fields, which a template names.
     pub(super) fields: Vec<CapturedField>,
 }
@@ -205,6 +210,8 @@ const TAG_TLS_CLIENT: u8 = 14;
 const TAG_REQUEST_ID: u8 = 15;
 /// There if not all of the answer was sent.
 const TAG_ABORTED: u8 = 16;
+const TAG_TRACE_ID: u8 = 17;
+const TAG_SPAN_ID: u8 = 18;
 /// The first field that a template names; the next ones follow.
 const TAG_CAPTURED: u8 = 128;
 
@@ -255,6 +262,12 @@ pub(super) fn encode(record: &Record<'_>, capture: &Capture, value_bytes_max: us
     if capture.outcome {
         push(TAG_REQUEST_ID, record.request_id.as_bytes());
         push(TAG_ABORTED, if record.is_complete { b"" } else { b"1" });
+    }
+    if capture.trace
+        && let Some((trace_id, span_id)) = record.trace
+    {
+        push(TAG_TRACE_ID, trace_id.to_string().as_bytes());
+        push(TAG_SPAN_ID, span_id.to_string().as_bytes());
     }
     // Unlike what the parser lets through, names of users may hold anything.
     push(TAG_USER, first_line(record.user, value_bytes_max));
@@ -395,6 +408,8 @@ pub(super) struct StoredRecord<'a> {
     pub(super) upstream_numbers: UpstreamNumbers,
     pub(super) cache_status: Value<'a>,
     pub(super) request_id: Value<'a>,
+    pub(super) trace_id: Value<'a>,
+    pub(super) span_id: Value<'a>,
     pub(super) is_complete: bool,
     /// All of it.
     bytes: &'a [u8],
@@ -435,6 +450,8 @@ impl<'a> StoredRecord<'a> {
             upstream_numbers: UpstreamNumbers::default(),
             cache_status: Value::default(),
             request_id: Value::default(),
+            trace_id: Value::default(),
+            span_id: Value::default(),
             is_complete: true,
             bytes,
         };
@@ -457,6 +474,8 @@ impl<'a> StoredRecord<'a> {
                 TAG_UPSTREAM_NUMBERS => record.upstream_numbers = UpstreamNumbers::parse(value.bytes),
                 TAG_CACHE_STATUS => record.cache_status = value,
                 TAG_REQUEST_ID => record.request_id = value,
+                TAG_TRACE_ID => record.trace_id = value,
+                TAG_SPAN_ID => record.span_id = value,
                 TAG_ABORTED => record.is_complete = false,
                 TAG_TLS_VERSION => record.tls_version = value,
                 TAG_TLS_CIPHER_SUITE => record.tls_cipher_suite = value,

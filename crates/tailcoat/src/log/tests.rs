@@ -61,6 +61,7 @@ pub(super) fn record_of(log: LogId, subject: Subject<'_>) -> Record<'_> {
         upstream: None,
         cache_status: "",
         request_id: "",
+        trace: None,
         is_complete: true,
         user: b"",
         status: Status::OK,

@@ -23,6 +23,7 @@ use crate::handler::{ErrorPages, Handler, OwnedRequest, Response, Routed};
 use crate::log::{Client, LogId, ServerLog};
 use crate::metrics::NameSlot;
 use crate::tls::Validations;
+use crate::traces::{Trace, Tracer};
 
 /// An answer that has to be waited for.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
@@ -44,6 +45,8 @@ pub struct Account {
     pub counted: NameSlot,
     /// What rules found out about it. What it counts for in their limits ends with this.
     pub visit: Option<Rc<Visit>>,
+    /// Its place in a trace, if traces are kept.
+    pub trace: Option<Rc<Trace>>,
 }
 
 /// A site, as it is given to a router.
@@ -76,6 +79,8 @@ pub struct Router {
     validations: Option<Arc<Validations>>,
     /// Clients that are kept out.
     bans: Arc<Bans>,
+    /// If traces are kept.
+    tracing: Option<(Arc<Tracer>, Rc<RequestIds>)>,
 }
 
 /// The proxies whose word is taken.
@@ -106,7 +111,7 @@ impl Router {
                 Rc::new(hosts)
             })
             .collect();
-        Self { listeners, trusting: None, validations: None, bans: Arc::default() }
+        Self { listeners, trusting: None, validations: None, bans: Arc::default(), tracing: None }
     }
 
     /// The router, taking the word of proxies, if any are trusted.
@@ -151,6 +156,12 @@ impl Router {
         self
     }
 
+    /// The router, keeping traces, if they are to be kept.
+    pub fn tracing(mut self, tracer: Option<&Arc<Tracer>>, ids: &Rc<RequestIds>) -> Self {
+        self.tracing = tracer.map(|tracer| (Arc::clone(tracer), Rc::clone(ids)));
+        self
+    }
+
     /// Whether a client is banned.
     pub fn bans(&self, client: Client) -> bool {
         self.bans.has(client)
@@ -165,10 +176,18 @@ impl Router {
             let (client, proxied) = trusted.client(routed.client, &routed.request);
             let visit = Rc::new(Visit::new(client, &trusting.ids));
             return self
-                .answer_client(listener, &Routed { client, proxied: Some(proxied), ..*routed })
+                .answer_traced(listener, &Routed { client, proxied: Some(proxied), ..*routed })
                 .with_visit(visit);
         }
-        self.answer_client(listener, routed)
+        self.answer_traced(listener, routed)
+    }
+
+    fn answer_traced(&self, listener: u16, routed: &Routed<'_>) -> Answer {
+        let Some((tracer, ids)) = &self.tracing else { return self.answer_client(listener, routed) };
+        let trace = Rc::new(tracer.begin(&routed.request, routed.proxied.is_some(), ids.numbers()));
+        let mut answer = self.answer_client(listener, &Routed { trace: Some(&trace), ..*routed });
+        answer.account_mut().trace = Some(trace);
+        answer
     }
 
     fn answer_client(&self, listener: u16, routed: &Routed<'_>) -> Answer {
@@ -195,9 +214,13 @@ impl Router {
 impl Answer {
     /// With this visit, if it has none of its own.
     fn with_visit(mut self, visit: Rc<Visit>) -> Self {
-        let (Self::Ready(_, account) | Self::Wait(.., account)) = &mut self;
-        account.visit.get_or_insert(visit);
+        self.account_mut().visit.get_or_insert(visit);
         self
+    }
+
+    fn account_mut(&mut self) -> &mut Account {
+        let (Self::Ready(_, account) | Self::Wait(.., account)) = self;
+        account
     }
 }
 

@@ -15,6 +15,7 @@ use crate::handler::{
 };
 use crate::log::{LogId, ServerLog, escaped};
 use crate::metrics::{HandlerKind, NameSlot};
+use crate::traces::told;
 
 /// A site's routes and error pages.
 pub(super) struct Site {
@@ -60,7 +61,7 @@ impl Site {
 
     /// Where a request is logged and counted that rules have not seen.
     pub(super) fn account(&self) -> Account {
-        Account { log: self.log, counted: self.counted, visit: None }
+        Account { log: self.log, counted: self.counted, visit: None, trace: None }
     }
 
     /// Asks rules, if there are any, and handlers in turn.
@@ -200,7 +201,8 @@ impl Site {
     fn tell(&self, response: &BuiltResponse, routed: &Routed<'_>) {
         let (client, reason) = (routed.client, response.reason);
         let (host, target) = (escaped(routed.host), escaped(routed.request.target()));
-        self.server_log.notice(format_args!("{}: {client} for {host} {target}: {reason}", response.status));
+        let trace = told(routed.trace);
+        self.server_log.notice(format_args!("{}: {client} for {host} {target}: {reason}{trace}", response.status));
     }
 
     async fn wait_for_page(

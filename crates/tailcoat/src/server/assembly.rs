@@ -22,6 +22,7 @@ use crate::routing::rules::AllRules;
 use crate::spawner::Spawner;
 use crate::status::Observer;
 use crate::tls::{AllTls, TicketKey, Tickets};
+use crate::traces::{SpanCounts, Tracer};
 use crate::upstream::SharedUpstream;
 use crate::worker::GenerationPlan;
 
@@ -41,6 +42,8 @@ pub(super) struct Lasting {
     pub(super) client_limit: Arc<ClientLimit>,
     pub(super) bans: Arc<Bans>,
     pub(super) accept_trouble: Arc<Trouble>,
+    /// What has become of spans.
+    pub(super) span_counts: Arc<SpanCounts>,
     /// Where it is counted what workers do, if it is.
     pub(super) metrics: Option<Arc<Metrics>>,
     /// Who gathers what there is to see.
@@ -61,6 +64,8 @@ pub(super) struct Assembly {
     pub(super) sites: Vec<Arc<SharedSite>>,
     pub(super) rules: Arc<AllRules>,
     pub(super) tls: AllTls,
+    /// If traces are kept.
+    pub(super) tracer: Option<Arc<Tracer>>,
     /// For each site the log of its requests.
     site_logs: Vec<Option<LogId>>,
     /// Whether there are automatic certificates.
@@ -120,8 +125,11 @@ impl Assembly {
         let tls = tls.map_err(StartError::at("cannot use a certificate"))?;
         let certificates = acme::Plan::new(&config, &tls, lasting.spawner.get().cloned())
             .map_err(StartError::at("cannot keep certificates"))?;
+        let tracer_before = before.and_then(|before| before.tracer.as_ref());
+        let tracer = Tracer::succeeding(config.traces.as_ref(), &lasting.span_counts, server_log, tracer_before);
+        let tracer = tracer.map_err(StartError::at("cannot export traces"))?;
         let config = Arc::new(config);
-        let assembly = Self { config, upstreams, modules, sites, rules, tls, site_logs, is_automatic };
+        let assembly = Self { config, upstreams, modules, sites, rules, tls, tracer, site_logs, is_automatic };
         Ok((assembly, Changes { logs, certificates }))
     }
 
@@ -163,6 +171,7 @@ impl Assembly {
             site_tls,
             logs: lasting.access_log.view(),
             bans: Arc::clone(&lasting.bans),
+            tracer: self.tracer.clone(),
             server_log: lasting.server_log.clone(),
         }
     }
@@ -224,6 +233,7 @@ impl Lasting {
         let metrics = config.server.counters.then(|| Metrics::new(config.server.counted_names_max));
         Ok(Self {
             observer: Observer::new(metrics.clone()),
+            span_counts: Arc::default(),
             metrics,
             store,
             access_log,

@@ -37,6 +37,8 @@ pub struct Status {
     pub tls: TlsStatus,
     /// Access logs.
     pub access_log: LogStatus,
+    /// Spans, if traces are kept.
+    pub spans: Option<SpanStatus>,
     /// How often somebody came to which limit.
     pub limits: Vec<LimitCount>,
     /// Connections that a panic has ended.
@@ -235,6 +237,18 @@ pub struct LogStatus {
     pub written: u64,
     /// Records that were dropped.
     pub dropped: u64,
+}
+
+/// What became of the spans of traces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SpanStatus {
+    /// Those that a collector has taken.
+    pub exported: u64,
+    /// Those for which the queue had no room.
+    pub dropped: u64,
+    /// Those that a collector has refused, or that it could not be given in time.
+    pub failed: u64,
 }
 
 /// How often somebody came to a limit.

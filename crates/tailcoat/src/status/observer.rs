@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::model::{
     CacheResultCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, ProgramStatus,
-    RequestCount, ServerStatus, SiteStatus, Status, TlsStatus, UpstreamStatus, WorkerStatus,
+    RequestCount, ServerStatus, SiteStatus, SpanStatus, Status, TlsStatus, UpstreamStatus, WorkerStatus,
 };
 use super::process::ProcessStatus;
 use crate::log::LogCounts;
@@ -18,6 +18,7 @@ use crate::metrics::{
     StatusClass, VersionKind, WorkerMetrics, WorkerReport,
 };
 use crate::object_cache::ObjectStore;
+use crate::traces::SpanCounts;
 use crate::upstream::SharedUpstream;
 
 /// How long workers are waited for: one that takes longer is stuck, which is worth knowing, too.
@@ -40,6 +41,8 @@ pub struct Sources {
     pub upstreams: Vec<Arc<SharedUpstream>>,
     /// What became of the records of access logs.
     pub log_counts: Option<LogCounts>,
+    /// What became of spans, if traces are kept.
+    pub span_counts: Option<Arc<SpanCounts>>,
     /// Where workers are asked, with their numbers.
     pub inquiries: Vec<(usize, UnboundedSender<Inquiry>)>,
 }
@@ -75,6 +78,10 @@ impl Observer {
             access_log: sources.log_counts.as_ref().map_or_else(LogStatus::default, |counts| {
                 let counts = counts.total();
                 LogStatus { written: counts.written, dropped: counts.dropped }
+            }),
+            spans: sources.span_counts.as_ref().map(|counts| {
+                let [(_, exported), (_, dropped), (_, failed)] = counts.by_result();
+                SpanStatus { exported, dropped, failed }
             }),
             ..Status::default()
         };

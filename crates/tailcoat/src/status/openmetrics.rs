@@ -206,6 +206,12 @@ fn write_caches(status: &Status, text: &mut Text) {
     text.gauge("tailcoat_response_cache_content_bytes", "Content of upstreams' responses that anybody holds.");
     text.sample("", &[], cache.response_bytes);
     let log = &status.access_log;
+    if let Some(spans) = &status.spans {
+        text.counter("tailcoat_trace_spans", "Spans of traces by what became of them.");
+        for (result, count) in [("exported", spans.exported), ("dropped", spans.dropped), ("failed", spans.failed)] {
+            text.sample("_total", &[("result", &result)], count);
+        }
+    }
     text.counter("tailcoat_access_log_records", "Records of access logs by what became of them.");
     for (result, count) in [("written", log.written), ("dropped", log.dropped)] {
         text.sample("_total", &[("result", &result)], count);

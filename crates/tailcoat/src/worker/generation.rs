@@ -13,6 +13,7 @@ use crate::object_cache::WorkerCache;
 use crate::routing::rules::{AllRules, RequestIds, Rules};
 use crate::routing::{Bans, Router, SiteSetup};
 use crate::tls::Validations;
+use crate::traces::Tracer;
 use crate::upstream::{SharedUpstream, Upstream};
 
 /// Sites that a worker prepares before its connections have their turn.
@@ -46,6 +47,8 @@ pub struct GenerationPlan {
     pub logs: LogView,
     /// Clients that are kept out.
     pub bans: Arc<Bans>,
+    /// What is done about traces, if they are kept.
+    pub tracer: Option<Arc<Tracer>>,
     /// Where is said what happened.
     pub server_log: ServerLog,
 }
@@ -95,7 +98,8 @@ impl GenerationBuilder {
         }
         self.upstreams.replace(upstreams);
         let router = Router::new(setups, &plan.listener_sites).trusting(&plan.rules, &self.ids);
-        let router = router.validated(plan.validations.as_ref()).banning(&plan.bans);
+        let router =
+            router.validated(plan.validations.as_ref()).banning(&plan.bans).tracing(plan.tracer.as_ref(), &self.ids);
         let config = &plan.config;
         let tells_destinations = config.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some())
             || config.gateways().next().is_some();

@@ -115,12 +115,17 @@ impl TraceParent {
     }
 }
 
+impl TraceParent {
+    /// The flags that there are (section 3.2.2.5): what nobody has defined is not passed on.
+    pub fn flags(self) -> u8 {
+        u8::from(self.is_sampled) * FLAG_SAMPLED + u8::from(self.is_random) * FLAG_RANDOM
+    }
+}
+
 /// As the field has it, in version 00.
 impl fmt::Display for TraceParent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Flags that nobody has defined are not passed on (section 3.2.2.5).
-        let flags = u8::from(self.is_sampled) * FLAG_SAMPLED + u8::from(self.is_random) * FLAG_RANDOM;
-        write!(f, "00-{}-{}-{flags:02x}", self.trace_id, self.parent_id)
+        write!(f, "00-{}-{}-{:02x}", self.trace_id, self.parent_id, self.flags())
     }
 }
 

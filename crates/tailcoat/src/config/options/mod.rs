@@ -13,6 +13,7 @@ mod rules;
 mod server;
 mod site;
 mod tls;
+mod traces;
 mod upstream;
 
 use super::automatic::AutomaticCertificates;
@@ -23,6 +24,7 @@ use super::model::*;
 use super::module::{Module, Modules};
 use super::response_caching::ResponseCaching;
 use super::rules::Rules;
+use super::traces::Traces;
 use super::upstream::Upstream;
 use super::value::{Kind, Values};
 
@@ -141,6 +143,8 @@ pub(super) enum Set {
     Upstream(fn(&mut Upstream, &Values)),
     /// What the server takes from itself.
     Confinement(fn(&mut Confinement, &Values)),
+    /// What is told of requests to those who trace them.
+    Traces(fn(&mut Traces, &Values)),
     /// A block of further options.
     Block(Place),
     /// Other files.
@@ -158,7 +162,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 26] = [
+pub(super) static SECTIONS: [Section; 27] = [
     Section {
         title: "Blocks",
         doc: "What a file consists of, besides settings for all sites.",
@@ -275,6 +279,7 @@ pub(super) static SECTIONS: [Section; 26] = [
         places: &[Place::Upstream],
         options: upstream::OPTIONS,
     },
+    Section { title: "Traces", doc: traces::DOC, places: &[Place::Traces], options: traces::OPTIONS },
     Section { title: "Server", doc: "They stand in `server`.", places: &[Place::Server], options: server::SERVER },
     Section {
         title: "Confinement",
@@ -308,11 +313,12 @@ pub(super) enum Place {
     Upstream,
     AutomaticCertificates,
     Confinement,
+    Traces,
 }
 
 impl Place {
     /// All places, in the order of the reference.
-    pub(super) const ALL: [Self; 17] = [
+    pub(super) const ALL: [Self; 18] = [
         Self::Top,
         Self::Site,
         Self::Files,
@@ -330,6 +336,7 @@ impl Place {
         Self::Cache,
         Self::AutomaticCertificates,
         Self::Confinement,
+        Self::Traces,
     ];
 
     /// The options that may stand here.
@@ -362,6 +369,7 @@ impl Place {
             Self::Upstream => "in `upstream`",
             Self::AutomaticCertificates => "in `automatic-certificates`",
             Self::Confinement => "in `confinement`",
+            Self::Traces => "in `traces`",
         }
     }
 }

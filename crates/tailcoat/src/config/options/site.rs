@@ -36,6 +36,14 @@ pub(super) static TOP: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "traces",
+        doc: "Which traces requests belong to, and where it is told what became of them here.",
+        example: r#"traces { endpoint "http://localhost:4318" }"#,
+        known_as: &["opentelemetry", "otel", "tracing", "otel_trace"],
+        set: Set::Block(Place::Traces),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "server",
         doc: "The workers, and what they share.",
         example: "server { workers 4 }",

@@ -54,6 +54,8 @@ pub const LOG_FIELDS: &[(&str, &str)] = &[
         "What the cache before that server did: `hit`, `miss`, `expired`, `revalidated`, `stale` or `bypass`",
     ),
     ("request_id", "The identifier that `{request_id}` of `request-header` or `response-header` has given the request"),
+    ("trace_id", "The trace that the request belongs to, where there is a block `traces`: 32 digits"),
+    ("span_id", "The span of the request in it: 16 digits"),
     ("completion", "Whether all of the answer was sent: `complete`, or `aborted`, by whomever"),
 ];
 

@@ -7,6 +7,7 @@ mod network;
 mod open_redirect;
 mod parse;
 mod rules;
+mod traces;
 mod upstream;
 mod web;
 
@@ -29,6 +30,7 @@ use super::gateway::ProgramUser;
 use super::model::*;
 use super::module::{CompiledDirectory, OutgoingHost};
 use super::rules::*;
+use super::traces::CollectorUrl;
 use super::upstream::{HashKey, ServerAddress};
 
 /// What an option's parameter may be.
@@ -40,6 +42,10 @@ pub(super) enum Kind {
     Count { min: u64, max: u64 },
     /// A whole number, or `auto`.
     CountOrAuto { min: u64, max: u64 },
+    /// A number from 0 to 1.
+    Ratio,
+    /// Where spans are sent.
+    CollectorUrl,
     /// A number of bytes.
     Size { min: u64, max: u64 },
     /// A number of bytes, or `auto`.
@@ -153,6 +159,8 @@ impl Kind {
             Self::Flag => "`on` or `off`".into(),
             Self::Count { min, max } => format!("a number{}", range(&min, &max, max == u64::MAX)),
             Self::CountOrAuto { min, max } => format!("`auto` or a number{}", range(&min, &max, false)),
+            Self::Ratio => "a number from 0 to 1".into(),
+            Self::CollectorUrl => "the URL of a collector, such as `\"http://HOST:4318\"`".into(),
             Self::Size { min, max } => {
                 format!("a size such as `\"16KiB\"`{}", range(&format_size(min), &format_size(max), max == u64::MAX))
             }
@@ -232,6 +240,8 @@ pub(super) enum Value {
     Flag(bool),
     Auto,
     Number(u64),
+    Ratio(f64),
+    CollectorUrl(CollectorUrl),
     Duration(Duration),
     Text(String),
     Host(HostPattern),
@@ -335,6 +345,8 @@ impl Values {
     accessors! {
         flag: Flag -> bool;
         number: Number -> u64;
+        ratio: Ratio -> f64;
+        collector_url: CollectorUrl -> CollectorUrl;
         duration: Duration -> Duration;
         text: Text -> String;
         server_address: ServerAddress -> ServerAddress;

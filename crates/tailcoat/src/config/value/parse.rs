@@ -11,6 +11,7 @@ use super::log::{parse_log_format, parse_log_target};
 use super::module::{parse_compiled_directory, parse_environment_name, parse_outgoing_host};
 use super::network::{parse_host, parse_host_suffix, parse_listen, parse_mode};
 use super::rules::*;
+use super::traces::{parse_collector_url, parse_ratio};
 use super::upstream::{
     parse_forward_host, parse_forward_target, parse_gateway_target, parse_hash_key, parse_request_target,
     parse_server_address, parse_upgrade_protocol,
@@ -63,6 +64,7 @@ pub(in crate::config) fn parse(kind: Kind, value: &KdlValue, directory: &Path) -
         Kind::CountOrAuto { min, max } => parse_number(kind, value, min, max),
         Kind::Size { min, max } | Kind::SizeOrAuto { min, max } => parse_size(kind, value, min, max),
         Kind::Duration { min, max } => parse_duration(kind, value, min, max),
+        Kind::Ratio => parse_ratio(value),
         Kind::Listen => parse_listen(value, directory).map(Value::Listen),
         Kind::Status { min, max } => parse_status(kind, value, |code| (min..=max).contains(&code)),
         Kind::RedirectStatus => parse_status(kind, value, |code| matches!(code, 301 | 302 | 303 | 307 | 308)),
@@ -78,6 +80,7 @@ fn parse_text(kind: Kind, text: &str, directory: &Path) -> Result<Value, Wrong> 
     Ok(match kind {
         Kind::Choice(words) => Value::Text(parse_choice(text, words)?),
         Kind::Text => Value::Text(text.to_owned()),
+        Kind::CollectorUrl => Value::CollectorUrl(parse_collector_url(text)?),
         Kind::Host => Value::Host(parse_host(text)?),
         Kind::HostSuffix => Value::Text(parse_host_suffix(text)?),
         Kind::Mode => Value::Number(parse_mode(text)?),
@@ -124,6 +127,7 @@ fn parse_text(kind: Kind, text: &str, directory: &Path) -> Result<Value, Wrong> 
         Kind::LogFormat => Value::LogFormat(parse_log_format(text)?),
         Kind::Flag
         | Kind::Count { .. }
+        | Kind::Ratio
         | Kind::CountOrAuto { .. }
         | Kind::SizeOrAuto { .. }
         | Kind::Size { .. }

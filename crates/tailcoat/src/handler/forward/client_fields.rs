@@ -1,5 +1,5 @@
 //! How a server is told who its client is and what it asked for: X-Forwarded-For, -Host and -Proto, and Forwarded
-//! (RFC 7239); and Via (RFC 9110, section 7.6.3).
+//! (RFC 7239); Via (RFC 9110, section 7.6.3); and which trace it belongs to (W3C Trace Context).
 //!
 //! All are made anew from what is known. Of a request that came from a proxy that is trusted, the part of the list is kept
 //! that such proxies have written, from the client on: what is before that, the client may have made up.
@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use wire::http::forwarding::{
     forwarded_elements, forwarded_parameter, is_same_field, parse_node, x_forwarded_for_entries,
 };
+use wire::http::trace_context::{TRACEPARENT, TRACESTATE};
 use wire::http::{Fields, Host, Version};
 
 use super::request::host_and_port;
@@ -35,6 +36,7 @@ pub(super) fn is_ours(name: &[u8], routed: &Routed<'_>, client_fields: ClientFie
     match name.len() {
         3 => is_same_field(name, b"via"),
         5 => is_same_field(name, b"proxy"),
+        10 | 11 if routed.trace.is_some() && is_trace_field(name) => true,
         9.. if client_fields == ClientFields::Keep => false,
         9 => is_same_field(name, b"forwarded"),
         15.. if is_same_field(&name[..X_FORWARDED.len()], X_FORWARDED) => {
@@ -162,6 +164,20 @@ fn element(node: Option<IpAddr>, (host, scheme): (Option<&[u8]>, Option<&[u8]>))
         let _ = write!(element, ";proto={}", String::from_utf8_lossy(scheme));
     }
     element.into_bytes()
+}
+
+/// Whether it is a field about traces.
+pub(in crate::handler) fn is_trace_field(name: &[u8]) -> bool {
+    [TRACEPARENT, TRACESTATE].iter().any(|known| is_same_field(name, known.as_bytes()))
+}
+
+/// Adds which trace the request belongs to, for another server or for who answers here.
+pub(in crate::handler) fn push_trace_fields(routed: &Routed<'_>, is_elsewhere: bool, fields: &mut Fields) {
+    let Some(trace) = routed.trace else { return };
+    fields.push(TRACEPARENT, if is_elsewhere { trace.told_elsewhere() } else { trace.told_here() });
+    if !trace.state().is_empty() {
+        fields.push(TRACESTATE, trace.state());
+    }
 }
 
 /// Adds our entry to Via, behind those that the request has.

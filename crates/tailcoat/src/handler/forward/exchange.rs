@@ -24,6 +24,7 @@ use super::upload::{Coding, Upload};
 use super::{ErrorLines, Inner, Launch, Scratch, number_of};
 use crate::handler::{BuiltResponse, ClientLink, Now, Outcome, Response, Routed};
 use crate::log::{Client, escaped};
+use crate::traces::{Trace, told};
 use crate::upstream::{AcquireError, Failure, Tried, Wanted};
 
 /// What is said of a connection that has ended.
@@ -75,6 +76,7 @@ pub(super) struct Exchange {
     asks_upgrade: bool,
     is_grpc: bool,
     client: Client,
+    trace: Option<Rc<Trace>>,
     key: Option<u64>,
     tried: Tried,
     /// Where only the connection tells which version is spoken.
@@ -153,6 +155,7 @@ impl Exchange {
             asks_upgrade: false,
             is_grpc: is_grpc(routed),
             client: routed.client,
+            trace: routed.trace.map(Rc::clone),
             key: inner.destination.key(routed),
             tried: Tried::default(),
             unversioned: None,
@@ -464,7 +467,8 @@ impl Exchange {
             State::Unconnected | State::Connecting(_) | State::Done => return,
         };
         let request = escaped(self.upload.request_line());
-        self.inner.plan.log.warn(format_args!("{name} {what}: {request}, for {}", self.client), "");
+        let trace = told(self.trace.as_ref());
+        self.inner.plan.log.warn(format_args!("{name} {what}: {request}, for {}{trace}", self.client), "");
     }
 
     /// An answer of ours.
@@ -486,7 +490,8 @@ impl Exchange {
         }
         let destination = &self.inner.destination;
         let request = escaped(self.upload.request_line());
-        self.inner.plan.log.warn(format_args!("upstream {}: {error}: {request}", destination.name()), "");
+        let trace = told(self.trace.as_ref());
+        self.inner.plan.log.warn(format_args!("upstream {}: {error}: {request}{trace}", destination.name()), "");
         let mut response = self.response(error.status());
         if let Some(seconds) = destination.retry_after_seconds(error) {
             response.fields.push("Retry-After", seconds.to_string());

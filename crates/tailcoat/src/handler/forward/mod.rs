@@ -20,8 +20,8 @@ use std::sync::Arc;
 use wire::h1::{HeadLimits, ResponseHead};
 use wire::http::{Fields, KnownField, Method, Status, path};
 
-pub(super) use self::client_fields::push_client_fields;
 pub use self::client_fields::told_scheme;
+pub(super) use self::client_fields::{is_trace_field, push_client_fields, push_trace_fields};
 use self::exchange::Exchange;
 pub use self::exchange::{Asked, Dialect};
 use self::peer::Destination;

@@ -7,7 +7,7 @@ use wire::h1::{BodyFraming, write_request_head};
 use wire::http::forwarding::{is_hop_by_hop, is_named_by_connection, is_same_field};
 use wire::http::{Fields, KnownField, Method, Version, path};
 
-use super::client_fields::{is_ours, push_client_fields, push_via};
+use super::client_fields::{is_ours, push_client_fields, push_trace_fields, push_via};
 use crate::config::{ClientFields, Forward, ForwardHost};
 use crate::handler::Routed;
 
@@ -104,6 +104,7 @@ pub(super) fn forwarded_head<'a>(
     }
     push_via(routed, &mut fields);
     push_client_fields(routed, config.client_fields, &mut fields);
+    push_trace_fields(routed, true, &mut fields);
     match framing {
         BodyFraming::Length(length) => {
             fields.push("Content-Length", length.to_string());

@@ -33,6 +33,7 @@ fn forwarded_for(
         client: client.parse().map_or(Client::Unix, Client::Ip),
         tls: None,
         proxied,
+        trace: None,
         link: &ClientLinkCell::default(),
         has_next: false,
         now: Now::read(),

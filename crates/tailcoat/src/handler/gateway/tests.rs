@@ -35,6 +35,7 @@ fn find(root: &std::path::Path, target: &str, change: impl FnOnce(&mut Gateway))
         client: Client::Unix,
         tls: None,
         proxied: None,
+        trace: None,
         link: &ClientLinkCell::default(),
         has_next: false,
         now: Now::read(),

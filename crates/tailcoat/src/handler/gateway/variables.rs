@@ -9,7 +9,7 @@ use wire::http::{Fields, KnownField, Version};
 use super::Script;
 use crate::config::{Gateway, GatewayProtocol};
 use crate::handler::Routed;
-use crate::handler::forward::{host_and_port, is_passed_on};
+use crate::handler::forward::{host_and_port, is_passed_on, push_trace_fields};
 use crate::log::Client;
 
 /// The variables of a request. In place of its fields of the same names go those of `changes`, or none if their value is
@@ -184,7 +184,9 @@ fn push_fields(routed: &Routed<'_>, config: &Gateway, changes: &Fields, variable
         }
         variables.push(&name, &joined);
     }
-    for (field_name, value) in changes.iter().filter(|(_, value)| !value.is_empty()) {
+    let mut trace = Fields::new();
+    push_trace_fields(routed, true, &mut trace);
+    for (field_name, value) in changes.iter().filter(|(_, value)| !value.is_empty()).chain(trace.iter()) {
         name.clear();
         if push_variable_name(field_name, &mut name) {
             variables.push(&name, value);

@@ -17,6 +17,7 @@ use super::content::{Upload, await_until};
 use super::exchange::{no_answer, no_instance, status_of};
 use super::next_response::{NextResponse, of_bytes};
 use super::refuse;
+use crate::handler::forward::{is_trace_field, push_trace_fields};
 use crate::handler::{BuiltResponse, ClientLink, Outcome, OwnedRequest, PassedOn, Response, ResponseFilter, Routed};
 use crate::log::Client;
 use crate::metrics::ModuleFailure;
@@ -87,7 +88,9 @@ impl HttpWasm {
             Client::Ip(address) => Some(address),
             Client::Unix => None,
         };
-        exchange.begin(routed.request.head, routed.request.bytes, source);
+        let traced = traced(routed);
+        let request = traced.as_ref().map_or(routed.request, OwnedRequest::request);
+        exchange.begin(request.head, request.bytes, source);
         let has_content = routed.link.get().is_some_and(|link| link.framing() != BodyFraming::None);
         let supply = has_content.then(|| {
             let (content, supply) = RequestContent::new();
@@ -293,6 +296,19 @@ impl Filter {
         Busy { handler, instance, code, _place: place }.end();
         response
     }
+}
+
+/// The request with its place in a trace, if traces are kept.
+fn traced(routed: &Routed<'_>) -> Option<OwnedRequest> {
+    routed.trace?;
+    let request = &routed.request;
+    let lines = request.head.fields.iter().map(|field| (field.name.of(request.bytes), field.value.of(request.bytes)));
+    let mut fields = Fields::new();
+    for (name, value) in lines.filter(|(name, _)| !is_trace_field(name)) {
+        fields.push(name, value);
+    }
+    push_trace_fields(routed, false, &mut fields);
+    OwnedRequest::changed(routed, request.method_name(), request.target(), &fields)
 }
 
 /// Says of a request how much content it has.

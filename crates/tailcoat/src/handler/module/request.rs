@@ -10,7 +10,7 @@ use wire::http::{Fields, KnownField};
 
 use crate::config::ClientFields;
 use crate::handler::Routed;
-use crate::handler::forward::{host_and_port, is_passed_on, push_client_fields, target};
+use crate::handler::forward::{host_and_port, is_passed_on, push_client_fields, push_trace_fields, target};
 use crate::modules::{RequestContent, RequestContentSupply};
 
 /// The authority of a request that names none (HTTP/1.0): each has one for a module.
@@ -58,9 +58,10 @@ fn fields(routed: &Routed<'_>, framing: BodyFraming, client_fields: ClientFields
     if let BodyFraming::Length(length) = framing {
         fields.insert(http::header::CONTENT_LENGTH, length.into());
     }
-    let mut about_client = Fields::new();
-    push_client_fields(routed, client_fields, &mut about_client);
-    about_client.iter().for_each(|(name, value)| append(&mut fields, name, value));
+    let mut ours = Fields::new();
+    push_client_fields(routed, client_fields, &mut ours);
+    push_trace_fields(routed, false, &mut ours);
+    ours.iter().for_each(|(name, value)| append(&mut fields, name, value));
     fields
 }
 

@@ -296,6 +296,7 @@ mod tests {
             client: Client::Unix,
             tls: None,
             proxied,
+            trace: None,
             link: &ClientLinkCell::default(),
             has_next: false,
             now: Now::read(),

@@ -47,6 +47,8 @@ pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mu
     }
     push_string(out, b",\"cache_status\":\"", record.cache_status);
     push_string(out, b",\"request_id\":\"", record.request_id);
+    push_string(out, b",\"trace_id\":\"", record.trace_id);
+    push_string(out, b",\"span_id\":\"", record.span_id);
     if !record.is_complete {
         out.extend_from_slice(b",\"completion\":\"aborted\"");
     }

@@ -69,6 +69,7 @@ impl Formatter {
                 tls: true,
                 upstream: true,
                 outcome: true,
+                trace: true,
                 fields: Vec::new(),
             },
         }

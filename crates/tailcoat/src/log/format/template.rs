@@ -120,6 +120,10 @@ fields! {
     CacheStatus = "cache_status";
     /// The identifier that `{request_id}` of `request-header` or `response-header` has given the request
     RequestId = "request_id";
+    /// The trace that the request belongs to, where there is a block `traces`: 32 digits
+    TraceId = "trace_id";
+    /// The span of the request in it: 16 digits
+    SpanId = "span_id";
     /// Whether all of the answer was sent: `complete`, or `aborted`, by whomever
     Completion = "completion";
 }
@@ -266,6 +270,8 @@ impl Field {
             Self::UpstreamDurationS => push_known(out, numbers.duration_us, push_seconds),
             Self::CacheStatus => push_value(out, record.cache_status),
             Self::RequestId => push_value(out, record.request_id),
+            Self::TraceId => push_value(out, record.trace_id),
+            Self::SpanId => push_value(out, record.span_id),
             Self::Completion if record.is_complete => out.extend_from_slice(b"complete"),
             Self::Completion => out.extend_from_slice(b"aborted"),
             Self::Request(index) => push_value(out, record.captured(usize::from(index))),
@@ -359,6 +365,7 @@ impl Parser<'_> {
         self.capture.user_agent |= field == Field::UserAgent;
         self.capture.tls |= name.starts_with("tls_");
         self.capture.outcome |= matches!(field, Field::RequestId | Field::Completion);
+        self.capture.trace |= matches!(field, Field::TraceId | Field::SpanId);
         self.capture.upstream |= name == "cache_status" || name.starts_with("upstream");
         self.at += length + 1;
         Ok(field)

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use wire::http::Status;
+use wire::http::trace_context::{SpanId, TraceId};
 
 use super::super::record::{self, Client, LogId, Record, StoredRecord, Subject};
 use super::super::tests::{TestRequest, record_of};
@@ -86,6 +87,22 @@ fn outcomes() {
     check(template(), false, "200 a1b2 aborted\n");
     check(AccessLogFormat::Json, true, r#","request_id":"a1b2","referer":"#);
     check(AccessLogFormat::Json, false, r#","request_id":"a1b2","completion":"aborted","referer":"#);
+}
+
+#[test]
+fn traces() {
+    let request = hostile_request();
+    let trace = Some((TraceId::new(0xabc), SpanId::new(0x12)));
+    let check = |format: AccessLogFormat, trace, expect: &str| {
+        let record = Record { trace, ..record_of(LogId(0), request.subject()) };
+        let line = line(&format, &record);
+        assert!(line.contains(expect), "{line}");
+    };
+    let template = || AccessLogFormat::Template("{status} {trace_id} {span_id}".to_owned());
+    check(template(), trace, "200 00000000000000000000000000000abc 0000000000000012\n");
+    check(template(), None, "200 - -\n");
+    let json = r#","trace_id":"00000000000000000000000000000abc","span_id":"0000000000000012","referer":"#;
+    check(AccessLogFormat::Json, trace, json);
 }
 
 #[test]

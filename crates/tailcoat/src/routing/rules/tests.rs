@@ -51,6 +51,7 @@ impl TestRequest {
             client: Client::Unix,
             tls: None,
             proxied: None,
+            trace: None,
             link: &self.link,
             has_next: false,
             now: Now { monotonic_ms: 1_000_000, unix_seconds: 0, unix_us: 0 },

@@ -101,10 +101,16 @@ impl Visit {
 }
 
 impl RequestIds {
-    fn next(&self) -> String {
+    /// Numbers that no other request has and nobody can guess.
+    pub fn numbers<const COUNT: usize>(&self) -> [u64; COUNT] {
         let number = self.next.get();
         self.next.set(number.wrapping_add(1));
-        // Two hashes with a secret key: as random as the key, and never the same as long as the number isn't.
-        format!("{:016x}{:016x}", self.key.hash_one((0_u8, number)), self.key.hash_one((1_u8, number)))
+        // Hashes with a secret key: as random as the key, and never the same as long as the number isn't.
+        std::array::from_fn(|index| self.key.hash_one((index as u8, number)))
+    }
+
+    fn next(&self) -> String {
+        let [high, low] = self.numbers();
+        format!("{high:016x}{low:016x}")
     }
 }

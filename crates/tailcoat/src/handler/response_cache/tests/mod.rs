@@ -185,6 +185,7 @@ impl Site {
             client: Client::Unix,
             tls: None,
             proxied: None,
+            trace: None,
             link,
             has_next: false,
             now,

@@ -328,6 +328,7 @@ fn a_listing_is_made_once_for_all_who_wait_and_for_nobody_else() {
                 client,
                 tls: None,
                 proxied: None,
+                trace: None,
                 link,
                 has_next: false,
                 now,

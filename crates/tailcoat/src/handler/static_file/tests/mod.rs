@@ -116,6 +116,7 @@ impl Site {
             client,
             tls: None,
             proxied: None,
+            trace: None,
             link,
             has_next,
             now,

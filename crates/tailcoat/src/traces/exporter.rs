@@ -1,0 +1,245 @@
+//! From the queue to a collector, on a thread of its own.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver as StdReceiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::SpanCounts;
+use super::client::{Client, SendError};
+use super::otlp::{Attribute, Resource, encode, partial_success};
+use super::span::Span;
+use crate::config::{CollectorUrl, Traces};
+use crate::log::{ServerLog, Trouble};
+
+/// How long to wait after a try that failed, at first. It doubles with each further one.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Longer is not waited between two tries, whatever a collector says.
+const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(30);
+
+/// What a person can do about spans that come to nothing.
+const HELP: &str = "look at `endpoint` in `traces`, and at the collector there; requests go on without";
+const DROPPED_HELP: &str = "the collector is slower than spans come: raise `queue-spans-max`, or lower `sample-ratio`";
+
+/// Takes spans to a collector, until it is dropped.
+pub(super) struct Exporter {
+    queue: Sender<Span>,
+    counts: Arc<SpanCounts>,
+    dropping: Trouble,
+    ending: watch::Sender<bool>,
+    /// Its sender is dropped with the thread.
+    ended: Mutex<StdReceiver<()>>,
+}
+
+/// Why spans can't be exported.
+#[derive(Debug)]
+pub enum TracesError {
+    /// The URL has a host that no request can name.
+    Url(String),
+    /// A field has a name or value that none can have.
+    Header(String),
+    /// TLS can't be spoken.
+    Tls(String),
+    /// No thread can be started.
+    Thread(io::Error),
+}
+
+impl Exporter {
+    /// Starts the thread.
+    pub(super) fn start(
+        config: &Traces,
+        endpoint: &CollectorUrl,
+        counts: &Arc<SpanCounts>,
+        log: &ServerLog,
+    ) -> Result<Self, TracesError> {
+        let client = Client::new(config, endpoint)?;
+        let (queue, spans) = mpsc::channel(config.queue_spans_max);
+        let (ending, is_ending) = watch::channel(false);
+        let (end, ended) = channel();
+        let work = Work {
+            config: config.clone(),
+            endpoint: endpoint.to_string(),
+            resource: resource(config),
+            client,
+            spans,
+            ending: is_ending,
+            counts: Arc::clone(counts),
+            failing: Trouble::new(log.clone(), HELP),
+            rejecting: Trouble::new(log.clone(), ""),
+        };
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(TracesError::Thread)?;
+        let run = move || {
+            runtime.block_on(work.run());
+            // A name that is being looked up is not waited for.
+            runtime.shutdown_background();
+            drop(end);
+        };
+        thread::Builder::new().name("traces".to_owned()).spawn(run).map_err(TracesError::Thread)?;
+        let dropping = Trouble::new(log.clone(), DROPPED_HELP);
+        Ok(Self { queue, counts: Arc::clone(counts), dropping, ending, ended: Mutex::new(ended) })
+    }
+
+    /// Leaves a span in the queue, if there is room.
+    pub(super) fn take(&self, span: Span) {
+        if self.queue.try_send(span).is_err() {
+            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+            self.dropping.tell("spans are dropped, for too many wait to be sent");
+        }
+    }
+
+    /// Has what waits be sent, and waits for that, so long at most.
+    pub(super) fn end(&self, limit: Duration) {
+        self.ending.send_replace(true);
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(limit) {
+            self.dropping.tell("the collector did not take all spans in time");
+        }
+    }
+}
+
+impl fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exporter").field("counts", &self.counts).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for TracesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(url) => write!(f, "{url} has no host that a request can name"),
+            Self::Header(name) => write!(f, "the header `{name}` can't be sent"),
+            Self::Tls(message) => f.write_str(message),
+            Self::Thread(error) => write!(f, "no thread can be started: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TracesError {}
+
+impl From<TracesError> for io::Error {
+    fn from(error: TracesError) -> Self {
+        Self::other(error)
+    }
+}
+
+/// What the thread does.
+struct Work {
+    config: Traces,
+    endpoint: String,
+    resource: Resource,
+    client: Client,
+    spans: Receiver<Span>,
+    ending: watch::Receiver<bool>,
+    counts: Arc<SpanCounts>,
+    failing: Trouble,
+    /// The collector does not take all that it is sent.
+    rejecting: Trouble,
+}
+
+impl Work {
+    async fn run(mut self) {
+        loop {
+            let mut batch = Vec::new();
+            let goes_on = self.fill(&mut batch).await;
+            if !batch.is_empty() {
+                self.export(batch).await;
+            }
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// Waits for a batch: until it is full, or its first span has waited long enough. Says whether others may follow.
+    async fn fill(&mut self, batch: &mut Vec<Span>) -> bool {
+        let mut due = None;
+        loop {
+            let left = self.config.batch_spans_max - batch.len();
+            if left == 0 {
+                return true;
+            }
+            tokio::select! {
+                biased;
+                count = self.spans.recv_many(batch, left) => match count {
+                    0 => return false,
+                    _ => due = due.or_else(|| Some(Instant::now() + self.config.batch_delay)),
+                },
+                // The last there are, which then come at once.
+                () = is_ending(&mut self.ending), if !self.spans.is_closed() => self.spans.close(),
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => return true,
+            }
+        }
+    }
+
+    /// Sends a batch, again and again if need be.
+    async fn export(&mut self, batch: Vec<Span>) {
+        let count = batch.len() as u64;
+        let content = Bytes::from(encode(&self.resource, batch));
+        let until = Instant::now() + self.config.retry_time;
+        let mut interval = RETRY_INTERVAL;
+        loop {
+            let error = match self.client.send(content.clone()).await {
+                Ok(answer) => return self.on_taken(count, &answer),
+                Err(error) => error,
+            };
+            let next = match &error {
+                SendError::Temporary(_, wanted) => {
+                    Some(Instant::now() + wanted.unwrap_or(interval).min(RETRY_INTERVAL_MAX))
+                }
+                SendError::Permanent(_) => None,
+            };
+            self.failing.tell(format_args!("spans can't be sent to {}: {error}", self.endpoint));
+            let Some(next) = next.filter(|next| *next <= until && !*self.ending.borrow()) else {
+                self.counts.failed.fetch_add(count, Ordering::Relaxed);
+                return;
+            };
+            tokio::select! {
+                () = sleep_until(next) => interval *= 2,
+                () = is_ending(&mut self.ending) => {}
+            }
+        }
+    }
+
+    fn on_taken(&self, count: u64, answer: &[u8]) {
+        let partial = partial_success(answer).unwrap_or_default();
+        let rejected = u64::try_from(partial.rejected_spans).unwrap_or_default().min(count);
+        if rejected > 0 {
+            let message = &partial.error_message;
+            self.rejecting.tell(format_args!("{} has rejected {rejected} of {count} spans: {message}", self.endpoint));
+        }
+        self.counts.failed.fetch_add(rejected, Ordering::Relaxed);
+        self.counts.exported.fetch_add(count - rejected, Ordering::Relaxed);
+    }
+}
+
+/// Waits until all is to end; if nobody can say so any more, for ever.
+async fn is_ending(ending: &mut watch::Receiver<bool>) {
+    if ending.wait_for(|is_ending| *is_ending).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Who all spans are from.
+fn resource(config: &Traces) -> Resource {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let mut attributes = vec![
+        Attribute::text("service.name", &config.service_name),
+        Attribute::text("service.version", env!("CARGO_PKG_VERSION")),
+        Attribute::text("host.name", host),
+        Attribute::number("process.pid", std::process::id().into()),
+        Attribute::text("telemetry.sdk.name", "tailcoat"),
+        Attribute::text("telemetry.sdk.language", "rust"),
+        Attribute::text("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),
+    ];
+    attributes.extend(config.resource_attributes.iter().map(|(name, value)| Attribute::text(name, value)));
+    Resource::new(attributes)
+}
