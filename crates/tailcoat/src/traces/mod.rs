@@ -209,7 +209,7 @@ mod tests {
         for line in lines.split_inclusive('\n') {
             let colon = line.find(": ").unwrap();
             let (name, value) = (Bytes::new(at, at + colon), Bytes::new(at + colon + 2, at + line.len() - 1));
-            head.push_field(name, value, KnownField::from_name(line[..colon].as_bytes()));
+            head.push_field(name, value, KnownField::from_name(&line.as_bytes()[..colon]));
             at += line.len();
         }
         tracer.begin(&Request { head: &head, bytes: lines.as_bytes() }, is_proxied, [1, 2, 3, 4])
