@@ -17,7 +17,7 @@ use super::module::{Module, Modules};
 use super::options::{Place, Set};
 use super::read::{Finding, Reader, Setting};
 use super::response_caching::ResponseCaching;
-use super::text::{parse_document, read_bytes, to_source};
+use super::text::{parse_document, read_bytes, to_source, without_sites};
 use super::tls::load_authority;
 use super::traces::Traces;
 use super::upstream::Upstream;
@@ -59,6 +59,8 @@ pub(super) struct Draft {
     pub(super) upstreams: Vec<UpstreamDraft>,
     /// Files that were included, and directories that were looked through for them.
     pub(super) included: Vec<PathBuf>,
+    /// Whether sites are passed over.
+    skips_sites: bool,
     /// Blocks and options that were given, to tell when one is given again by another file.
     given: Vec<(&'static str, Arc<Source>, Range<usize>)>,
 }
@@ -117,6 +119,11 @@ struct GatewayDraft {
 }
 
 impl Draft {
+    /// One that passes sites over, also those of included files.
+    pub(super) fn without_sites() -> Self {
+        Self { skips_sites: true, ..Self::default() }
+    }
+
     /// Takes over all that a text says, and the files it includes.
     pub(super) fn read(&mut self, source: &Arc<Source>, document: &KdlDocument, diagnostics: &mut Diagnostics) {
         self.read_top(source, document, true, diagnostics);
@@ -257,7 +264,10 @@ impl Draft {
             match read_bytes(&file) {
                 Ok(bytes) => {
                     let directory = file.parent().unwrap_or(Path::new("/"));
-                    let included = to_source(&file.display().to_string(), bytes, directory, diagnostics);
+                    let mut included = to_source(&file.display().to_string(), bytes, directory, diagnostics);
+                    if self.skips_sites {
+                        included = without_sites(&included);
+                    }
                     if let Some(document) = parse_document(&included, diagnostics) {
                         self.read_top(&included, &document, false, diagnostics);
                     }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::draft_of;
+use super::draft_without_sites;
 
 /// The files of a configuration, those that it includes, and the directories in which it looks for them, each as it was at
 /// some time.
@@ -24,7 +24,7 @@ impl FileStates {
     /// Those of the configuration in this file as they are now, whatever is wrong with it. What is read afterwards is no
     /// older.
     pub fn of(path: &Path) -> Self {
-        let included = draft_of(path).map(|draft| draft.included).unwrap_or_default();
+        let included = draft_without_sites(path).map(|draft| draft.included).unwrap_or_default();
         Self::at([path.to_owned()].into_iter().chain(included))
     }
 

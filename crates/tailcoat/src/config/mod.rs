@@ -128,19 +128,21 @@ pub fn check_file(path: &Path) -> io::Result<Checked> {
 ///
 /// If the file can't be read, or not be understood so far.
 pub fn control_socket(path: &Path) -> io::Result<Option<PathBuf>> {
-    Ok(draft_of(path)?.into_config().server.control_socket)
+    Ok(draft_without_sites(path)?.server.control_socket)
 }
 
-fn draft_of(path: &Path) -> io::Result<Draft> {
+/// What a file says besides its sites, of which there may be thousands, and which files it includes.
+fn draft_without_sites(path: &Path) -> io::Result<Draft> {
     let bytes = text::read_bytes(path)?;
     let full = std::path::absolute(path)?;
     let directory = full.parent().unwrap_or(Path::new("/"));
     let mut diagnostics = Diagnostics::default();
     let source = text::to_source(&path.display().to_string(), bytes, directory, &mut diagnostics);
+    let source = text::without_sites(&source);
     let Some(document) = text::parse_document(&source, &mut diagnostics) else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no KDL (`tailcoat check` says more)"));
     };
-    let mut draft = Draft::default();
+    let mut draft = Draft::without_sites();
     draft.read(&source, &document, &mut diagnostics);
     Ok(draft)
 }

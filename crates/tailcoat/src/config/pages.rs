@@ -202,6 +202,8 @@ fn write_option(text: &mut String, option: &OptionDefinition, indent: &str) {
                 indent,
             );
         }
+        // With the block, even an empty one, traces are kept.
+        Set::Block(Place::Traces) => write_block_as_comment(text, "traces {\n", Place::Traces, indent),
         Set::Block(Place::Forward) => {
             write_block_as_comment(text, "forward \"http://127.0.0.1:8080\" {\n", Place::Forward, indent);
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use kdl::{KdlDiagnostic, KdlDocument};
 
 use super::diagnostic::{Diagnostics, Source, is_harmful};
+use super::lex::{TokenKind, tokens};
 use super::read::{Finding, Reader, span};
 use super::syntax::{self, Checked};
 
@@ -44,6 +45,39 @@ pub(super) fn to_source(name: &str, bytes: Vec<u8>, directory: &Path, diagnostic
         reader.error(Finding::new(at..at, "the file is not UTF-8", "from here on").help("save it as UTF-8".to_owned()));
     }
     source
+}
+
+/// The source without its sites: to read thousands of them takes a while. What only looks like one stays.
+pub(super) fn without_sites(source: &Source) -> Arc<Source> {
+    let mut text = String::new();
+    let (mut kept_up_to, mut depth) = (0, 0_usize);
+    // Where the site begins that is being passed over; whether a statement could begin, and whether a line goes on.
+    let (mut site, mut is_start, mut goes_on) = (None, true, false);
+    for token in tokens(&source.text) {
+        match token.kind {
+            TokenKind::Open => depth += 1,
+            TokenKind::Close => depth = depth.saturating_sub(1),
+            TokenKind::Escline => goes_on = true,
+            TokenKind::Word if depth == 0 && is_start && &source.text[token.span.clone()] == "site" => {
+                site = Some(token.span.start);
+            }
+            _ => {}
+        }
+        let is_end = depth == 0
+            && match token.kind {
+                TokenKind::Newline => !std::mem::take(&mut goes_on),
+                kind => matches!(kind, TokenKind::Semicolon | TokenKind::Close),
+            };
+        if is_end && let Some(start) = site.take() {
+            text.push_str(&source.text[kept_up_to..start]);
+            kept_up_to = token.span.end;
+        }
+        let is_between = matches!(token.kind, TokenKind::Space | TokenKind::LineComment | TokenKind::BlockComment);
+        is_start = is_end || is_start && is_between;
+    }
+    // One without an end goes on to that of the text.
+    text.push_str(&source.text[kept_up_to..site.unwrap_or(source.text.len()).max(kept_up_to)]);
+    Arc::new(Source { name: source.name.clone(), text, directory: source.directory.clone() })
 }
 
 /// Parses a text, unless it could harm the parser. What is wrong is noted. Words without the quotes that they need are taken
@@ -147,4 +181,29 @@ fn translate(diagnostic: KdlDiagnostic, text: &str) -> Finding {
     }
     let message = diagnostic.message.unwrap_or_else(|| "this is not KDL".into());
     Finding::new(span, message, "here").help(diagnostic.help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_without_sites() {
+        let check = |text: &str, expect: &str| {
+            let source = Source { name: String::new(), text: text.to_owned(), directory: "/".into() };
+            assert_eq!(without_sites(&source).text, expect, "{text}");
+        };
+        check("", "");
+        check("server { workers 1 }\n", "server { workers 1 }\n");
+        check("site { root \"/\" }\nserver { workers 1 }\n", "\nserver { workers 1 }\n");
+        check("site \"a\" {\n root \"}\"\n files \"/b\" { browse }\n}; server {}", "; server {}");
+        check("a; site \"a\" \\\n \"b\" { root \"/\" } // c\nsite {}\nb", "a;  // c\n\nb");
+        check("/* site { */ site /* { */ {}\nb", "/* site { */ \nb");
+        check("site \"without a block\"\nb", "b");
+        // What is a part of something else, or commented out, or called so in another way.
+        for text in ["server { site {} }", "/-site {}", "a site {}", "(a)site {}", "\"site\" {}", "sites {}"] {
+            check(text, text);
+        }
+        check("server {}\nsite { root", "server {}\n");
+    }
 }
