@@ -31,6 +31,7 @@ mod http2_judged;
 mod http_wasm;
 mod http_wasm_passing_on;
 mod import;
+mod kernel_tls;
 mod killed;
 mod lifecycle;
 mod limits;

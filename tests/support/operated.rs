@@ -151,9 +151,12 @@ fn link(to: &Path, at: &PathBuf) {
     symlink(to, &new).and_then(|()| std::fs::rename(&new, at)).expect("a link can be made");
 }
 
+/// A configuration that has options of `server` begins with them.
 fn write_config(directory: &Path, config: &str) {
+    let options = config.strip_prefix("server {\n").and_then(|rest| rest.split_once("}\n"));
+    let (options, config) = options.unwrap_or(("", config));
     let text = format!(
-        "server {{\n workers 2\n control-socket \"@DIR@/control.sock\"\n upgrade-timeout \"20s\"\n}}\n{config}"
+        "server {{\n workers 2\n control-socket \"@DIR@/control.sock\"\n upgrade-timeout \"20s\"\n{options}}}\n{config}"
     );
     let text = text.replace("@DIR@", &directory.display().to_string());
     std::fs::write(directory.join("tailcoat.kdl"), text).expect("it can be written");

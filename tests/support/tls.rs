@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, NamedGroup, RootCertStore, StreamOwned, SupportedProtocolVersion};
@@ -37,11 +38,20 @@ impl Authority {
 
     /// Signs a certificate for these names; the first is the common name, too.
     pub(crate) fn sign(&self, names: &[&str]) -> Pair {
+        self.sign_key(names, &KeyPair::generate().expect("a key can be made"))
+    }
+
+    /// The same for a key of RSA.
+    pub(crate) fn sign_rsa(&self, names: &[&str]) -> Pair {
+        let key = KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, rcgen::RsaKeySize::_2048);
+        self.sign_key(names, &key.expect("a key can be made"))
+    }
+
+    fn sign_key(&self, names: &[&str], key: &KeyPair) -> Pair {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names.clone()).expect("names are good");
         params.distinguished_name.push(DnType::CommonName, names[0].clone());
-        let key = KeyPair::generate().expect("a key can be made");
-        let certificate = params.signed_by(&key, &self.0).expect("it can be signed");
+        let certificate = params.signed_by(key, &self.0).expect("it can be signed");
         Pair { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 
@@ -52,12 +62,22 @@ impl Authority {
 
     /// The same, which speaks these versions.
     pub(crate) fn client_of(&self, versions: &[&'static SupportedProtocolVersion], own: Option<&Pair>) -> ClientConfig {
-        let mut roots = RootCertStore::empty();
-        let certificate = CertificateDer::from_pem_slice(self.pem().as_bytes()).expect("it is PEM");
-        roots.add(certificate).expect("it can be trusted");
         let mut provider = rustls::crypto::aws_lc_rs::default_provider();
         // As browsers have it.
         provider.kx_groups.sort_by_key(|group| group.name() != NamedGroup::X25519MLKEM768);
+        self.client_with(provider, versions, own)
+    }
+
+    /// The same, which knows only the cipher suites and groups of this.
+    pub(crate) fn client_with(
+        &self,
+        provider: CryptoProvider,
+        versions: &[&'static SupportedProtocolVersion],
+        own: Option<&Pair>,
+    ) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        let certificate = CertificateDer::from_pem_slice(self.pem().as_bytes()).expect("it is PEM");
+        roots.add(certificate).expect("it can be trusted");
         let builder = ClientConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(versions);
         let builder = builder.expect("there are versions").with_root_certificates(roots);
         match own {

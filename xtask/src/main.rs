@@ -1,10 +1,11 @@
-//! One command each: ci, conformance, caching, modules, operate, packaging, release, bench, fuzz.
+//! One command each: ci, conformance, caching, modules, operate, kernel-tls, packaging, release, bench, fuzz.
 
 mod bench;
 mod caching;
 mod ci;
 mod conformance;
 mod fuzz;
+mod kernel_tls;
 mod licences;
 mod links;
 mod modules;
@@ -23,6 +24,7 @@ usage: cargo xtask ci [CHECK]...
        cargo xtask caching [OPTION]... [TEST]...
        cargo xtask modules [NAME]...
        cargo xtask operate [--reloads N] [--upgrades N] [--sites N] [--profile PROFILE]
+       cargo xtask kernel-tls [--kernel PACKAGE.deb]... [--timeout SECONDS] [TEST]
        cargo xtask packaging [--program FILE] [manual|kubernetes|container]...
        cargo xtask release [--target TRIPLE] [--no-build]
        cargo xtask bench SCENARIO [OPTION]...
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Some("caching") => exit_code(caching::run(arguments)),
         Some("modules") => modules::run(arguments),
         Some("operate") => exit_code(operate::run(arguments)),
+        Some("kernel-tls") => exit_code(kernel_tls::run(arguments)),
         Some("packaging") => exit_code(packaging::run(arguments)),
         Some("release") => release::run(arguments),
         Some("bench") => bench::run(arguments),

@@ -135,11 +135,12 @@ impl Server {
         let (runtime, signals) = listen_to_signals().map_err(StartError::at("cannot listen to signals"))?;
         let entered = runtime.enter();
         crate::object_cache::check_kernel().map_err(StartError::at("cannot open files below a root (openat2)"))?;
-        let Foundation { inherited, launch, confined } = foundation;
+        let Foundation { inherited, launch, confined, kernel_tls } = foundation;
         let ticket_keys = handover.as_mut().map(|handover| std::mem::take(&mut handover.estate.ticket_keys));
-        let lasting =
-            Lasting::new(&config, server_log, raise_descriptor_limit(), ticket_keys.unwrap_or_default(), confined);
-        let lasting = Arc::new(lasting?);
+        let (descriptors_max, ticket_keys) = (raise_descriptor_limit(), ticket_keys.unwrap_or_default());
+        let mut lasting = Lasting::new(&config, server_log, descriptors_max, ticket_keys, confined)?;
+        lasting.kernel_tls = kernel_tls;
+        let lasting = Arc::new(lasting);
         let (assembly, changes) = Assembly::new(config, &lasting, None)?;
         let config = Arc::clone(&assembly.config);
         lasting.store.set_limits(config.cache.clone());

@@ -94,6 +94,10 @@ pub struct Server {
     pub fast_open_queue: u32,
     /// Send without waiting for full segments (TCP_NODELAY).
     pub no_delay: bool,
+    /// Have the kernel encipher large files (kTLS), if it can.
+    pub kernel_tls: bool,
+    /// From how many bytes of a file on.
+    pub kernel_tls_bytes_min: u64,
     /// Threads a worker may use for reads that would block.
     pub blocking_threads_max: usize,
     /// Proxies whose word about the client's address is taken.
@@ -647,6 +651,8 @@ impl Default for Server {
             defer_accept: true,
             fast_open_queue: 0,
             no_delay: true,
+            kernel_tls: false,
+            kernel_tls_bytes_min: 1 << 20,
             blocking_threads_max: 16,
             trusted_proxies: Vec::new(),
             trusted_proxies_files: Vec::new(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use wire::h1::{BodyLimits, HeadLimits, InputLimits};
 
 use super::h2;
+use super::kernel_tls::KernelTls;
 use crate::config::{HttpVersions, Limits};
 use crate::log::Client;
 use crate::routing::Router;
@@ -28,6 +29,8 @@ pub struct Generation {
     pub server_field: bool,
     /// Whether handlers want to know where clients have connected to, which costs a system call a request.
     pub tells_destinations: bool,
+    /// When the kernel is to encipher what is sent over TLS, if ever.
+    pub kernel_tls: Option<KernelTls>,
     /// Listeners, by their numbers.
     pub listeners: Vec<ListenerState>,
     /// Open connections that the worker may have.
@@ -65,6 +68,7 @@ impl Generation {
             http_versions: HttpVersions::default(),
             server_field: true,
             tells_destinations: false,
+            kernel_tls: None,
             listeners: vec![ListenerState::default(); router.listener_count()],
             connections_max: usize::MAX,
             router,

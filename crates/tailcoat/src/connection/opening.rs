@@ -181,8 +181,11 @@ impl Opening {
                 Awaited::Turn(socket, accepted, place) => ready!(self.poll_turn(socket, accepted, place, task))?,
                 Awaited::Handshake(mut tls, site, name) => match tls.poll_handshake() {
                     Poll::Ready(Ok(())) => {
-                        self.count_handshake(Some(tls.session()));
-                        let info = Rc::new(TlsInfo::new(tls.session(), name, site));
+                        let Some(session) = tls.session() else {
+                            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+                        };
+                        self.count_handshake(Some(session));
+                        let info = Rc::new(TlsInfo::new(session, name, site));
                         return Poll::Ready(self.opened(Transport::Tls(tls), Some(info)));
                     }
                     Poll::Ready(Err(error)) => {
@@ -364,7 +367,7 @@ impl Opening {
         drop(accepted);
         let is_validation = validation.is_some();
         let session = ServerConnection::new(validation.unwrap_or_else(|| site.settings())).map_err(io::Error::other)?;
-        let mut tls = Box::new(TlsSocket::new(socket, session));
+        let mut tls = Box::new(TlsSocket::new(socket, session, self.context.generation().kernel_tls));
         tls.feed(&std::mem::take(&mut self.kept))?;
         Poll::Ready(Ok(match is_validation {
             true => Awaited::Validation(tls),

@@ -5,6 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
@@ -141,8 +142,22 @@ impl Socket {
         self.is_writable |= is_broken || events.contains(EventFlags::OUT);
     }
 
+    /// Waits until the socket takes more: TCP has all that it was given before, though it has not sent it. That is for who
+    /// sends through more than TCP (kTLS), where something may be left that ending the sending side would drop.
+    pub(super) fn poll_room(&mut self) -> Poll<()> {
+        if !self.is_writable {
+            return Poll::Pending;
+        }
+        let mut polled = [PollFd::new(&self.fd, PollFlags::OUT)];
+        self.is_writable = rustix::event::poll(&mut polled, Some(&Timespec::default())) != Ok(0);
+        if self.is_writable { Poll::Ready(()) } else { Poll::Pending }
+    }
+
     /// Makes a system call that would block when the socket takes nothing.
-    fn poll_call(&mut self, call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_call(
+        &mut self,
+        call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
         if !self.is_writable {
             return Poll::Pending;
         }

@@ -6,10 +6,12 @@ use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::task::{Poll, ready};
 
+use rustls::AlertDescription;
 use rustls::server::ServerConnectionData;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic};
 
 use super::Socket;
+use super::kernel_tls::{self, Content, KernelSession, KernelTls};
 use crate::tls::ServerConnection;
 
 /// Bytes that are enciphered at once: four full records, which one write sends.
@@ -35,7 +37,11 @@ const UNREAD_BYTES_MAX: usize = 96 << 10;
 /// A socket with a session of TLS. While nothing is under way, neither has a buffer.
 pub struct TlsSocket {
     socket: Socket,
-    session: ServerConnection,
+    session: Session,
+    /// When the kernel is to take over, if it is and has not been asked yet.
+    kernel: Option<KernelTls>,
+    /// Nothing has come since the session was last written to, so that it has nothing to answer.
+    is_settled: bool,
     /// What has come of a message that is not complete, as the session has left it.
     unread: Vec<u8>,
     /// Plaintext that nobody has taken.
@@ -53,6 +59,17 @@ pub struct TlsSocket {
     is_ended: bool,
 }
 
+/// Who has the keys.
+#[allow(clippy::large_enum_variant, reason = "nearly all connections are of the largest")]
+enum Session {
+    /// This process has all of them.
+    Here(ServerConnection),
+    /// The kernel has the one that enciphers.
+    Kernel(Box<KernelSession>),
+    /// Nobody: handing one over has failed.
+    Lost,
+}
+
 /// What the connections of a thread use in turn.
 #[derive(Default)]
 struct Scratch {
@@ -67,11 +84,14 @@ thread_local! {
 }
 
 impl TlsSocket {
-    /// A socket from which the client's first message was read, to be given with `feed`.
-    pub fn new(socket: Socket, session: ServerConnection) -> Self {
+    /// A socket from which the client's first message was read, to be given with `feed`. `kernel` is when the kernel is to
+    /// take over, if ever.
+    pub fn new(socket: Socket, session: ServerConnection, kernel: Option<KernelTls>) -> Self {
         Self {
             socket,
-            session,
+            session: Session::Here(session),
+            kernel,
+            is_settled: false,
             unread: Vec::new(),
             plaintext: Vec::new(),
             unsent: Vec::new(),
@@ -83,9 +103,12 @@ impl TlsSocket {
         }
     }
 
-    /// The session.
-    pub fn session(&self) -> &ServerConnection {
-        &self.session
+    /// The session, which stays here until the first large file at least.
+    pub fn session(&self) -> Option<&ServerConnection> {
+        match &self.session {
+            Session::Here(session) => Some(session),
+            Session::Kernel(_) | Session::Lost => None,
+        }
     }
 
     /// The socket.
@@ -105,7 +128,7 @@ impl TlsSocket {
     pub fn poll_handshake(&mut self) -> Poll<io::Result<()>> {
         loop {
             ready!(self.poll_flush())?;
-            if !self.session.is_handshaking() {
+            if !self.session().is_some_and(|session| session.is_handshaking()) {
                 return Poll::Ready(Ok(()));
             }
             if self.is_ended {
@@ -140,6 +163,9 @@ impl TlsSocket {
 
     /// Sends several pieces, as far as they are taken.
     pub fn poll_write(&mut self, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        if let Session::Kernel(kernel) = &mut self.session {
+            return kernel.poll_write(&mut self.socket, pieces);
+        }
         if self.in_flight_bytes == 0 {
             ready!(self.poll_flush())?;
             self.in_flight_bytes = self.send(pieces)?;
@@ -150,6 +176,9 @@ impl TlsSocket {
 
     /// Sends a part of a file, as far as it is taken; 0 is the end of the file.
     pub fn poll_send_file(&mut self, file: BorrowedFd<'_>, offset: u64, length: usize) -> Poll<io::Result<usize>> {
+        if let Session::Kernel(kernel) = &mut self.session {
+            return kernel.poll_send_file(&mut self.socket, file, offset, length);
+        }
         if self.in_flight_bytes > 0 {
             return self.poll_write(&[]);
         }
@@ -160,8 +189,45 @@ impl TlsSocket {
         self.poll_write(&[IoSlice::new(&content)])
     }
 
+    /// Has the kernel take over before it is given a part of a file, if that is wanted and possible. Of the whole, `length`
+    /// bytes are to be sent.
+    ///
+    /// # Errors
+    /// The session is lost, and with it the connection.
+    pub fn prepare_file(&mut self, length: u64) -> io::Result<()> {
+        let (Some(kernel), Session::Here(session)) = (self.kernel, &self.session) else { return Ok(()) };
+        // What has come in part only, the session has looked at, and so it can't be read by another.
+        let is_between_messages = self.is_settled && self.unread.is_empty() && !self.is_ended;
+        let has_sent_all = self.in_flight_bytes == 0 && self.unsent.is_empty();
+        if !is_between_messages || !has_sent_all || !kernel.is_for(session, length) {
+            return Ok(());
+        }
+        self.kernel = None;
+        // Nothing has happened if that fails: the client has just gone, or the kernel has lost its module.
+        if kernel_tls::attach(&self.socket).is_ok()
+            && let Session::Here(session) = std::mem::replace(&mut self.session, Session::Lost)
+        {
+            let kernel = KernelSession::begin(&self.socket, session, kernel.abilities)?;
+            self.session = Session::Kernel(Box::new(kernel));
+        }
+        Ok(())
+    }
+
+    /// Waits until TCP has all that was sent, so that the sending side may be ended.
+    pub fn poll_drained(&mut self) -> Poll<()> {
+        match &self.session {
+            Session::Kernel(_) => self.socket.poll_room(),
+            Session::Here(_) | Session::Lost => Poll::Ready(()),
+        }
+    }
+
     /// Says that nothing more comes, and ends the sending side.
     pub fn shutdown_write(&mut self) -> io::Result<()> {
+        if let Session::Kernel(_) = &self.session {
+            // If the socket takes nothing, the client finds out by the end.
+            let _ = kernel_tls::send_alert(&mut self.socket, AlertDescription::CloseNotify);
+            return self.socket.shutdown_write();
+        }
         SCRATCH.with_borrow_mut(|Scratch { outgoing, .. }| {
             let mut length = 0;
             self.write(|writer| append(outgoing, &mut length, |room| writer.queue_close_notify(room)))?;
@@ -212,6 +278,7 @@ impl TlsSocket {
             if !self.write(encipher)? {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
+            self.is_settled = true;
             let outgoing = &outgoing[..length];
             // Not before what the session may have had to say first.
             let sent = match self.unsent.is_empty().then(|| self.socket.poll_write(outgoing)) {
@@ -256,22 +323,23 @@ impl TlsSocket {
     /// Has the session look at all that has come. Returns how much plaintext is in `buffer`; what finds no room there is
     /// kept, as is what can't be understood before more has come.
     fn on_incoming(&mut self, incoming: &mut [u8], buffer: &mut [u8]) -> io::Result<usize> {
+        let session = match &mut self.session {
+            Session::Here(session) => session,
+            Session::Kernel(_) => return self.on_records(incoming, buffer),
+            Session::Lost => return Err(io::ErrorKind::NotConnected.into()),
+        };
+        self.is_settled = false;
         let (mut at, mut filled) = (0, 0);
         let mut failure = None;
         loop {
-            let UnbufferedStatus { mut discard, state } = self.session.process_tls_records(&mut incoming[at..]);
+            let UnbufferedStatus { mut discard, state } = session.process_tls_records(&mut incoming[at..]);
             let mut awaits_more = false;
             match state {
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => {
                     while let Some(record) = traffic.next_record() {
                         let record = record.map_err(invalid)?;
                         discard += record.discard;
-                        let room = &mut buffer[filled..];
-                        // In order: once something did not find room, nothing does.
-                        let fitting = if self.plaintext.is_empty() { room.len().min(record.payload.len()) } else { 0 };
-                        room[..fitting].copy_from_slice(&record.payload[..fitting]);
-                        filled += fitting;
-                        self.plaintext.extend_from_slice(&record.payload[fitting..]);
+                        filled += deliver(record.payload, &mut buffer[filled..], &mut self.plaintext);
                     }
                 }
                 Ok(ConnectionState::EncodeTlsData(data)) => encode(data, &mut self.unsent)?,
@@ -303,11 +371,31 @@ impl TlsSocket {
         }
     }
 
+    /// The same for a client to which the kernel sends.
+    fn on_records(&mut self, incoming: &mut [u8], buffer: &mut [u8]) -> io::Result<usize> {
+        let Session::Kernel(kernel) = &mut self.session else { return Err(io::ErrorKind::NotConnected.into()) };
+        let (mut at, mut filled) = (0, 0);
+        while !self.is_ended
+            && let Some((record_bytes, content)) = kernel.receive(&mut self.socket, &mut incoming[at..])?
+        {
+            at += record_bytes;
+            match content {
+                Content::Data(data) => filled += deliver(data, &mut buffer[filled..], &mut self.plaintext),
+                Content::End => self.is_ended = true,
+                Content::NewKey { .. } | Content::Nothing => {}
+            }
+        }
+        // After the client has said that it ends, nothing counts.
+        self.unread = if self.is_ended { Vec::new() } else { incoming[at..].to_vec() };
+        Ok(filled)
+    }
+
     /// Lets something be written, if it may be: not before the handshake, nor when the session has failed. Says whether.
     fn write(&mut self, write: impl FnOnce(&mut Writer<'_>) -> io::Result<()>) -> io::Result<bool> {
+        let Session::Here(session) = &mut self.session else { return Ok(false) };
         loop {
             // Nothing of this has not been seen, but the session knows where in it its messages begin.
-            let UnbufferedStatus { mut discard, state } = self.session.process_tls_records(&mut self.unread);
+            let UnbufferedStatus { mut discard, state } = session.process_tls_records(&mut self.unread);
             match state {
                 Ok(ConnectionState::WriteTraffic(mut writer)) => {
                     write(&mut writer)?;
@@ -369,6 +457,15 @@ fn append(
             Err(error) => return Err(io::Error::other(error)),
         }
     }
+}
+
+/// Copies what fits of `content` to `buffer`, and keeps the rest; returns how much fits. In order: once something did not
+/// find room, nothing does.
+fn deliver(content: &[u8], buffer: &mut [u8], kept: &mut Vec<u8>) -> usize {
+    let fitting = if kept.is_empty() { buffer.len().min(content.len()) } else { 0 };
+    buffer[..fitting].copy_from_slice(&content[..fitting]);
+    kept.extend_from_slice(&content[fitting..]);
+    fitting
 }
 
 /// Moves what fits to `buffer`; returns how much. What is left has no more memory than it needs.

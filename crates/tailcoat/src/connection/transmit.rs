@@ -76,7 +76,8 @@ pub fn send_now(socket: &mut Transport, output: &mut Output, closes: bool) -> io
             Poll::Pending => break,
         }
     }
-    if output.is_empty() {
+    // If it is not drained, that is waited for as the rest of something is.
+    if output.is_empty() && !(closes && socket.poll_drained().is_pending()) {
         if closes {
             // Not left to closing: that drops what is not yet sent if the client has sent something that nobody read.
             socket.shutdown_write()?;
@@ -153,7 +154,7 @@ impl Transmission {
                     Some(count) => count,
                     None => {
                         socket.cork(false);
-                        return Poll::Ready(Ok(()));
+                        return socket.poll_drained().map(Ok);
                     }
                 },
                 Some(Segment::File { .. }) if bytes.is_empty() => ready!(self.poll_send_file(socket, task))?,
@@ -214,6 +215,7 @@ impl Transmission {
         if length <= LAST_PIECE_BYTES {
             return poll_send_last(socket, &file, offset, length);
         }
+        socket.prepare_file(length)?;
         let chunk = (length - LAST_PIECE_BYTES).min(known_bytes(&self.resident, offset));
         if chunk == length - LAST_PIECE_BYTES {
             // The last piece is to share a segment with what is before it.

@@ -52,6 +52,26 @@ impl Transport {
         }
     }
 
+    /// To be called before a part of a file is sent, when all before it was taken: with TLS, the kernel may take over then.
+    /// Of the whole, `length` bytes are to be sent.
+    ///
+    /// # Errors
+    /// The connection can't go on.
+    pub fn prepare_file(&mut self, length: u64) -> io::Result<()> {
+        match self {
+            Self::Plain(_) => Ok(()),
+            Self::Tls(tls) => tls.prepare_file(length),
+        }
+    }
+
+    /// Waits until all that was sent has come so far that the sending side may be ended without losing it.
+    pub fn poll_drained(&mut self) -> Poll<()> {
+        match self {
+            Self::Plain(_) => Poll::Ready(()),
+            Self::Tls(tls) => tls.poll_drained(),
+        }
+    }
+
     /// Sends what is taken of a part of a file that is in the page cache. 0 is the end of the file.
     pub fn poll_send_file(&mut self, file: &OpenFile, offset: u64, length: usize) -> Poll<io::Result<usize>> {
         match self {

@@ -11,7 +11,7 @@ use super::listeners::Listeners;
 use crate::acme;
 use crate::config::{AccessLog, Config};
 use crate::confinement::Confined;
-use crate::connection::{ClientLimit, ListenerState};
+use crate::connection::{Abilities, ClientLimit, KernelTls, ListenerState};
 use crate::handler::{Parts, SharedSite};
 use crate::log::{LogChange, LogHandle, LogId, ServerLog, Trouble};
 use crate::metrics::Metrics;
@@ -52,6 +52,8 @@ pub(super) struct Lasting {
     pub(super) spawner: OnceLock<Arc<Spawner>>,
     /// What this process has left.
     pub(super) confined: Confined,
+    /// What the kernel can do of TLS, if the server was started to have it do some.
+    pub(super) kernel_tls: Option<Abilities>,
     /// Descriptors that the process may have.
     pub(super) descriptors_max: usize,
 }
@@ -163,6 +165,10 @@ impl Assembly {
             listener_sites,
             listeners: states,
             has_retired: listeners.has_retired(),
+            kernel_tls: lasting.kernel_tls.map(|abilities| {
+                let file_bytes_min = config.server.kernel_tls_bytes_min;
+                KernelTls { file_bytes_min, abilities }
+            }),
             validations: self.is_automatic.then(|| Arc::clone(self.tls.validations())),
             sites: self.sites.clone(),
             rules: Arc::clone(&self.rules),
@@ -244,6 +250,7 @@ impl Lasting {
             bans: Arc::default(),
             spawner: confined.spawner().map_or_else(OnceLock::new, |spawner| Arc::clone(spawner).into()),
             confined,
+            kernel_tls: None,
             descriptors_max,
         })
     }

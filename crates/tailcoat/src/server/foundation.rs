@@ -7,6 +7,7 @@ use super::StartError;
 use super::upgrade::Launch;
 use crate::config::{Config, FileStates, Origin};
 use crate::confinement::{self, Confined, User};
+use crate::connection::{Abilities, Unavailable};
 use crate::log::ServerLog;
 use crate::worker::Inherited;
 
@@ -15,6 +16,8 @@ pub struct Foundation {
     pub(super) inherited: Inherited,
     pub(super) launch: Launch,
     pub(super) confined: Confined,
+    /// What the kernel can do of TLS, if it is to do any.
+    pub(super) kernel_tls: Option<Abilities>,
 }
 
 impl Foundation {
@@ -25,6 +28,8 @@ impl Foundation {
     pub fn lay(config: &Config, origin: &Origin, log: &ServerLog) -> Result<Self, StartError> {
         // First, so that nothing that is started has them as well.
         let inherited = Inherited::from_environment();
+        // As who it is started: root has the kernel load its module. Later this process may connect to nothing, perhaps.
+        let kernel_tls = config.server.kernel_tls.then(|| find_kernel_tls(log)).flatten();
         let user = confinement::change_user(config).map_err(StartError::at("cannot become another user"))?;
         let launch = Launch::of_this_process().map_err(StartError::at("cannot tell where this program is"))?;
         let sources = match origin {
@@ -37,8 +42,12 @@ impl Foundation {
         };
         let confined = confinement::confine(config, &sources).map_err(StartError::at("cannot be confined"))?;
         tell(&user, &confined, log);
-        Ok(Self { inherited, launch, confined })
+        Ok(Self { inherited, launch, confined, kernel_tls })
     }
+}
+
+fn find_kernel_tls(log: &ServerLog) -> Option<Abilities> {
+    Abilities::find().inspect_err(|unavailable| log.warn(unavailable, Unavailable::HELP)).ok()
 }
 
 fn tell(user: &User, confined: &Confined, log: &ServerLog) {

@@ -170,6 +170,8 @@ fn settings(
     let resolver = Arc::new(Certificates(certificates));
     let mut settings = builder.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
     // Tickets keep sessions with the clients: nothing here grows with their number, and workers share the keys.
+    // For the kernel to encipher (`connection/kernel_tls`).
+    settings.enable_secret_extraction = true;
     settings.session_storage = Arc::new(NoServerSessionStorage {});
     match tickets {
         Some(tickets) => settings.ticketer = Arc::clone(tickets),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::config::Config;
-use crate::connection::{Generation, ListenerState};
+use crate::connection::{Generation, KernelTls, ListenerState};
 use crate::handler::SharedSite;
 use crate::log::{LogId, LogView, ServerLog};
 use crate::metrics::{Metrics, NameSlot};
@@ -31,6 +31,8 @@ pub struct GenerationPlan {
     pub listeners: Vec<ListenerState>,
     /// Whether a listener has been retired just now.
     pub has_retired: bool,
+    /// When the kernel is to encipher what is sent over TLS, if ever.
+    pub kernel_tls: Option<KernelTls>,
     /// What authorities ask for, if certificates are automatic.
     pub validations: Option<Arc<Validations>>,
     /// What all workers share of the sites.
@@ -107,6 +109,7 @@ impl GenerationBuilder {
         generation.http_versions = config.server.http_versions;
         generation.server_field = config.server.server_field;
         generation.tells_destinations = tells_destinations;
+        generation.kernel_tls = plan.kernel_tls;
         generation.listeners.clone_from(&plan.listeners);
         generation.connections_max = plan.connections_max;
         generation

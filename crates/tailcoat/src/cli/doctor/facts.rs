@@ -17,6 +17,8 @@ pub(super) struct Facts {
     pub(super) open_files_max: u64,
     /// Whether the kernel can confine names to a root.
     pub(super) confines_names: bool,
+    /// Why the kernel can't encipher, if the configuration wants it to.
+    pub(super) kernel_tls_missing: Option<String>,
     /// Cores that a process may use.
     pub(super) cores: usize,
     /// Processor time that a container may use, in thousandths of a core.
@@ -66,6 +68,10 @@ impl Facts {
             settings: settings.collect(),
             open_files_max: limit.maximum.unwrap_or(u64::MAX),
             confines_names: crate::object_cache::check_kernel().is_ok(),
+            kernel_tls_missing: config.filter(|config| config.server.kernel_tls).and_then(|_| {
+                let missing = crate::connection::Abilities::find().err()?;
+                Some(missing.to_string())
+            }),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             cpu_quota_thousandths: cpu_quota(),
             memory_bytes: memory_bytes(),

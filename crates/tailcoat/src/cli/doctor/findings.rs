@@ -2,6 +2,7 @@
 
 use super::facts::{Facts, FileRole};
 use crate::config::Config;
+use crate::connection::Unavailable;
 
 /// Something that should be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +83,9 @@ impl Findings {
                 "no file can be served: it is older than Linux 5.12, or a container's filter forbids the call",
                 "use a later kernel, or allow openat2 in the container's seccomp profile",
             );
+        }
+        if let Some(missing) = &facts.kernel_tls_missing {
+            self.add(Cost::Function, missing, "`kernel-tls` has no effect", Unavailable::HELP);
         }
         if facts.stays_root {
             self.add(
@@ -284,7 +288,7 @@ mod tests {
     #[test]
     fn each_fault_of_the_machine_is_found_alone() {
         type Change = fn(&mut Facts);
-        let cases: [(&str, Cost, Change); 12] = [
+        let cases: [(&str, Cost, Change); 13] = [
             ("net.core.somaxconn is 128", Cost::Speed, |facts| put(facts, "net.core.somaxconn", "128")),
             ("net.ipv4.tcp_max_syn_backlog is 128", Cost::Speed, |facts| {
                 put(facts, "net.ipv4.tcp_max_syn_backlog", "128")
@@ -303,6 +307,7 @@ mod tests {
             ("a process may open 1024 files", Cost::Speed, |facts| facts.open_files_max = 1_024),
             ("the kernel does not let names", Cost::Function, |facts| facts.confines_names = false),
             ("the server stays root: it finds nobody else to become", Cost::Safety, |facts| facts.stays_root = true),
+            ("no TLS there", Cost::Function, |facts| facts.kernel_tls_missing = Some("no TLS there".to_owned())),
             ("4 workers share the time of 2 cores", Cost::Speed, |facts| facts.cpu_quota_thousandths = Some(1_500)),
             ("/k.pem can be read by others (mode 640)", Cost::Safety, |facts| {
                 facts.files = vec![

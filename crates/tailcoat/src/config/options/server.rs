@@ -168,6 +168,33 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "kernel-tls",
+        parameters: FLAG,
+        default: "kernel-tls off",
+        doc: "Whether the kernel enciphers large files that are sent by HTTP/1.1 over TLS (kTLS): they go from its page cache to \
+              the client without passing through this process. From the first such file of a connection on, all that is sent \
+              there is enciphered by the kernel. HTTP/2 goes on as it does, for its frames are no longer than records. It is \
+              off by default, since whether it pays depends on the machine: it saves copying, but the kernel's ciphers may be \
+              slower than those of the server. Turn it on, and compare the processor time a byte (`tailor bench`, or that of \
+              the workers in `tailcoat status`); /proc/net/tls_stat counts connections (`TlsTxSw`). It takes the kernel's \
+              module `tls`, which root loads by `modprobe tls`; without it the server says so once, and enciphers itself. \
+              Before Linux 6.14, a connection ends on which the client asks for a new key, as hardly any does. A start takes \
+              this up, a reload does not.",
+        example: "kernel-tls on",
+        known_as: &["ktls", "ssl_conf_command"],
+        set: Set::Server(|server, values| server.kernel_tls = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "kernel-tls-bytes-min",
+        parameters: &[one("size", Kind::Size { min: 1, max: 1 << 40 })],
+        default: r#"kernel-tls-bytes-min "1MiB""#,
+        doc: "The kernel takes a connection over, if `kernel-tls` says so, before a file of which so much is to be sent.",
+        example: r#"kernel-tls-bytes-min "16MiB""#,
+        set: Set::Server(|server, values| server.kernel_tls_bytes_min = values.number("size").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "blocking-threads-max",
         parameters: &[one("count", Kind::Count { min: 1, max: 1024 })],
         default: "blocking-threads-max 16",

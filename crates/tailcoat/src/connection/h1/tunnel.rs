@@ -139,6 +139,7 @@ impl Tunneling {
                     self.to_client = buffer[..length].to_vec();
                 }
                 End::Seen => {
+                    let Poll::Ready(()) = client.poll_drained() else { return Ok(None) };
                     client.shutdown_write()?;
                     self.server_end = End::PassedOn;
                 }

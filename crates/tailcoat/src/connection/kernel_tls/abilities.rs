@@ -1,0 +1,121 @@
+//! What this machine's kernel can do of TLS, found out by trying.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+
+use nix::sys::socket::{setsockopt, sockopt};
+use rustls::{CipherSuite, ProtocolVersion};
+
+use super::send_key::{Cipher, send_key};
+
+/// What is tried.
+const CIPHERS: [(ProtocolVersion, Cipher); 6] = [
+    (ProtocolVersion::TLSv1_3, Cipher::Aes128Gcm),
+    (ProtocolVersion::TLSv1_3, Cipher::Aes256Gcm),
+    (ProtocolVersion::TLSv1_3, Cipher::Chacha20Poly1305),
+    (ProtocolVersion::TLSv1_2, Cipher::Aes128Gcm),
+    (ProtocolVersion::TLSv1_2, Cipher::Aes256Gcm),
+    (ProtocolVersion::TLSv1_2, Cipher::Chacha20Poly1305),
+];
+
+/// What the kernel can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// Which of [`CIPHERS`] it enciphers by.
+    ciphers: [bool; CIPHERS.len()],
+    /// Whether a connection can be given another key (since Linux 6.14).
+    changes_keys: bool,
+}
+
+/// Why the kernel enciphers nothing.
+#[derive(Debug)]
+pub struct Unavailable(io::Error);
+
+impl Abilities {
+    /// Tries with connections of this process to itself. If root does it, the kernel loads its module if need be.
+    ///
+    /// # Errors
+    /// It has no TLS, or that could not be tried.
+    pub fn find() -> Result<Self, Unavailable> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Unavailable)?;
+        let address = listener.local_addr().map_err(Unavailable)?;
+        let mut found = Self { ciphers: [false; CIPHERS.len()], changes_keys: false };
+        for (can, (version, cipher)) in found.ciphers.iter_mut().zip(CIPHERS) {
+            let socket = attached(address).map_err(Unavailable)?;
+            *can = takes_key(&socket, version, cipher);
+            found.changes_keys |= *can && version == ProtocolVersion::TLSv1_3 && takes_key(&socket, version, cipher);
+        }
+        match found.ciphers.contains(&true) {
+            true => Ok(found),
+            false => Err(Unavailable(io::ErrorKind::Unsupported.into())),
+        }
+    }
+
+    /// Whether it enciphers by this suite.
+    pub(super) fn has(&self, version: ProtocolVersion, suite: CipherSuite) -> bool {
+        let Some(cipher) = Cipher::of(suite) else { return false };
+        let index = CIPHERS.iter().position(|known| *known == (version, cipher));
+        index.is_some_and(|index| self.ciphers[index])
+    }
+
+    /// Whether a connection can be given another key.
+    pub(super) fn changes_keys(&self) -> bool {
+        self.changes_keys
+    }
+}
+
+impl Unavailable {
+    /// What a person can do.
+    pub const HELP: &str = "load the kernel's module (`modprobe tls`, and a line `tls` in /etc/modules-load.d/tls.conf), and \
+                            start the server again; or turn `kernel-tls` off";
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the kernel does not encipher (kTLS): {}", self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// A connection on which the kernel is to encipher, as soon as it has a key.
+fn attached(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect(address)?;
+    setsockopt(&socket, sockopt::TcpUlp::default(), b"tls")?;
+    Ok(socket)
+}
+
+fn takes_key(socket: &TcpStream, version: ProtocolVersion, cipher: Cipher) -> bool {
+    let key = send_key(version, cipher, &vec![0; cipher.key_bytes()], &[0; 12], 0);
+    key.is_ok_and(|key| setsockopt(socket, sockopt::TcpTlsTx, &key).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suites_have_abilities_by_version_and_cipher() {
+        let ciphers = [true, false, true, false, false, true];
+        let abilities = Abilities { ciphers, changes_keys: false };
+        for (version, suite, expect) in [
+            (ProtocolVersion::TLSv1_3, CipherSuite::TLS13_AES_128_GCM_SHA256, true),
+            (ProtocolVersion::TLSv1_3, CipherSuite::TLS13_AES_256_GCM_SHA384, false),
+            (ProtocolVersion::TLSv1_3, CipherSuite::TLS13_CHACHA20_POLY1305_SHA256, true),
+            (ProtocolVersion::TLSv1_3, CipherSuite::TLS13_AES_128_CCM_SHA256, false),
+            (ProtocolVersion::TLSv1_2, CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, false),
+            (ProtocolVersion::TLSv1_2, CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, true),
+        ] {
+            assert_eq!(abilities.has(version, suite), expect, "{suite:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        match Abilities::find() {
+            Ok(abilities) => println!("this kernel has {abilities:?}"),
+            Err(unavailable) => assert!(unavailable.to_string().starts_with("the kernel does not encipher (kTLS): ")),
+        }
+    }
+}

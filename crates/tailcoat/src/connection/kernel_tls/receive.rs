@@ -1,0 +1,284 @@
+//! Records that a client sends, when no session of rustls is there any more to read them.
+
+use std::io;
+
+use rustls::crypto::cipher::{InboundOpaqueMessage, InboundPlainMessage, MessageDecrypter};
+use rustls::{AlertDescription, ConnectionTrafficSecrets, ContentType, Error, ProtocolVersion, SupportedCipherSuite};
+
+/// Bytes before a record's own: its type, a version, its length (RFC 8446, section 5.1).
+const HEADER_BYTES: usize = 5;
+
+/// Records in a row that bring nothing: empty ones, warnings, new keys. Each costs more here than there.
+const FRUITLESS_RECORDS_MAX: u32 = 32;
+
+/// Deciphers records.
+pub(super) struct RecordOpener {
+    suite: SupportedCipherSuite,
+    decrypter: Box<dyn MessageDecrypter>,
+    /// Records that were deciphered with the key.
+    sequence: u64,
+    fruitless_records: u32,
+}
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::connection) enum Content<'a> {
+    /// This.
+    Data(&'a [u8]),
+    /// The client uses a new key from here on, and may want to get one, too.
+    NewKey { is_wanted_here: bool },
+    /// The client sends no more.
+    End,
+    /// Nothing that matters.
+    Nothing,
+}
+
+/// Why a record has nothing to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OpenError {
+    /// It is wrong. The client is to be told this.
+    Wrong(AlertDescription),
+    /// The client says that it has failed.
+    Failed(AlertDescription),
+}
+
+impl RecordOpener {
+    /// One that goes on with these secrets where `sequence` records have come.
+    ///
+    /// # Errors
+    /// They are of a kind that is not known here.
+    pub(super) fn new(
+        suite: SupportedCipherSuite,
+        secrets: ConnectionTrafficSecrets,
+        sequence: u64,
+    ) -> io::Result<Self> {
+        Ok(Self { suite, decrypter: decrypter(suite, secrets)?, sequence, fruitless_records: 0 })
+    }
+
+    /// Goes on with the client's new key.
+    ///
+    /// # Errors
+    /// It is of a kind that is not known here.
+    pub(super) fn take_key(&mut self, secrets: ConnectionTrafficSecrets) -> io::Result<()> {
+        (self.decrypter, self.sequence) = (decrypter(self.suite, secrets)?, 0);
+        Ok(())
+    }
+
+    /// Takes the first record off what has come; returns its length, and what it says. `None` if it is not whole yet.
+    ///
+    /// # Errors
+    /// It is wrong, or says that the client has failed. Nothing that comes later can be understood.
+    pub(super) fn open<'a>(&mut self, incoming: &'a mut [u8]) -> Result<Option<(usize, Content<'a>)>, OpenError> {
+        let Some(&[kind, major, minor, high, low]) = incoming.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        let is_tls13 = self.suite.tls13().is_some();
+        // RFC 8446, section 5.2; RFC 5246, section 6.2.3.
+        if length > (16 << 10) + if is_tls13 { 256 } else { 2048 } {
+            return Err(OpenError::Wrong(AlertDescription::RecordOverflow));
+        }
+        let kind = ContentType::from(kind);
+        // RFC 8446, section 5.2: what it really is, is enciphered.
+        if is_tls13 && kind != ContentType::ApplicationData {
+            return Err(OpenError::Wrong(AlertDescription::UnexpectedMessage));
+        }
+        let Some(payload) = incoming.get_mut(HEADER_BYTES..HEADER_BYTES + length) else { return Ok(None) };
+        let version = ProtocolVersion::from(u16::from_be_bytes([major, minor]));
+        let record = InboundOpaqueMessage::new(kind, version, payload);
+        let record = self.decrypter.decrypt(record, self.sequence).map_err(|error| match error {
+            Error::PeerSentOversizedRecord => OpenError::Wrong(AlertDescription::RecordOverflow),
+            Error::PeerMisbehaved(_) => OpenError::Wrong(AlertDescription::UnexpectedMessage),
+            _ => OpenError::Wrong(AlertDescription::BadRecordMac),
+        })?;
+        self.sequence += 1;
+        let content = read(&record, is_tls13)?;
+        if matches!(content, Content::Data(_)) {
+            self.fruitless_records = 0;
+        } else {
+            self.fruitless_records += 1;
+            if self.fruitless_records > FRUITLESS_RECORDS_MAX {
+                return Err(OpenError::Wrong(AlertDescription::UnexpectedMessage));
+            }
+        }
+        Ok(Some((HEADER_BYTES + length, content)))
+    }
+}
+
+fn decrypter(suite: SupportedCipherSuite, secrets: ConnectionTrafficSecrets) -> io::Result<Box<dyn MessageDecrypter>> {
+    let (key, iv) = match secrets {
+        ConnectionTrafficSecrets::Aes128Gcm { key, iv }
+        | ConnectionTrafficSecrets::Aes256Gcm { key, iv }
+        | ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (key, iv),
+        _ => return Err(io::ErrorKind::Unsupported.into()),
+    };
+    Ok(match suite {
+        SupportedCipherSuite::Tls13(suite) => suite.aead_alg.decrypter(key, iv),
+        SupportedCipherSuite::Tls12(suite) => {
+            // The rest is sent with each record.
+            let fixed_bytes = suite.aead_alg.key_block_shape().fixed_iv_len;
+            suite.aead_alg.decrypter(key, &iv.as_ref()[..fixed_bytes])
+        }
+    })
+}
+
+/// What a record says. Of messages of the handshake only the one that tells of a new key may come (RFC 8446, section
+/// 4.6): no certificate was asked for, and nothing is negotiated anew.
+fn read<'a>(record: &InboundPlainMessage<'a>, is_tls13: bool) -> Result<Content<'a>, OpenError> {
+    const WARNING: u8 = 1;
+    match (record.typ, record.payload) {
+        (ContentType::ApplicationData, []) => Ok(Content::Nothing),
+        (ContentType::ApplicationData, data) => Ok(Content::Data(data)),
+        (ContentType::Alert, &[level, description]) => match AlertDescription::from(description) {
+            AlertDescription::CloseNotify => Ok(Content::End),
+            // RFC 8446, section 6: all others are fatal, whatever their level.
+            AlertDescription::UserCanceled => Ok(Content::Nothing),
+            _ if level == WARNING && !is_tls13 => Ok(Content::Nothing),
+            alert => Err(OpenError::Failed(alert)),
+        },
+        // It has to be the last of its record (section 5.1).
+        (ContentType::Handshake, &[24, 0, 0, 1, wanted @ (0 | 1)]) if is_tls13 => {
+            Ok(Content::NewKey { is_wanted_here: wanted == 1 })
+        }
+        (ContentType::Alert, _) => Err(OpenError::Wrong(AlertDescription::DecodeError)),
+        _ => Err(OpenError::Wrong(AlertDescription::UnexpectedMessage)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::crypto::aws_lc_rs::cipher_suite::{
+        TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256, TLS13_AES_256_GCM_SHA384,
+        TLS13_CHACHA20_POLY1305_SHA256,
+    };
+    use rustls::crypto::cipher::{AeadKey, Iv, MessageEncrypter, OutboundChunks, OutboundPlainMessage};
+
+    use super::*;
+
+    /// Keys of another length than theirs can't be made here.
+    const SUITES: [SupportedCipherSuite; 4] = [
+        TLS13_AES_256_GCM_SHA384,
+        TLS13_CHACHA20_POLY1305_SHA256,
+        TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+        TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+    ];
+
+    fn iv() -> Iv {
+        Iv::new([3; 12])
+    }
+
+    fn key() -> AeadKey {
+        AeadKey::from([5; 32])
+    }
+
+    fn secrets(suite: SupportedCipherSuite) -> ConnectionTrafficSecrets {
+        match format!("{:?}", suite.suite()).contains("CHACHA") {
+            true => ConnectionTrafficSecrets::Chacha20Poly1305 { key: key(), iv: iv() },
+            false => ConnectionTrafficSecrets::Aes256Gcm { key: key(), iv: iv() },
+        }
+    }
+
+    fn encrypter(suite: SupportedCipherSuite) -> Box<dyn MessageEncrypter> {
+        match suite {
+            SupportedCipherSuite::Tls13(suite) => suite.aead_alg.encrypter(key(), iv()),
+            SupportedCipherSuite::Tls12(suite) => {
+                let fixed_bytes = suite.aead_alg.key_block_shape().fixed_iv_len;
+                suite.aead_alg.encrypter(key(), &[3; 12][..fixed_bytes], &[3; 8])
+            }
+        }
+    }
+
+    fn seal(encrypter: &mut dyn MessageEncrypter, typ: ContentType, content: &[u8], sequence: u64) -> Vec<u8> {
+        let payload = OutboundChunks::Single(content);
+        let message = OutboundPlainMessage { typ, version: ProtocolVersion::TLSv1_2, payload };
+        encrypter.encrypt(message, sequence).expect("it can be enciphered").encode()
+    }
+
+    #[test]
+    fn what_records_say() {
+        use Content::{Data, End, NewKey, Nothing};
+        use ContentType::{Alert, ApplicationData, ChangeCipherSpec, Handshake};
+        let wrong = |alert| Err(OpenError::Wrong(alert));
+        let failed = |alert| Err(OpenError::Failed(alert));
+        let unexpected = || wrong(AlertDescription::UnexpectedMessage);
+        for suite in SUITES {
+            let is_tls13 = suite.tls13().is_some();
+            let of_13 = |expect| if is_tls13 { expect } else { unexpected() };
+            for (kind, content, expect) in [
+                (ApplicationData, &b"data"[..], Ok(Data(b"data"))),
+                (ApplicationData, b"", Ok(Nothing)),
+                (Alert, &[1, 0], Ok(End)),
+                (Alert, &[2, 0], Ok(End)),
+                (Alert, &[1, 90], Ok(Nothing)),
+                (Alert, &[2, 20], failed(AlertDescription::BadRecordMac)),
+                (Alert, &[1, 100], if is_tls13 { failed(AlertDescription::NoRenegotiation) } else { Ok(Nothing) }),
+                (Alert, &[2], wrong(AlertDescription::DecodeError)),
+                (Alert, &[1, 0, 1, 0], wrong(AlertDescription::DecodeError)),
+                (Handshake, &[24, 0, 0, 1, 0], of_13(Ok(NewKey { is_wanted_here: false }))),
+                (Handshake, &[24, 0, 0, 1, 1], of_13(Ok(NewKey { is_wanted_here: true }))),
+                (Handshake, &[24, 0, 0, 1, 2], unexpected()),
+                (Handshake, &[24, 0, 0, 1, 0, 24, 0, 0, 1, 0], unexpected()),
+                (Handshake, &[1, 0, 0, 0], unexpected()),
+                (ChangeCipherSpec, &[1], unexpected()),
+            ] {
+                let mut opener = RecordOpener::new(suite, secrets(suite), 7).unwrap();
+                let mut sealed = seal(&mut *encrypter(suite), kind, content, 7);
+                let length = sealed.len();
+                sealed.extend_from_slice(b"more");
+                let opened = opener.open(&mut sealed).map(|opened| opened.expect("it is whole"));
+                let expect = expect.map(|content| (length, content));
+                assert_eq!(opened, expect, "{:?} {kind:?} {content:?}", suite.suite());
+            }
+        }
+    }
+
+    #[test]
+    fn only_whole_records_in_their_order_are_taken() {
+        for suite in SUITES {
+            let mut encrypter = encrypter(suite);
+            let mut opener = RecordOpener::new(suite, secrets(suite), 0).unwrap();
+            let mut seal =
+                |sequence: u64, content: &[u8]| seal(&mut *encrypter, ContentType::ApplicationData, content, sequence);
+            let (sealed, mut second, mut third) = (seal(0, b"first"), seal(1, b"second"), seal(2, b"third"));
+            for length in 0..sealed.len() {
+                assert_eq!(opener.open(&mut sealed[..length].to_vec()), Ok(None), "{length}");
+            }
+            assert_eq!(opener.open(&mut sealed.clone()), Ok(Some((sealed.len(), Content::Data(b"first")))));
+            // Once more; as a record that comes later; changed.
+            assert_eq!(opener.open(&mut sealed.clone()), Err(OpenError::Wrong(AlertDescription::BadRecordMac)));
+            assert_eq!(opener.open(&mut third), Err(OpenError::Wrong(AlertDescription::BadRecordMac)));
+            *second.last_mut().unwrap() ^= 1;
+            assert_eq!(opener.open(&mut second), Err(OpenError::Wrong(AlertDescription::BadRecordMac)));
+            // One that is too long is not waited for.
+            let long = &mut [23, 3, 3, 0x48, 1];
+            assert_eq!(opener.open(long), Err(OpenError::Wrong(AlertDescription::RecordOverflow)));
+        }
+    }
+
+    #[test]
+    fn a_new_key_counts_from_the_beginning() {
+        let suite = TLS13_AES_256_GCM_SHA384;
+        let mut opener = RecordOpener::new(suite, secrets(suite), 9).unwrap();
+        opener.take_key(secrets(suite)).unwrap();
+        let mut sealed = seal(&mut *encrypter(suite), ContentType::ApplicationData, b"new", 0);
+        assert_eq!(opener.open(&mut sealed).map(|opened| opened.unwrap().1), Ok(Content::Data(b"new")));
+    }
+
+    #[test]
+    fn records_that_bring_nothing_have_a_limit() {
+        let suite = TLS13_CHACHA20_POLY1305_SHA256;
+        let mut encrypter = encrypter(suite);
+        let mut opener = RecordOpener::new(suite, secrets(suite), 0).unwrap();
+        let mut open = |sequence: u32, content: &[u8]| {
+            let mut sealed = seal(&mut *encrypter, ContentType::ApplicationData, content, sequence.into());
+            opener.open(&mut sealed).map(|_| ())
+        };
+        for sequence in 0..FRUITLESS_RECORDS_MAX {
+            assert_eq!(open(sequence, b""), Ok(()));
+        }
+        assert_eq!(open(FRUITLESS_RECORDS_MAX, b"data"), Ok(()));
+        for sequence in 1..=FRUITLESS_RECORDS_MAX {
+            assert_eq!(open(FRUITLESS_RECORDS_MAX + sequence, b""), Ok(()));
+        }
+        let refused = Err(OpenError::Wrong(AlertDescription::UnexpectedMessage));
+        assert_eq!(open(2 * FRUITLESS_RECORDS_MAX + 1, b""), refused);
+    }
+}
