@@ -2,9 +2,16 @@
 
 use std::io::{Read, Write};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use rustls::{HandshakeKind, ProtocolVersion};
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::aws_lc_rs::{cipher_suite as suites, default_provider};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, DigitallySignedStruct, HandshakeKind, ProtocolVersion, SignatureScheme};
 use tempfile::TempDir;
 
 use crate::support::tls::{Authority, ask, connect, handshake};
@@ -228,6 +235,138 @@ fn new_certificates_are_taken_up() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     assert!(ask(&mut open, LAST_GET).expect("an answer comes").starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn clients_get_the_kind_of_certificate_that_they_understand() {
+    let authority = Authority::new();
+    let keys = certificates(&authority, &["a.example"]);
+    authority.sign_rsa(&["a.example"]).write(keys.path(), "rsa");
+    let other = certificate(keys.path(), "rsa");
+    let server = Server::run(&(site(keys.path(), "a.example", &format!("{other}\n")) + ONE_WORKER));
+    for (suite, expect) in [
+        (suites::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, "rsa.pem"),
+        (suites::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, "a.example.pem"),
+        (suites::TLS13_AES_128_GCM_SHA256, "a.example.pem"),
+    ] {
+        let provider = CryptoProvider { cipher_suites: vec![suite], ..default_provider() };
+        let version = if suite.tls13().is_some() { &TLS13 } else { &TLS12 };
+        let client = Arc::new(authority.client_with(provider, &[version], None));
+        let stream = connect(&server, &client, "a.example").expect("the handshake succeeds");
+        let expect = CertificateDer::from_pem_file(keys.path().join(expect)).expect("it is PEM");
+        assert_eq!(stream.conn.peer_certificates().expect("it has one")[0], expect, "{suite:?}");
+    }
+}
+
+/// A client can use nothing of a record before all of it has come; many small ones cost much.
+#[test]
+fn records_are_small_at_first_and_full_later() {
+    // TLS 1.3: the type, and the tag (RFC 8446, section 5.2).
+    const OVERHEAD_BYTES: usize = 17;
+    const SMALL_BYTES: usize = 4 << 10;
+    const FULL_BYTES: usize = 16 << 10;
+    const CONTENT_BYTES: usize = 256 << 10;
+    let authority = Authority::new();
+    let keys = certificates(&authority, &["a.example"]);
+    let files = tempfile::tempdir().expect("a directory for the site");
+    std::fs::write(files.path().join("large"), vec![b'x'; CONTENT_BYTES]).expect("it can be written");
+    let root = format!("root \"{}\"\ntls-tickets off\n", files.path().display());
+    let server = Server::run(&(site(keys.path(), "a.example", &root) + ONE_WORKER));
+    let client = Arc::new(authority.client(None));
+    let mut stream = connect(&server, &client, "a.example").expect("the handshake succeeds");
+    // The lengths of the records' contents, until so much has come.
+    let mut records = |path: &str, content_bytes: usize| {
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: a.example\r\n\r\n").expect("the server reads");
+        let mut lengths = Vec::new();
+        while lengths.iter().sum::<usize>() <= content_bytes {
+            let mut header = [0; 5];
+            stream.sock.read_exact(&mut header).expect("a record comes");
+            let mut record = vec![0; usize::from(u16::from_be_bytes([header[3], header[4]]))];
+            stream.sock.read_exact(&mut record).expect("all of it comes");
+            lengths.push(record.len() - OVERHEAD_BYTES);
+        }
+        lengths
+    };
+    for is_first in [true, false] {
+        let lengths = records("/large", CONTENT_BYTES);
+        assert!(lengths[0] <= SMALL_BYTES, "{lengths:?}");
+        let small_bytes: usize = lengths.iter().take_while(|length| **length <= SMALL_BYTES).sum();
+        assert!(!is_first || small_bytes >= FULL_BYTES, "{lengths:?}");
+        let full = lengths.iter().filter(|length| **length == FULL_BYTES).count();
+        assert!(full >= 3 * CONTENT_BYTES / FULL_BYTES / 4 - 1, "{lengths:?}");
+    }
+    assert_eq!(records("/", "a.example".len()).len(), 1, "head and content are joined");
+}
+
+/// Trusts anybody, and keeps what is said of whether the certificate still holds (RFC 6066, section 8).
+#[derive(Debug)]
+struct Stapled(Arc<CryptoProvider>, Mutex<Vec<u8>>);
+
+impl ServerCertVerifier for Stapled {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        response: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        *self.1.lock().expect("nobody panics with it") = response.to_vec();
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[test]
+fn an_ocsp_response_is_sent_as_long_as_its_file_has_it() {
+    let authority = Authority::new();
+    let keys = certificates(&authority, &["a.example"]);
+    let response = keys.path().join("a.example.ocsp");
+    std::fs::write(&response, "first").expect("it can be written");
+    let config = site(keys.path(), "a.example", "") + "server { workers 1; certificate-check-interval \"100ms\" }\n";
+    let key = "a.example.key\"";
+    let server = Server::run(&config.replace(key, &format!("{key} ocsp=\"{}\"", response.display())));
+    for version in [&TLS12, &TLS13] {
+        let verifier = Arc::new(Stapled(Arc::new(default_provider()), Mutex::default()));
+        let builder = ClientConfig::builder_with_protocol_versions(&[version]).dangerous();
+        let mut client = builder.with_custom_certificate_verifier(Arc::clone(&verifier) as _).with_no_client_auth();
+        // One that is resumed has no certificate.
+        client.resumption = Resumption::disabled();
+        let client = Arc::new(client);
+        let stapled = || {
+            connect(&server, &client, "a.example").expect("the handshake succeeds");
+            verifier.1.lock().expect("nobody panics with it").clone()
+        };
+        let next = format!("of {version:?}");
+        assert!(!stapled().is_empty());
+        std::fs::write(&response, &next).expect("it can be written");
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while stapled() != next.as_bytes() {
+            assert!(std::time::Instant::now() < deadline, "the new response is never sent");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
 }
 
 #[test]
