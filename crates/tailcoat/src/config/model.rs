@@ -18,7 +18,7 @@ use super::http2::{Http2Limits, HttpVersions};
 use super::module::{Module, Modules};
 use super::response_caching::ResponseCaching;
 use super::rules::{ClientPattern, Regex, Rules};
-use super::tls::Tls;
+use super::tls::{KernelTls, Tls};
 use super::traces::Traces;
 use super::upstream::Upstream;
 
@@ -94,10 +94,8 @@ pub struct Server {
     pub fast_open_queue: u32,
     /// Send without waiting for full segments (TCP_NODELAY).
     pub no_delay: bool,
-    /// Have the kernel encipher large files (kTLS), if it can.
-    pub kernel_tls: bool,
-    /// From how many bytes of a file on.
-    pub kernel_tls_bytes_min: u64,
+    /// Whether the kernel enciphers large files (kTLS).
+    pub kernel_tls: KernelTls,
     /// Threads a worker may use for reads that would block.
     pub blocking_threads_max: usize,
     /// Proxies whose word about the client's address is taken.
@@ -651,8 +649,7 @@ impl Default for Server {
             defer_accept: true,
             fast_open_queue: 0,
             no_delay: true,
-            kernel_tls: false,
-            kernel_tls_bytes_min: 1 << 20,
+            kernel_tls: KernelTls::default(),
             blocking_threads_max: 16,
             trusted_proxies: Vec::new(),
             trusted_proxies_files: Vec::new(),

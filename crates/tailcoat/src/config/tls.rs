@@ -33,6 +33,21 @@ pub struct Tls {
     pub has_no_tickets: bool,
 }
 
+/// Whether the kernel is to encipher (kTLS), if it can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelTls {
+    /// Whether it is.
+    pub is_wanted: bool,
+    /// Of a file, so many bytes have to be sent.
+    pub file_bytes_min: u64,
+}
+
+impl Default for KernelTls {
+    fn default() -> Self {
+        Self { is_wanted: false, file_bytes_min: 1 << 20 }
+    }
+}
+
 /// The files of a certificate, as PEM.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CertificateFiles {
@@ -171,7 +186,12 @@ impl CertificateFiles {
             }
         }
         if let Some(ocsp) = &self.ocsp {
-            key.ocsp = Some(std::fs::read(ocsp).map_err(|error| CertificateError::at(ocsp, describe(&error)))?);
+            let response = std::fs::read(ocsp).map_err(|error| CertificateError::at(ocsp, describe(&error)))?;
+            // It may be about to be written. An empty one has no form in a handshake (RFC 6066, section 8).
+            if response.is_empty() {
+                return Err(CertificateError::at(ocsp, "there is no OCSP response in this file"));
+            }
+            key.ocsp = Some(response);
         }
         Ok(Certificate { key: Arc::new(key), names, not_after_unix_seconds })
     }

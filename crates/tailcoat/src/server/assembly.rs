@@ -166,7 +166,7 @@ impl Assembly {
             listeners: states,
             has_retired: listeners.has_retired(),
             kernel_tls: lasting.kernel_tls.map(|abilities| {
-                let file_bytes_min = config.server.kernel_tls_bytes_min;
+                let file_bytes_min = config.server.kernel_tls.file_bytes_min;
                 KernelTls { file_bytes_min, abilities }
             }),
             validations: self.is_automatic.then(|| Arc::clone(self.tls.validations())),

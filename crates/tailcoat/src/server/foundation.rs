@@ -29,7 +29,7 @@ impl Foundation {
         // First, so that nothing that is started has them as well.
         let inherited = Inherited::from_environment();
         // As who it is started: root has the kernel load its module. Later this process may connect to nothing, perhaps.
-        let kernel_tls = config.server.kernel_tls.then(|| find_kernel_tls(log)).flatten();
+        let kernel_tls = config.server.kernel_tls.is_wanted.then(|| find_kernel_tls(log)).flatten();
         let user = confinement::change_user(config).map_err(StartError::at("cannot become another user"))?;
         let launch = Launch::of_this_process().map_err(StartError::at("cannot tell where this program is"))?;
         let sources = match origin {

@@ -110,7 +110,7 @@ impl StartOptions {
             user: server.user,
             confinement: config.confinement.clone(),
             pin_workers: server.pin_workers,
-            kernel_tls: server.kernel_tls,
+            kernel_tls: server.kernel_tls.is_wanted,
             blocking_threads_max: server.blocking_threads_max,
             counters: server.counters,
             counted_names_max: server.counted_names_max,

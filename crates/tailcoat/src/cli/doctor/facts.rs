@@ -68,7 +68,7 @@ impl Facts {
             settings: settings.collect(),
             open_files_max: limit.maximum.unwrap_or(u64::MAX),
             confines_names: crate::object_cache::check_kernel().is_ok(),
-            kernel_tls_missing: config.filter(|config| config.server.kernel_tls).and_then(|_| {
+            kernel_tls_missing: config.filter(|config| config.server.kernel_tls.is_wanted).and_then(|_| {
                 let missing = crate::connection::Abilities::find().err()?;
                 Some(missing.to_string())
             }),

@@ -182,7 +182,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
               this up, a reload does not.",
         example: "kernel-tls on",
         known_as: &["ktls", "ssl_conf_command"],
-        set: Set::Server(|server, values| server.kernel_tls = values.on()),
+        set: Set::Server(|server, values| server.kernel_tls.is_wanted = values.on()),
         ..OPTION
     },
     OptionDefinition {
@@ -191,7 +191,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         default: r#"kernel-tls-bytes-min "1MiB""#,
         doc: "The kernel takes a connection over, if `kernel-tls` says so, before a file of which so much is to be sent.",
         example: r#"kernel-tls-bytes-min "16MiB""#,
-        set: Set::Server(|server, values| server.kernel_tls_bytes_min = values.number("size").unwrap_or_default()),
+        set: Set::Server(|server, values| server.kernel_tls.file_bytes_min = values.number("size").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
