@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Sender, channel};
 
 use crate::log::RecordFilter;
 use crate::status::Status;
@@ -116,9 +116,12 @@ pub struct Request {
     pub reply: Reply,
 }
 
+/// Reports that may wait for whoever gave the order.
+pub(super) const REPORTS_MAX: usize = 16;
+
 /// Where reports on an order go. Dropped, it ends the connection.
 #[derive(Clone, Debug)]
-pub struct Reply(UnboundedSender<Report>);
+pub struct Reply(Sender<Report>);
 
 impl Order {
     /// How long is waited for a report; `None` for those that take as long as it takes.
@@ -135,7 +138,7 @@ impl Order {
 }
 
 impl Reply {
-    pub(super) fn new(reports: UnboundedSender<Report>) -> Self {
+    pub(super) fn new(reports: Sender<Report>) -> Self {
         Self(reports)
     }
 
@@ -146,12 +149,17 @@ impl Reply {
 
     /// To nobody, for what the server orders itself.
     pub fn to_nobody() -> Self {
-        Self(unbounded_channel().0)
+        Self(channel(1).0)
     }
 
-    /// Reports; `false` if nobody wants to know any more.
+    /// Reports, of which an order has few; `false` if nobody wants to know any more.
     pub fn report(&self, report: Report) -> bool {
-        self.0.send(report).is_ok()
+        self.0.try_send(report).is_ok()
+    }
+
+    /// Reports one of many, when there is room for it; `false` if nobody wants to know any more.
+    pub async fn report_in_turn(&self, report: Report) -> bool {
+        self.0.send(report).await.is_ok()
     }
 }
 

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::geteuid;
+use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedSender, channel};
 use tokio::time::timeout;
 
-use super::order::{Order, Reply, Report, Request};
+use super::order::{Order, REPORTS_MAX, Reply, Report, Request};
 
 /// Bytes of an order or a report.
 const LINE_BYTES_MAX: u64 = 1 << 20;
@@ -106,7 +107,7 @@ async fn attend(stream: tokio::net::UnixStream, orders: &UnboundedSender<Request
         Err(error) => return write(&mut writer, &Report::Refused(format!("not an order: {error}"))).await,
     };
     let lasts = Order::time_limit(&order).is_none();
-    let (sender, mut reports) = unbounded_channel();
+    let (sender, mut reports) = channel(REPORTS_MAX);
     if orders.send(Request { order, reply: Reply::new(sender) }).is_err() {
         return write(&mut writer, &Report::Refused("the server is ending".into())).await;
     }
@@ -117,16 +118,24 @@ async fn attend(stream: tokio::net::UnixStream, orders: &UnboundedSender<Request
             _ = reader.read_u8(), if lasts => None,
         };
         let Some(report) = report else { break };
-        // If it fails, whoever carries the order out learns that nobody wants to know any more.
-        write(&mut writer, &report).await?;
+        // If it fails, whoever carries the order out learns that nobody wants to know any more. Who looks on may stand still
+        // as long as they like: it costs the reports that wait.
+        match lasts {
+            true => writer.write_all(&encoded(&report)?).await?,
+            false => write(&mut writer, &report).await?,
+        }
     }
     Ok(())
 }
 
 async fn write(writer: &mut tokio::net::unix::OwnedWriteHalf, report: &Report) -> io::Result<()> {
-    let mut line = serde_json::to_vec(report)?;
+    timeout(PATIENCE, writer.write_all(&encoded(report)?)).await?
+}
+
+fn encoded(message: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
-    timeout(PATIENCE, writer.write_all(&line)).await?
+    Ok(line)
 }
 
 /// Gives an order to the server that listens on this socket; `each` gets its reports, of which there is at least one.
@@ -138,11 +147,9 @@ pub fn give(path: &Path, order: &Order, mut each: impl FnMut(Report) -> io::Resu
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(order.time_limit())?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut line = serde_json::to_vec(order)?;
-    line.push(b'\n');
-    stream.write_all(&line)?;
+    stream.write_all(&encoded(order)?)?;
     let mut reader = BufReader::new(stream);
-    let mut count = 0;
+    let (mut line, mut count) = (Vec::new(), 0);
     loop {
         line.clear();
         if Read::by_ref(&mut reader).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
@@ -167,7 +174,7 @@ mod tests {
         let (listener, removes_file) = (UnixListener::bind(&path).unwrap(), Arc::new(true.into()));
         let socket = ControlSocket::new(listener, path.clone(), removes_file, Audience::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let (sender, mut orders) = unbounded_channel();
+        let (sender, mut orders) = tokio::sync::mpsc::unbounded_channel();
         runtime.spawn(socket.serve(sender));
         runtime.spawn(async move {
             while let Some(Request { order, reply }) = orders.recv().await {

@@ -20,7 +20,7 @@ async fn pass_on(mut tail: Tail, reply: Reply) {
             Tailed::Line(line) => Report::Logged(line),
             Tailed::Missed(count) => Report::Missed(count),
         };
-        if !reply.report(report) {
+        if !reply.report_in_turn(report).await {
             return;
         }
     }
