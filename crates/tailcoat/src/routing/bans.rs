@@ -11,6 +11,9 @@ use crate::log::Client;
 /// Networks that can be banned at a time. Not an option: what is longer is a list for `deny`.
 const BANS_MAX: usize = 100_000;
 
+/// A ban ends after so long at the latest: ten years.
+const BAN_TIME_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
+
 /// Networks that are banned, for all workers. They outlive configurations.
 #[derive(Debug, Default)]
 pub struct Bans {
@@ -52,7 +55,7 @@ impl Bans {
         lengths.filter_map(of_length).any(|until| *until > now)
     }
 
-    /// Bans a network for so long, instead of what was said of it before.
+    /// Bans a network for so long, ten years at most, instead of what was said of it before.
     ///
     /// # Errors
     /// There are too many.
@@ -63,7 +66,7 @@ impl Bans {
         if table.until.len() >= BANS_MAX && !table.until.contains_key(&network) {
             return Err(TooManyBans);
         }
-        table.until.insert(network, now + time);
+        table.until.insert(network, now + time.min(BAN_TIME_MAX));
         table.summarize();
         self.is_any.store(true, Ordering::Relaxed);
         Ok(())
@@ -149,6 +152,8 @@ mod tests {
         bans.ban(network("198.51.100.0/24"), Duration::ZERO).unwrap();
         assert!(!has("198.51.100.1:1"));
         assert_eq!(bans.list().len(), 1);
+        bans.ban(network("192.0.2.1/32"), Duration::MAX).unwrap();
+        assert!(has("192.0.2.1:1"));
     }
 
     #[test]
