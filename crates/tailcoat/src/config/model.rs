@@ -684,7 +684,7 @@ impl Default for Limits {
             tls_handshake_timeout: Duration::from_secs(10),
             tls_handshakes_per_second_max: 0,
             body_timeout: Duration::from_secs(30),
-            write_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(60),
             rate_bytes_per_second_min: 240,
             linger_timeout: Duration::from_secs(2),
             ranges_max: 16,

@@ -467,8 +467,10 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "write-timeout",
         parameters: &[one("time", TIMEOUT)],
-        default: r#"write-timeout "30s""#,
-        doc: "How long a response may stand still because the client does not read.",
+        default: r#"write-timeout "60s""#,
+        doc: "How long a response may stand still because the client does not read. What the kernel keeps for the client \
+              counts when a third of it has gone: up to 1.3 MiB on a line that has been fast, so that 25 kB/s are fast \
+              enough with the default, and far less on lines that are slow.",
         example: r#"write-timeout "10s""#,
         known_as: &["send_timeout"],
         set: Set::Limits(|limits, values| limits.write_timeout = values.duration("time").unwrap_or_default()),
