@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::support::fastcgi::{Act, Application, Request, answer, end, error, output, record};
+use crate::support::h2::H2Client;
 use crate::support::{LARGE_BYTES, PATIENCE, Server, ask, read_until};
 
 /// A server in front of an application, with these options of `fastcgi`.
@@ -126,6 +127,32 @@ fn the_client_and_the_server() {
         "Host: h\r\nX-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n",
         [Some("h"), Some("h"), Some("on"), Some("https"), Some("443"), Some("192.0.2.7"), None],
     );
+}
+
+/// Also where another handler is asked first, and waited for; in HTTP/2 as well.
+#[test]
+fn where_the_client_has_connected_to() {
+    let application = Application::answering(answer("A: b\n\n"));
+    let root = tempfile::tempdir().expect("a root");
+    std::fs::write(root.path().join("index.php"), "<?php").expect("it can be written");
+    let server = Server::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n\
+         fastcgi \"*.php\" \"{}\" {{ fallback \"/index.php\" }}\n }}\nserver {{ workers 1 }}\n",
+        root.path().display(),
+        application.address
+    ));
+    let mut http2 = H2Client::connect(&server);
+    let check = || {
+        let request = application.request();
+        let told = ["SERVER_ADDR", "SERVER_PORT"].map(|name| request.get(name).unwrap_or("-"));
+        assert_eq!(told.join(":"), server.address.to_string(), "{request:?}");
+    };
+    for path in ["/a", "/b", "/a", "/index.php"] {
+        assert_eq!(http2.get(path).status(), 200);
+        check();
+        ask(&server, &format!("GET {path}/1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+        check();
+    }
 }
 
 #[test]

@@ -107,6 +107,11 @@ impl OwnedRequest {
         self.link.get()
     }
 
+    /// The same link, made now if there is none: the handler that comes to want one may not be asked yet.
+    pub fn link_made(&self) -> &Rc<ClientLink> {
+        self.link.link()
+    }
+
     /// Who answers it, as far as is known.
     pub fn handler(&self) -> HandlerKind {
         self.link.handler()

@@ -149,14 +149,14 @@ impl H1Connection {
         }
     }
 
-    /// Tells the handler where the client has connected to, if it may want to know.
+    /// Tells the handlers where the client has connected to, if one may want to know.
     fn tell_destination(&self, context: &Context) {
         if context.generation().tells_destinations
-            && let Some(link) = self.link()
-            && link.destination().is_none()
+            && let Some(answering) = &self.answering
+            && answering.request.link().is_none_or(|link| link.destination().is_none())
             && let Some(destination) = self.destination()
         {
-            link.set_destination(destination);
+            answering.request.link_made().set_destination(destination);
         }
     }
 

@@ -157,13 +157,12 @@ impl H2Connection {
         }
     }
 
-    /// Tells the handler where the client has connected to, if it may want to know.
+    /// Tells the handlers where the client has connected to, if one may want to know.
     fn tell_destination(&self, exchange: &Exchange, turn: &Turn<'_, '_>) {
         if turn.context.generation().tells_destinations
-            && let Some(link) = exchange.request.link()
             && let Some(destination) = self.destination()
         {
-            link.set_destination(destination);
+            exchange.request.link_made().set_destination(destination);
         }
     }
 
