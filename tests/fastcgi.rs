@@ -156,6 +156,18 @@ fn where_the_client_has_connected_to() {
 }
 
 #[test]
+fn fields_that_are_set_here() {
+    let application = Application::answering(answer("A: b\n\n"));
+    let rules =
+        "request-header \"X-Forwarded-User\" \"anna\"\nrequest-header \"X-Forwarded-Port\" \"1\" action=\"add\"";
+    let server = front_of_site(application.address, "", rules);
+    ask(&server, &GET.replace("Host", "X-Forwarded-User: root\r\nX-Forwarded-Port: 2\r\nX-Forwarded-Ssl: on\r\nHost"));
+    let request = application.request();
+    let names = ["HTTP_X_FORWARDED_USER", "HTTP_X_FORWARDED_PORT", "HTTP_X_FORWARDED_SSL"];
+    assert_eq!(names.map(|name| request.get(name)), [Some("anna"), Some("1"), None]);
+}
+
+#[test]
 fn variables_of_the_configuration() {
     let options =
         "variable \"APP_ENV\" \"production\"\n variable \"SERVER_SOFTWARE\" \"\"\n variable \"PATH_INFO\" \"/x\"";

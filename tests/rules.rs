@@ -186,6 +186,50 @@ fn connection_takes_nothing_away_that_was_set_here() {
     assert!(!seen.contains("root") && !seen.contains("old") && !seen.contains("X-Mine"), "{seen}");
 }
 
+/// The fields about the client too: what the configuration says of them takes the place both of what the client says and of
+/// what is told without a word of it.
+#[test]
+fn what_is_set_here_wins() {
+    const FORGED: &str = "X-Forwarded-User: root\r\nx_forwarded_proto: gopher\r\nForwarded: for=6.6.6.6\r\n\
+                          X-Forwarded-Host: evil\r\nX-Forwarded-For: 6.6.6.6";
+    let check = |rules: &str, fields: &str, expect: &[&str]| {
+        let answer = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
+        let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Say(answer)]]);
+        let server = Server::run(&format!(
+            "site {{\nlisten \"127.0.0.1:0\"\n{rules}\nforward \"http://{}\" {{ client-fields \"both\" }}\n}}\n",
+            upstream.address
+        ));
+        Answer::of(&server, &format!("GET / HTTP/1.1\r\n{fields}"));
+        let seen = upstream.connection();
+        let mut about: Vec<_> = seen.lines().filter(|line| line.to_ascii_lowercase().contains("forwarded")).collect();
+        about.sort_unstable();
+        assert_eq!(about, expect, "{rules}");
+    };
+    let by_default = [
+        "Forwarded: for=127.0.0.1;host=\"h.example\";proto=http",
+        "X-Forwarded-For: 127.0.0.1",
+        "X-Forwarded-Host: h.example",
+        "X-Forwarded-Proto: http",
+    ];
+    check("", FORGED, &by_default);
+    let [standard, client, host, _] = by_default;
+    check(
+        "request-header \"X-Forwarded-User\" \"anna\"\nrequest-header \"X-Forwarded-Proto\" \"https\"",
+        FORGED,
+        &[standard, client, host, "X-Forwarded-Proto: https", "X-Forwarded-User: anna"],
+    );
+    check(
+        "request-header \"X-Forwarded-User\" \"anna\" action=\"add\"\n\
+         request-header \"X-Forwarded-For\" \"{client}\" action=\"add\"\n\
+         request-header \"X-Forwarded-Host\" \"\"\nrequest-header \"Forwarded\" \"for=_here\"\n\
+         rewrite \"/\" \"/rewritten\"",
+        FORGED,
+        &["Forwarded: for=_here", client, "X-Forwarded-Proto: http", "X-Forwarded-User: anna"],
+    );
+    let port = "request-header \"X-Forwarded-Port\" \"443\" action=\"default\"";
+    check(port, "Accept: a", &[standard, client, host, "X-Forwarded-Port: 443", "X-Forwarded-Proto: http"]);
+}
+
 #[test]
 fn fields_of_requests_are_what_handlers_see() {
     let (_directory, server) = server(

@@ -1,6 +1,6 @@
 use std::rc::Rc;
 
-use wire::http::{Fields, KnownField, Method, Request, RequestHead, Span, Target, path};
+use wire::http::{FieldSpan, Fields, KnownField, Method, Request, RequestHead, Span, Target, path};
 
 use super::{ClientLink, ClientLinkCell, Now, Proxied, Routed};
 use crate::log::Client;
@@ -53,8 +53,8 @@ impl OwnedRequest {
         }
     }
 
-    /// A request with another method, target (in origin form) and other fields. `None` if the target's path leads above
-    /// the root, or has percent signs that mean nothing.
+    /// A request with another method, target (in origin form) and other fields: those that it did not have before count as
+    /// set here. `None` if the target's path leads above the root, or has percent signs that mean nothing.
     pub fn changed(routed: &Routed<'_>, method: &[u8], target: &[u8], fields: &Fields) -> Option<Self> {
         let mut bytes = Vec::with_capacity(512);
         let mut append = |text: &[u8]| {
@@ -66,9 +66,16 @@ impl OwnedRequest {
         (head.method_name, head.target) = (append(method), append(target));
         head.version = routed.request.head.version;
         head.had_credentials = routed.request.head.has_credentials();
+        let before = routed.request;
         for (name, value) in fields.iter() {
-            head.push_field(append(name), append(value), KnownField::from_name(name));
+            let known = KnownField::from_name(name);
+            let is_same = |field: &&FieldSpan| {
+                field.value.of(before.bytes) == value && field.name.of(before.bytes).eq_ignore_ascii_case(name)
+            };
+            let is_set_here = before.head.fields.iter().find(is_same).is_none_or(|field| field.is_set_here);
+            head.push(FieldSpan { name: append(name), value: append(value), known, is_set_here });
         }
+        head.withheld = before.head.withheld.iter().map(|name| append(name.of(before.bytes))).collect();
         let raw_path = target.split(|&byte| byte == b'?').next().unwrap_or_default();
         let path = path::normalise(raw_path, &mut Vec::new()).ok()?.to_vec();
         let request = Request { head: &head, bytes: &bytes };

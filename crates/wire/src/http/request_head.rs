@@ -51,6 +51,8 @@ pub struct FieldSpan {
     pub value: Span,
     /// Which of the fields the server reads it is.
     pub known: KnownField,
+    /// Whether the server has set it, and not the client.
+    pub is_set_here: bool,
 }
 
 /// The head of a request, as spans of the bytes it was parsed from. It is reused from request to request: once its
@@ -70,6 +72,8 @@ pub struct RequestHead {
     /// Whether credentials came with the request that are in no field any more, because whoever checked them keeps them
     /// from others. What is answered is as little for everybody as with Authorization (RFC 9111, section 3.5).
     pub had_credentials: bool,
+    /// Names of fields that the server has taken away, and that are not to be set by default either.
+    pub withheld: Vec<Span>,
     /// Index + 1 of the first field line of each known field; 0 for none.
     first: [u16; KnownField::COUNT],
     /// A bit for each known field that came in more than one line.
@@ -85,6 +89,7 @@ impl Default for RequestHead {
             version: Version::Http11,
             fields: Vec::new(),
             had_credentials: false,
+            withheld: Vec::new(),
             first: [0; KnownField::COUNT],
             repeated: 0,
         }
@@ -96,14 +101,20 @@ impl RequestHead {
     pub fn clear(&mut self) {
         self.fields.clear();
         self.had_credentials = false;
+        self.withheld.clear();
         self.first = [0; KnownField::COUNT];
         self.repeated = 0;
     }
 
-    /// Adds a field line.
+    /// Adds a field line of the client's.
     pub fn push_field(&mut self, name: Span, value: Span, known: KnownField) {
-        self.note(self.fields.len(), known);
-        self.fields.push(FieldSpan { name, value, known });
+        self.push(FieldSpan { name, value, known, is_set_here: false });
+    }
+
+    /// Adds a field line.
+    pub fn push(&mut self, field: FieldSpan) {
+        self.note(self.fields.len(), field.known);
+        self.fields.push(field);
     }
 
     /// Notes that the line at `index` is of this field.
@@ -136,7 +147,8 @@ impl RequestHead {
     /// How many of the bytes, from the first on, its spans point into.
     pub fn bytes_used(&self) -> usize {
         let fields = self.fields.iter().map(|field| field.name.end().max(field.value.end())).max();
-        self.method_name.end().max(self.target.end()).max(fields.unwrap_or(0))
+        let others = self.withheld.iter().map(|span| span.end()).max();
+        self.method_name.end().max(self.target.end()).max(fields.unwrap_or(0)).max(others.unwrap_or(0))
     }
 
     /// Whether the request came with credentials for its server.

@@ -11,7 +11,7 @@ use wire::http::forwarding::{
     forwarded_elements, forwarded_parameter, is_same_field, parse_node, x_forwarded_for_entries,
 };
 use wire::http::trace_context::{TRACEPARENT, TRACESTATE};
-use wire::http::{Fields, Host, Version};
+use wire::http::{FieldSpan, Fields, Host, Request, Version};
 
 use super::request::host_and_port;
 use crate::config::{ClientFields, ForwardedField};
@@ -31,12 +31,15 @@ pub fn told_scheme<'a>(routed: &Routed<'a>) -> Option<&'a [u8]> {
 }
 
 /// Fields that are ours to set, so that a client can't forge them; and Proxy, which CGI programs take for a setting of
-/// theirs (httpoxy, CVE-2016-5385). Written with underscores they are the same, for CGI does not tell those apart.
-pub(super) fn is_ours(name: &[u8], routed: &Routed<'_>, client_fields: ClientFields) -> bool {
+/// theirs (httpoxy, CVE-2016-5385). Written with underscores they are the same, for CGI does not tell those apart. What
+/// the configuration has set is nobody's forgery.
+pub(super) fn is_ours(field: &FieldSpan, routed: &Routed<'_>, client_fields: ClientFields) -> bool {
+    let name = field.name.of(routed.request.bytes);
     match name.len() {
         3 => is_same_field(name, b"via"),
-        5 => is_same_field(name, b"proxy"),
         10 | 11 if routed.trace.is_some() && is_trace_field(name) => true,
+        _ if field.is_set_here => false,
+        5 => is_same_field(name, b"proxy"),
         9.. if client_fields == ClientFields::Keep => false,
         9 => is_same_field(name, b"forwarded"),
         15.. if is_same_field(&name[..X_FORWARDED.len()], X_FORWARDED) => {
@@ -48,7 +51,7 @@ pub(super) fn is_ours(name: &[u8], routed: &Routed<'_>, client_fields: ClientFie
     }
 }
 
-/// Adds the fields about the client.
+/// Adds the fields about the client, but for those that the configuration has set or taken away.
 pub(in crate::handler) fn push_client_fields(routed: &Routed<'_>, which: ClientFields, fields: &mut Fields) {
     let (legacy, standard) = match which {
         ClientFields::XForwarded => (true, false),
@@ -57,17 +60,29 @@ pub(in crate::handler) fn push_client_fields(routed: &Routed<'_>, which: ClientF
         ClientFields::Keep | ClientFields::None => return,
     };
     let earlier = routed.proxied.map_or_else(Earlier::default, |proxied| Earlier::of(routed, proxied));
-    if legacy {
+    let is_due = |name: &str| !is_decided(name, routed);
+    if legacy && is_due("X-Forwarded-For") {
         fields.push_with("X-Forwarded-For", |value| earlier.write_x_forwarded_for(routed, value));
+    }
+    if legacy && is_due("X-Forwarded-Host") {
         let host = earlier.host.unwrap_or_else(|| host_and_port(routed));
         if !host.is_empty() {
             fields.push("X-Forwarded-Host", host);
         }
+    }
+    if legacy && is_due("X-Forwarded-Proto") {
         fields.push("X-Forwarded-Proto", earlier.scheme.unwrap_or(scheme(routed).as_bytes()));
     }
-    if standard {
+    if standard && is_due("Forwarded") {
         fields.push("Forwarded", earlier.forwarded(routed));
     }
+}
+
+/// Whether the configuration says what this field is, or that there is none.
+fn is_decided(name: &str, routed: &Routed<'_>) -> bool {
+    let Request { head, bytes } = routed.request;
+    let set_here = head.fields.iter().filter(|field| field.is_set_here).map(|field| field.name);
+    set_here.chain(head.withheld.iter().copied()).any(|other| is_same_field(other.of(bytes), name.as_bytes()))
 }
 
 /// What trusted proxies have told.

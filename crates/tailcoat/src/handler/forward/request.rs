@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use wire::h1::{BodyFraming, write_request_head};
 use wire::http::forwarding::{is_hop_by_hop, is_named_by_connection, is_same_field};
-use wire::http::{Fields, KnownField, Method, Version, path};
+use wire::http::{FieldSpan, Fields, KnownField, Method, Version, path};
 
 use super::client_fields::{is_ours, push_client_fields, push_trace_fields, push_via};
 use crate::config::{ClientFields, Forward, ForwardHost};
@@ -85,10 +85,12 @@ pub(super) fn forwarded_head<'a>(
     push_host(routed, config, authority, &mut fields);
     let has_content = framing != BodyFraming::None;
     let expects_continue = has_content && routed.request.head.has(KnownField::Expect);
-    for (name, value, known) in field_lines(routed) {
+    let bytes = routed.request.bytes;
+    for field in &routed.request.head.fields {
+        let (name, value) = (field.name.of(bytes), field.value.of(bytes));
         let is_changed = || changes.iter().any(|(changed, _)| is_same_field(name, changed));
-        if is_passed_on(routed, name, known, config.client_fields) && !is_changed() {
-            match known {
+        if is_passed_on(routed, field, config.client_fields) && !is_changed() {
+            match field.known {
                 KnownField::Expect if !expects_continue => {}
                 _ if is_max_forwards(name, routed) => {
                     fields.push(name, decremented(value));
@@ -121,11 +123,6 @@ pub(super) fn forwarded_head<'a>(
     let asks_upgrade = push_connection(routed, framing, config, &mut fields);
     let (method, target) = (routed.request.method_name(), target(routed, &config.strip_prefix));
     ForwardedHead { method, target, fields, expects_continue, asks_upgrade }
-}
-
-fn field_lines<'a>(routed: &Routed<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8], KnownField)> {
-    let bytes = routed.request.bytes;
-    routed.request.head.fields.iter().map(move |field| (field.name.of(bytes), field.value.of(bytes), field.known))
 }
 
 /// The path and query in origin form (RFC 9112, section 3.2.1): as they were sent, unless a prefix is taken away, or dot
@@ -186,13 +183,9 @@ pub(in crate::handler) fn host_and_port<'a>(routed: &Routed<'a>) -> &'a [u8] {
 }
 
 /// Whether a field of a request goes on to whoever answers it, who learns in this way who the client is.
-pub(in crate::handler) fn is_passed_on(
-    routed: &Routed<'_>,
-    name: &[u8],
-    known: KnownField,
-    client_fields: ClientFields,
-) -> bool {
-    match known {
+pub(in crate::handler) fn is_passed_on(routed: &Routed<'_>, field: &FieldSpan, client_fields: ClientFields) -> bool {
+    let name = field.name.of(routed.request.bytes);
+    match field.known {
         KnownField::Host
         | KnownField::Connection
         | KnownField::ContentLength
@@ -202,7 +195,7 @@ pub(in crate::handler) fn is_passed_on(
         KnownField::Other => {}
         _ => return !is_nominated(routed, name),
     }
-    !is_hop_by_hop(name) && !is_nominated(routed, name) && !is_ours(name, routed, client_fields)
+    !is_hop_by_hop(name) && !is_nominated(routed, name) && !is_ours(field, routed, client_fields)
 }
 
 fn is_nominated(routed: &Routed<'_>, name: &[u8]) -> bool {

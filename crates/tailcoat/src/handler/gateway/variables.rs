@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
 use wire::cgi::push_variable_name;
-use wire::http::{Fields, KnownField, Version};
+use wire::http::{FieldSpan, Fields, KnownField, Version};
 
 use super::Script;
 use crate::config::{Gateway, GatewayProtocol};
@@ -150,26 +150,26 @@ fn push_fields(routed: &Routed<'_>, config: &Gateway, changes: &Fields, variable
     if !host.is_empty() {
         variables.push("HTTP_HOST", host);
     }
-    let (mut name, mut joined) = (Vec::with_capacity(64), Vec::new());
-    for (index, field) in request.head.fields.iter().enumerate() {
+    let is_told = |field: &&FieldSpan| {
         let field_name = field.name.of(request.bytes);
-        let is_content_type = field_name.eq_ignore_ascii_case(b"content-type");
-        if is_content_type
-            || field.known == KnownField::Expect
-            || changes.has(field_name)
-            || !is_passed_on(routed, field_name, field.known, config.forward.client_fields)
-        {
-            continue;
-        }
-        let is_same = |other: &wire::http::FieldSpan| other.name.of(request.bytes).eq_ignore_ascii_case(field_name);
-        if request.head.fields[..index].iter().any(is_same) {
+        !field_name.eq_ignore_ascii_case(b"content-type")
+            && field.known != KnownField::Expect
+            && !changes.has(field_name)
+            && is_passed_on(routed, field, config.forward.client_fields)
+    };
+    let told: Vec<&FieldSpan> = request.head.fields.iter().filter(is_told).collect();
+    let (mut name, mut joined) = (Vec::with_capacity(64), Vec::new());
+    for (index, field) in told.iter().enumerate() {
+        let field_name = field.name.of(request.bytes);
+        let is_same = |other: &&FieldSpan| other.name.of(request.bytes).eq_ignore_ascii_case(field_name);
+        if told[..index].iter().any(is_same) {
             continue;
         }
         name.clear();
         if !push_variable_name(field_name, &mut name) {
             continue;
         }
-        let rest = &request.head.fields[index + 1..];
+        let rest = &told[index + 1..];
         if !rest.iter().any(is_same) {
             variables.push(&name, field.value.of(request.bytes));
             continue;

@@ -51,7 +51,7 @@ fn fields(routed: &Routed<'_>, framing: BodyFraming, client_fields: ClientFields
     for field in &routed.request.head.fields {
         let (name, value) = (field.name.of(bytes), field.value.of(bytes));
         // The server waits for nobody, and has said "continue" when the content comes.
-        if field.known != KnownField::Expect && is_passed_on(routed, name, field.known, client_fields) {
+        if field.known != KnownField::Expect && is_passed_on(routed, field, client_fields) {
             append(&mut fields, name, value);
         }
     }

@@ -54,7 +54,7 @@ impl KeyRules {
         for field in &request.head.fields {
             if field.known == KnownField::Other {
                 let (name, value) = (field.name.of(request.bytes), field.value.of(request.bytes));
-                self.write_override(name, value, routed.proxied.is_some(), out);
+                self.write_override(name, value, routed.proxied.is_some() || field.is_set_here, out);
             }
         }
     }
@@ -117,7 +117,7 @@ impl KeyRules {
 
     /// Writes a field that makes applications take the request for one of another URL, scheme or method. Whoever sends
     /// one gets a response of its own, and so does not choose what others get (cache poisoning).
-    pub(super) fn write_override(&self, name: &[u8], value: &[u8], is_proxied: bool, out: &mut Vec<u8>) {
+    pub(super) fn write_override(&self, name: &[u8], value: &[u8], is_passed_on: bool, out: &mut Vec<u8>) {
         // The shortest name that counts, and what those begin with that do.
         if name.len() < b"x-host".len() || !matches!(name[0] | 0x20, b'x' | b'f') {
             return;
@@ -127,7 +127,7 @@ impl KeyRules {
         let is_override =
             match is_forwarded || name.get(..12).is_some_and(|begin| is_same_field(begin, b"x-forwarded-")) {
                 // Else they are taken away, and those sent instead say what the key says.
-                true => !is_of_way && (self.keeps_client_fields || is_proxied),
+                true => !is_of_way && (self.keeps_client_fields || is_passed_on),
                 false => OVERRIDES.iter().any(|other| is_same_field(name, other)),
             };
         if !is_override {

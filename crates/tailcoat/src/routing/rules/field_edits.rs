@@ -1,7 +1,9 @@
 //! Fields set, added and taken away, on requests and on responses.
 
+use std::borrow::Cow;
+
 use wire::http::forwarding::{is_named_by_connection, is_same_field};
-use wire::http::{Fields, KnownField, Method, Request, RequestHead, Span, path};
+use wire::http::{FieldSpan, Fields, KnownField, Method, Request, RequestHead, Span, path};
 
 use super::{Target, Visit};
 use crate::config::{FieldAction, FieldEdit, Template, TemplatePiece, TlsPiece};
@@ -100,31 +102,8 @@ pub fn change_request_to(
     target: Option<&Target>,
     changes: &[FieldChange],
 ) -> (RequestHead, Vec<u8>) {
-    let connection = connection_without(request, changes);
-    let mut lines = Vec::with_capacity(request.head.fields.len() + changes.len());
-    for field in &request.head.fields {
-        let (name, value) = (field.name.of(request.bytes), field.value.of(request.bytes));
-        match &connection {
-            Some(_) if field.known == KnownField::Connection => {}
-            Some(_) if is_nominated(request, name) && changes.iter().any(|change| is_same(name, &change.name)) => {}
-            _ => lines.push((name, value)),
-        }
-    }
-    if let Some(connection) = connection.as_deref().filter(|options| !options.is_empty()) {
-        lines.push((b"Connection", connection));
-    }
-    for FieldChange { action, name, value } in changes {
-        let is_there = |(other, _): &(&[u8], &[u8])| is_same(other, name);
-        let name = name.as_bytes();
-        match action {
-            FieldAction::Set => lines.retain(|line| !is_there(line)),
-            FieldAction::Default if lines.iter().any(is_there) => continue,
-            FieldAction::Add | FieldAction::Default => {}
-        }
-        if !value.is_empty() {
-            lines.push((name, value));
-        }
-    }
+    let lines = changed_lines(request, changes);
+    let withheld = changes.iter().filter(|change| change.action == FieldAction::Set && change.value.is_empty());
     let mut bytes = Vec::with_capacity(512);
     let mut append = |text: &[u8]| {
         let start = bytes.len();
@@ -140,11 +119,49 @@ pub fn change_request_to(
     };
     head.version = request.head.version;
     head.had_credentials = request.head.has_credentials();
-    for (name, value) in lines {
-        let (name_span, value_span) = (append(name), append(value));
-        head.push_field(name_span, value_span, KnownField::from_name(name));
+    for Line { name, value, is_set_here } in lines {
+        let known = KnownField::from_name(name);
+        head.push(FieldSpan { name: append(name), value: append(&value), known, is_set_here });
     }
+    let before = request.head.withheld.iter().map(|name| name.of(request.bytes));
+    head.withheld = before.chain(withheld.map(|change| change.name.as_bytes())).map(append).collect();
     (head, bytes)
+}
+
+/// A field line, and whether it was set here.
+struct Line<'a> {
+    name: &'a [u8],
+    value: Cow<'a, [u8]>,
+    is_set_here: bool,
+}
+
+/// The field lines of a request with these changes.
+fn changed_lines<'a>(request: &Request<'a>, changes: &'a [FieldChange]) -> Vec<Line<'a>> {
+    let connection = connection_without(request, changes);
+    let mut lines = Vec::with_capacity(request.head.fields.len() + changes.len());
+    for field in &request.head.fields {
+        let (name, value) = (field.name.of(request.bytes), field.value.of(request.bytes));
+        match &connection {
+            Some(_) if field.known == KnownField::Connection => {}
+            Some(_) if is_nominated(request, name) && changes.iter().any(|change| is_same(name, &change.name)) => {}
+            _ => lines.push(Line { name, value: value.into(), is_set_here: field.is_set_here }),
+        }
+    }
+    if let Some(connection) = connection.filter(|options| !options.is_empty()) {
+        lines.push(Line { name: b"Connection", value: connection.into(), is_set_here: false });
+    }
+    for FieldChange { action, name, value } in changes {
+        let is_there = |line: &Line<'_>| is_same(line.name, name);
+        match action {
+            FieldAction::Set => lines.retain(|line| !is_there(line)),
+            FieldAction::Default if lines.iter().any(is_there) => continue,
+            FieldAction::Add | FieldAction::Default => {}
+        }
+        if !value.is_empty() {
+            lines.push(Line { name: name.as_bytes(), value: value.into(), is_set_here: true });
+        }
+    }
+    lines
 }
 
 /// Whether a field is the one that is changed. Written with underscores it is the same: else a client could send beside our
