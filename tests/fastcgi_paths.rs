@@ -156,6 +156,30 @@ fn a_front_controller() {
     assert!(get(&server, "GET", "/wiki/").starts_with("/wiki/index.php|"));
 }
 
+/// Scripts find out by REQUEST_URI which page is wanted: it is the client's, whatever path the script is run for.
+#[test]
+fn what_was_asked_for_before_it_was_rewritten() {
+    let (site, application) = (site(), echo());
+    let root = site.path().join("root");
+    let server = Server::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n rewrite \"/pretty/*\" \"/index.php?r={{rest}}\"\n\
+         rewrite \"*\" \"/a.php\" missing=on\n\
+         fastcgi \"*.php\" \"{}\" {{\n cache {{ default-age \"1m\" 200 }}\n }}\n }}\nserver {{ workers 1 }}\n",
+        root.display(),
+        application.address
+    ));
+    let check = |target: &str, name: &str, uri: &str| {
+        assert_eq!(get(&server, "GET", target), format!("{name}|-|{}{name}|{uri}", root.display()), "{target}");
+    };
+    check("/pretty/x?y=%2F", "/index.php", "/pretty/x?y=%2F");
+    check("/2026/a-post//?x", "/a.php", "/2026/a-post//?x");
+    // What is cached for one page is none for another, though both are the same script's.
+    check("/2026/b-post?x", "/a.php", "/2026/b-post?x");
+    check("/a.php?x", "/a.php", "/a.php?x");
+    check("/index.php?r=x", "/index.php", "/index.php?r=x");
+    check("http://h/2027/", "/a.php", "/2027/");
+}
+
 #[test]
 fn files_that_the_server_sees_elsewhere() {
     let (site, application) = (site(), echo());

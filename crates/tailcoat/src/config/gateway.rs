@@ -85,7 +85,12 @@ pub struct ProgramUser {
 impl Gateway {
     /// Scripts at these paths with the defaults. `target` is who runs them: of [`Forward::upstream`]'s form, or empty for CGI.
     pub fn new(protocol: GatewayProtocol, scripts: PathPattern, target: impl Into<String>) -> Self {
-        let forward = Forward { client_fields: ClientFields::None, upgrades: Vec::new(), ..Forward::to(target) };
+        let forward = Forward {
+            client_fields: ClientFields::None,
+            upgrades: Vec::new(),
+            tells_target_asked: true,
+            ..Forward::to(target)
+        };
         let index = match protocol {
             GatewayProtocol::FastCgi => vec!["index.php".to_owned()],
             _ => Vec::new(),

@@ -419,6 +419,8 @@ pub struct Forward {
     pub response_fields_max: usize,
     /// Whether and how responses are cached.
     pub cache: Option<ResponseCaching>,
+    /// Whether who answers is told what the client asked for besides what that was rewritten to, as scripts are.
+    pub tells_target_asked: bool,
 }
 
 /// What the Host field of a forwarded request says.
@@ -477,6 +479,7 @@ impl Forward {
             response_head_bytes_max: 64 << 10,
             response_fields_max: 256,
             cache: None,
+            tells_target_asked: false,
         }
     }
 }

@@ -72,6 +72,8 @@ pub struct RequestHead {
     /// Whether credentials came with the request that are in no field any more, because whoever checked them keeps them
     /// from others. What is answered is as little for everybody as with Authorization (RFC 9111, section 3.5).
     pub had_credentials: bool,
+    /// The target as the client sent it, if the server has made another of it.
+    pub target_asked: Option<Span>,
     /// Names of fields that the server has taken away, and that are not to be set by default either.
     pub withheld: Vec<Span>,
     /// Index + 1 of the first field line of each known field; 0 for none.
@@ -89,6 +91,7 @@ impl Default for RequestHead {
             version: Version::Http11,
             fields: Vec::new(),
             had_credentials: false,
+            target_asked: None,
             withheld: Vec::new(),
             first: [0; KnownField::COUNT],
             repeated: 0,
@@ -101,6 +104,7 @@ impl RequestHead {
     pub fn clear(&mut self) {
         self.fields.clear();
         self.had_credentials = false;
+        self.target_asked = None;
         self.withheld.clear();
         self.first = [0; KnownField::COUNT];
         self.repeated = 0;
@@ -147,7 +151,7 @@ impl RequestHead {
     /// How many of the bytes, from the first on, its spans point into.
     pub fn bytes_used(&self) -> usize {
         let fields = self.fields.iter().map(|field| field.name.end().max(field.value.end())).max();
-        let others = self.withheld.iter().map(|span| span.end()).max();
+        let others = self.target_asked.iter().chain(&self.withheld).map(|span| span.end()).max();
         self.method_name.end().max(self.target.end()).max(fields.unwrap_or(0)).max(others.unwrap_or(0))
     }
 
@@ -196,6 +200,11 @@ impl<'a> Request<'a> {
     /// The request target, as it was sent.
     pub fn target(&self) -> &'a [u8] {
         self.head.target.of(self.bytes)
+    }
+
+    /// The request target as the client sent it, whatever the server has made of it.
+    pub fn target_asked(&self) -> &'a [u8] {
+        self.head.target_asked.unwrap_or(self.head.target).of(self.bytes)
     }
 
     /// The value of the first line of a known field.

@@ -80,7 +80,7 @@ fn server_port(routed: &Routed<'_>, destination: Option<SocketAddr>, is_secure: 
 fn push_request(routed: &Routed<'_>, content_length: Option<u64>, variables: &mut Fields) {
     let request = &routed.request;
     variables.push("REQUEST_METHOD", request.method_name());
-    variables.push("REQUEST_URI", request_uri(request.target()));
+    variables.push("REQUEST_URI", request_uri(request.target_asked()));
     variables.push("QUERY_STRING", routed.query.unwrap_or_default());
     if let Some(length) = content_length {
         variables.push("CONTENT_LENGTH", length.to_string());

@@ -27,6 +27,8 @@ pub(super) struct KeyRules {
     ignored_parameters: Vec<NamePattern>,
     /// The upstream sees what clients say in Forwarded and X-Forwarded-*, not only what proxies do that are trusted.
     keeps_client_fields: bool,
+    /// The upstream is told what the client asked for, and not only what that was rewritten to.
+    tells_target_asked: bool,
 }
 
 impl KeyRules {
@@ -36,6 +38,7 @@ impl KeyRules {
             parameters: caching.key_parameters.clone(),
             ignored_parameters: caching.ignored_parameters.clone(),
             keeps_client_fields: forward.client_fields == ClientFields::Keep,
+            tells_target_asked: forward.tells_target_asked,
         }
     }
 
@@ -57,6 +60,12 @@ impl KeyRules {
                 self.write_override(name, value, routed.proxied.is_some() || field.is_set_here, out);
             }
         }
+        if self.tells_target_asked && request.target_asked() != target {
+            // No field has this name.
+            out.push(OVERRIDE_MARK);
+            out.extend_from_slice(b"target=");
+            self.write_path_and_query(split_target(request.target_asked(), b"").1, out);
+        }
     }
 
     /// Writes the key of a path and query on a host.
@@ -70,6 +79,10 @@ impl KeyRules {
         if !path_and_query.starts_with(b"/") {
             out.push(b'/');
         }
+        self.write_path_and_query(path_and_query, out);
+    }
+
+    fn write_path_and_query(&self, path_and_query: &[u8], out: &mut Vec<u8>) {
         let chooses = !self.parameters.is_empty() || !self.ignored_parameters.is_empty();
         match memchr(b'?', path_and_query).filter(|_| chooses) {
             None => out.extend_from_slice(path_and_query),

@@ -117,6 +117,7 @@ pub fn change_request_to(
         Some(target) => append(&target.encoded()),
         None => append(request.target()),
     };
+    head.target_asked = target.map(|_| append(request.target_asked()));
     head.version = request.head.version;
     head.had_credentials = request.head.has_credentials();
     for Line { name, value, is_set_here } in lines {

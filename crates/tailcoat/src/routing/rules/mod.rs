@@ -392,7 +392,8 @@ impl Rules {
     }
 }
 
-/// The head of a request that a script has sent on to this target: GET, without content.
+/// The head of a request that a script has sent on to this target: GET, without content, as if the client had asked for
+/// that (RFC 3875, section 6.2.2).
 pub fn redirected_head(
     request: &Request<'_>,
     target: &Target,
@@ -405,7 +406,9 @@ pub fn redirected_head(
         Method::Head => (Method::Head, &b"HEAD"[..]),
         _ => (Method::Get, &b"GET"[..]),
     };
-    change_request_to(request, method, Some(target), &changes)
+    let (mut head, bytes) = change_request_to(request, method, Some(target), &changes);
+    head.target_asked = None;
+    (head, bytes)
 }
 
 impl Passage {
