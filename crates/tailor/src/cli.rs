@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,7 +9,13 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 /// Measures web servers as their users meet them.
 #[derive(Debug, Parser)]
-#[command(name = "tailor", version, about, arg_required_else_help = true)]
+#[command(
+    name = "tailor",
+    version,
+    about,
+    arg_required_else_help = true,
+    after_help = "`tailor URL` is `tailor bench URL`."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -105,9 +112,18 @@ pub(crate) fn stop_on_signals() -> Result<Arc<AtomicBool>, String> {
     Ok(stop)
 }
 
+/// The arguments, with `bench` before a URL that stands first.
+fn with_command(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.collect();
+    if arguments.get(1).is_some_and(|first| first.to_string_lossy().contains("://")) {
+        arguments.insert(1, "bench".into());
+    }
+    arguments
+}
+
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result = match Cli::parse_from(with_command(std::env::args_os())).command {
         Command::Bench(options) => crate::bench::run(&options),
         Command::Compare(options) => crate::lab::run(&options),
         Command::Web99(Web99Command::Init(options)) => crate::lab::init_web99(&options),

@@ -27,6 +27,10 @@ use progress::Progress;
 /// What makes a run impossible, as a message.
 pub fn run(options: &Options) -> Result<End, String> {
     let plan = plan::make(options)?;
+    // What can't be written is better known before the run than after it.
+    for path in options.json.iter().chain(&options.html) {
+        report::check_writable(path)?;
+    }
     let stop = crate::cli::stop_on_signals()?;
     let (report, _) = measure(options, plan, &stop)?;
     let end = match (stop.load(Ordering::Relaxed), report.passed) {
@@ -69,15 +73,15 @@ pub(crate) fn measure(
 }
 
 fn write_reports(options: &Options, report: &BenchReport) -> Result<(), String> {
+    // JSON to the standard output is for a program to read: nothing else goes there then.
+    if options.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {
+        print!("{}", report::text::page(report));
+    }
     if let Some(path) = &options.json {
         report::write_to(path, &report::json::to_string(report))?;
     }
     if let Some(path) = &options.html {
         report::write_to(path, &report::html::page(report))?;
-    }
-    // JSON to the standard output is for a program to read: nothing else goes there then.
-    if options.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {
-        print!("{}", report::text::page(report));
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ pub struct Options {
     #[arg(short = 't', long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Load")]
     pub threads: u64,
     /// How long to measure [default: 10s, without -n].
-    #[arg(short = 'd', long, value_name = "TIME", value_parser = parse_duration, help_heading = "Load")]
+    #[arg(short = 'd', long, value_name = "TIME", value_parser = parse_some_time, help_heading = "Load")]
     pub duration: Option<Duration>,
     /// How many requests to send.
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_positive, help_heading = "Load")]
@@ -158,6 +158,9 @@ pub struct Options {
     /// Length of an interval.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval, help_heading = "Output")]
     pub interval: Duration,
+    /// Taken from those who come from wrk: the latencies are always told.
+    #[arg(long, hide = true)]
+    pub latency: bool,
     /// Show no progress.
     #[arg(short = 'q', long, help_heading = "Output")]
     pub quiet: bool,
@@ -198,6 +201,13 @@ pub(crate) fn parse_json_file(text: &str) -> Result<PathBuf, String> {
     match text.contains("://") {
         true => Err("a URL is no file: --json - writes to the standard output".into()),
         false => Ok(text.into()),
+    }
+}
+
+fn parse_some_time(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err("must be more than 0".into()),
+        time => Ok(time),
     }
 }
 

@@ -11,16 +11,24 @@ use crate::units::{format_count, format_nanos};
 pub(super) struct Progress {
     is_shown: bool,
     is_terminal: bool,
+    interval_seconds: f64,
 }
 
 impl Progress {
     pub(super) fn new(options: &Options) -> Self {
-        Self { is_shown: !options.quiet, is_terminal: std::io::stderr().is_terminal() }
+        Self {
+            is_shown: !options.quiet,
+            is_terminal: std::io::stderr().is_terminal(),
+            interval_seconds: options.interval.as_secs_f64(),
+        }
     }
 
     /// An interval is over.
     pub(super) fn show(&mut self, interval: &IntervalReport) {
-        if !self.is_shown {
+        // What is left behind the last whole interval says nothing if nothing ended in it.
+        let is_empty = interval.served + interval.failures.total() == 0;
+        let is_rest = interval.end_seconds - interval.start_seconds < self.interval_seconds / 2.0;
+        if !self.is_shown || (is_empty && is_rest) {
             return;
         }
         let line = format!(

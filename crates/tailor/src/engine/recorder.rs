@@ -1,5 +1,7 @@
 //! What a thread counts, interval by interval.
 
+use std::collections::BTreeMap;
+
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,6 +20,8 @@ pub struct Record {
     pub served: u64,
     /// Failed requests by class.
     pub failures: Failures,
+    /// Of each class of them, why the first failed, where more is known than its class.
+    pub failure_reasons: BTreeMap<FailureClass, String>,
     /// Requests that the client broke off on purpose.
     pub aborted: u64,
     /// Responses by the first digit of their status, from 1xx at index 1.
@@ -60,6 +64,7 @@ impl Default for Record {
         Self {
             served: 0,
             failures: Failures::default(),
+            failure_reasons: BTreeMap::new(),
             aborted: 0,
             statuses: [0; 10],
             connections: 0,
@@ -82,6 +87,11 @@ impl Record {
         self.failures.add(class);
     }
 
+    /// Notes why requests fail with this class, if that is not known yet.
+    pub(crate) fn explain(&mut self, class: FailureClass, reason: impl FnOnce() -> String) {
+        self.failure_reasons.entry(class).or_insert_with(reason);
+    }
+
     /// Requests that came to an end.
     pub fn finished(&self) -> u64 {
         self.served + self.failures.total() + self.aborted
@@ -91,6 +101,9 @@ impl Record {
     pub fn merge(&mut self, other: &Self) {
         self.served += other.served;
         self.failures.merge(&other.failures);
+        for (class, reason) in &other.failure_reasons {
+            self.explain(*class, || reason.clone());
+        }
         self.aborted += other.aborted;
         for (count, more) in self.statuses.iter_mut().zip(other.statuses) {
             *count += more;

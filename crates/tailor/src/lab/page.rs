@@ -1,10 +1,12 @@
 //! The record of a lab's run as text and HTML.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::endurance;
 use super::report::{CompareReport, LoadResult, Measurement, SearchResult, ServerResult, Step};
 use super::statistics::{median, paired_ratio};
+use crate::engine::Failures;
 use crate::report::html::document;
 use crate::report::plot::{Plot, Series, escape};
 use crate::units::{format_bytes, format_count, format_nanos, format_rate};
@@ -107,13 +109,25 @@ impl CompareReport {
         let tried =
             self.searches.iter().flat_map(|search| search.tries.iter().map(|it| (&search.name, &it.measurement)));
         let (mut limits, mut faults) = (Vec::new(), Vec::new());
+        let mut failed: BTreeMap<&String, Failures> = BTreeMap::new();
         for (name, load) in measured.chain(tried).flat_map(|(name, it)| it.loads.iter().map(move |load| (name, load))) {
             limits.extend(load.limits.iter().map(|limit| format!("{name}: the client was the limit: {limit}")));
+            if load.web99.is_none() {
+                failed.entry(name).or_default().merge(&load.failures);
+            }
             let web99 = load.web99.iter().filter(|web99| !web99.is_right());
             faults.extend(web99.map(|web99| format!("{name}: not right: {:?} {:?}", web99.faults, web99.post_log)));
         }
         faults.dedup();
         notes.extend(faults.into_iter().map(|fault| ("warn", fault)));
+        for (name, failures) in failed.into_iter().filter(|(_, failures)| failures.total() > 0) {
+            let classes: Vec<_> =
+                failures.iter().map(|(class, count)| format!("{} {}", format_count(count), class.name())).collect();
+            notes.push((
+                "warn",
+                format!("{name}: requests failed, so that its figures prove nothing: {}", classes.join(", ")),
+            ));
+        }
         limits.sort();
         limits.dedup_by(|a, b| a.split(' ').take(8).eq(b.split(' ').take(8)));
         notes.extend(limits.into_iter().map(|limit| ("warn", limit)));

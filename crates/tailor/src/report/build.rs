@@ -107,6 +107,9 @@ impl Builder {
             served: record.served,
             served_per_second: outcome.served_per_second(),
             failures: record.failures.clone(),
+            failure_reasons: (record.failure_reasons.iter())
+                .map(|(class, reason)| (class.name().to_owned(), reason.clone()))
+                .collect(),
             aborted: record.aborted,
             unfinished: outcome.unfinished,
             statuses: record

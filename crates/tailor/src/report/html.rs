@@ -80,11 +80,12 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     row(
         "load",
         format!(
-            "{} loop, {} connections{}, {} threads",
+            "{} loop, {} connections{}, {} thread{}",
             report.load.pace,
             report.load.connections,
             report.load.streams(),
-            report.load.threads
+            report.load.threads,
+            if report.load.threads == 1 { "" } else { "s" }
         ),
     )?;
     if let Some(rate) = report.load.rate_per_second {
@@ -94,7 +95,8 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     row("served", format_count(report.served))?;
     row("failed", format_count(report.failures.total()))?;
     for (class, count) in report.failures.iter() {
-        row(&format!("— {}", class.name()), format_count(count))?;
+        let reason = report.failure_reasons.get(class.name()).map(|reason| format!(" ({reason})")).unwrap_or_default();
+        row(&format!("— {}", class.name()), format_count(count) + &reason)?;
     }
     if report.aborted + report.unfinished > 0 {
         row("aborted, unfinished", format!("{}, {}", format_count(report.aborted), format_count(report.unfinished)))?;

@@ -46,6 +46,9 @@ pub struct BenchReport {
     pub served_per_second: f64,
     /// Failed requests by class.
     pub failures: Failures,
+    /// By class, why the first request of it failed, where more is known.
+    #[serde(default)]
+    pub failure_reasons: std::collections::BTreeMap<String, String>,
     /// Requests that the client broke off on purpose.
     pub aborted: u64,
     /// Requests under way when the time was over: neither served nor failed.
@@ -252,6 +255,18 @@ pub struct IntervalReport {
     pub server_system_share: Option<f64>,
     /// The server's memory.
     pub server_memory_bytes: Option<u64>,
+}
+
+/// Whether a report can be written there: nothing that is there is touched.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn check_writable(path: &Path) -> Result<(), String> {
+    if path.as_os_str() == "-" {
+        return Ok(());
+    }
+    let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
+    opened.map(drop).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Writes a report to a file, or to the standard output if the path is `-`.

@@ -5,7 +5,8 @@ use std::fmt::Write;
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 76.0;
-const RIGHT: f64 = 16.0;
+/// Half of the last mark's label is beyond the axis.
+const RIGHT: f64 = 30.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 44.0;
 /// More points than pixels show nothing more.

@@ -38,7 +38,8 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     )?;
     writeln!(out, "  failed       {:>12}", format_count(report.failures.total()))?;
     for (class, count) in report.failures.iter() {
-        writeln!(out, "    {:<18} {:>5}", class.name(), format_count(count))?;
+        let reason = report.failure_reasons.get(class.name()).map(|reason| format!("   {reason}")).unwrap_or_default();
+        writeln!(out, "    {:<18} {:>5}{reason}", class.name(), format_count(count))?;
     }
     for (name, count) in [("aborted", report.aborted), ("unfinished", report.unfinished)] {
         if count > 0 {

@@ -78,6 +78,16 @@ fn refused_connections() {
     let (report, code) = bench(&format!("http://{address}"), &["-c", "3", "-n", "12"]);
     assert_eq!(failures(&report), [("failed connect".to_owned(), 12)]);
     assert_eq!((report["served"].as_u64(), code), (Some(0), 1));
+    let reason = report["failure_reasons"]["failed connect"].as_str().unwrap();
+    assert!(reason.starts_with("Connection refused"), "{reason}");
+}
+
+#[test]
+fn the_first_wrong_status_is_told() {
+    let server = start(|_| Action::Reply(response("404 Not Found", "", CONTENT)));
+    let (report, _) = bench(&server.url, &["-c", "1", "-n", "3"]);
+    assert_eq!(failures(&report), [("wrong status".to_owned(), 3)]);
+    assert_eq!(report["failure_reasons"], serde_json::json!({ "wrong status": "404" }));
 }
 
 #[test]

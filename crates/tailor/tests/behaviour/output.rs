@@ -59,6 +59,32 @@ fn all_outputs_of_a_run() {
 }
 
 #[test]
+fn what_can_not_be_is_told_before_the_run() {
+    let server = start(|_| Action::Reply(ok(b"x")));
+    for (arguments, told) in [
+        (&["--json", "/nonexistent/x"][..], "/nonexistent/x: No such file"),
+        (&["--html", "/nonexistent/x"], "/nonexistent/x: No such file"),
+        (&["-d", "0"], "must be more than 0"),
+    ] {
+        let output = tailor(&[&["bench", &server.url, "-n", "1"], arguments].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.contains(told)), (Some(2), true), "{said}");
+        assert!(!said.contains("/s  p50"), "nothing was measured: {said}");
+    }
+    assert!(server.heads.lock().unwrap().is_empty());
+}
+
+/// As wrk is called.
+#[test]
+fn a_url_first_is_a_benchmark() {
+    let server = start(|_| Action::Reply(ok(b"x")));
+    let output = tailor(&[&server.url, "-c", "2", "-d", "300ms", "--interval", "100ms", "--latency"]);
+    let (text, progress) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success() && text.contains("p99.9"), "{text}{progress}");
+    assert!(!progress.contains(" 0/s"), "nothing is told of the rest after the last interval: {progress}");
+}
+
+#[test]
 fn the_report_is_what_the_published_schema_says() {
     let printed = String::from_utf8(tailor(&["schema", "bench"]).stdout).unwrap();
     let published = include_str!("../../schema/bench.json");

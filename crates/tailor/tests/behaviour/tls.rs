@@ -140,6 +140,8 @@ fn certificates_are_verified() {
         assert_eq!(code, i32::from(served == 0));
         if served == 0 {
             assert_eq!(report["handshakes"]["full"].as_u64(), Some(0), "none was completed");
+            let reason = report["failure_reasons"]["TLS failure"].as_str().unwrap();
+            assert!(reason.contains("certificate") && reason.contains("-k"), "{reason}");
         }
     }
 }

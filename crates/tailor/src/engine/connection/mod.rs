@@ -211,14 +211,15 @@ impl Connection {
     fn connect(&mut self, shared: &mut Shared, now: Nanos) {
         let socket = match shared.connector.open() {
             Ok(socket) => socket,
-            Err(_) => return self.fail(FailureClass::Connect, shared, now),
+            Err(errno) => return self.fail_to_connect(errno, shared, now),
         };
         self.generation = self.generation.wrapping_add(1);
         let data = epoll::EventData::new_u64(u64::from(self.generation) << 32 | u64::from(self.slot));
         // Edge-triggered and for all that can come: registered once, never changed.
         use epoll::EventFlags as Flags;
-        if epoll::add(&shared.epoll, &socket, data, Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET).is_err() {
-            return self.fail(FailureClass::Connect, shared, now);
+        let flags = Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET;
+        if let Err(errno) = epoll::add(&shared.epoll, &socket, data, flags) {
+            return self.fail_to_connect(errno, shared, now);
         }
         self.socket = Some(socket);
         self.phase = Phase::Connecting;
@@ -238,8 +239,8 @@ impl Connection {
 
     fn on_connected(&mut self, shared: &mut Shared, now: Nanos) {
         let Some(socket) = &self.socket else { return };
-        if !matches!(sockopt::socket_error(socket), Ok(Ok(()))) {
-            return self.fail(FailureClass::Connect, shared, now);
+        if let Ok(Err(errno)) | Err(errno) = sockopt::socket_error(socket) {
+            return self.fail_to_connect(errno, shared, now);
         }
         if let Some(line) = shared.plan.line.filter(|line| line.latency > 0) {
             // The handshake of TCP takes a round trip.
@@ -256,7 +257,7 @@ impl Connection {
                     self.phase = Phase::Handshaking;
                     self.encrypt();
                 }
-                Err(_) => self.fail(FailureClass::Tls, shared, now),
+                Err(error) => self.fail_by_tls(&error, shared, now),
             },
         }
     }
@@ -273,6 +274,7 @@ impl Connection {
         }
         self.phase = Phase::Open;
         if shared.plan.is_http2 && !self.begin_http2(shared, now) {
+            shared.record.explain(FailureClass::Tls, || "the server does not agree to HTTP/2 (ALPN)".to_owned());
             return self.fail(FailureClass::Tls, shared, now);
         }
         self.fill(shared, now);
@@ -528,7 +530,10 @@ impl Connection {
             return; // This connection is over; the slot may be at the next.
         }
         self.tls = Some(tls);
-        let Ok(is_peer_closed) = result else { return self.fail(FailureClass::Tls, shared, now) };
+        let is_peer_closed = match result {
+            Ok(is_peer_closed) => is_peer_closed,
+            Err(error) => return self.fail_by_tls(&error, shared, now),
+        };
         if is_peer_closed {
             return self.on_peer_closed(shared, now);
         }
@@ -595,7 +600,12 @@ impl Connection {
         let record = &mut shared.record;
         record.statuses[usize::from(status / 100).min(9)] += 1;
         match verdict {
-            Some(class) => record.fail(class),
+            Some(class) => {
+                record.fail(class);
+                if class == FailureClass::Status {
+                    record.explain(class, || status.to_string());
+                }
+            }
             None => {
                 record.served += 1;
                 if let Some(tally) = shared.tallies.get_mut(exchange.request as usize) {
@@ -629,10 +639,31 @@ impl Connection {
                 let class = if is_written { FailureClass::EarlyClose } else { FailureClass::Write };
                 self.fail(class, shared, now);
             }
-            Phase::Handshaking => self.fail(FailureClass::Tls, shared, now),
-            Phase::Connecting => self.fail(FailureClass::Connect, shared, now),
+            Phase::Handshaking => {
+                shared
+                    .record
+                    .explain(FailureClass::Tls, || "the server ended the connection in the handshake".to_owned());
+                self.fail(FailureClass::Tls, shared, now);
+            }
+            Phase::Connecting => match self.socket.as_ref().map(sockopt::socket_error) {
+                Some(Ok(Err(errno)) | Err(errno)) => self.fail_to_connect(errno, shared, now),
+                _ => self.fail(FailureClass::Connect, shared, now),
+            },
             _ => self.close_and_go_on(shared, now),
         }
+    }
+
+    fn fail_to_connect(&mut self, errno: Errno, shared: &mut Shared, now: Nanos) {
+        shared.record.explain(FailureClass::Connect, || std::io::Error::from(errno).to_string());
+        self.fail(FailureClass::Connect, shared, now);
+    }
+
+    fn fail_by_tls(&mut self, error: &rustls::Error, shared: &mut Shared, now: Nanos) {
+        shared.record.explain(FailureClass::Tls, || match error {
+            rustls::Error::InvalidCertificate(_) => format!("{error}; --cacert FILE trusts another, -k any"),
+            error => error.to_string(),
+        });
+        self.fail(FailureClass::Tls, shared, now);
     }
 
     /// Counts all requests on this connection as failed, and goes on with a new one.
