@@ -155,9 +155,10 @@ pub(super) static RULES: &[OptionDefinition] = &[
         doc: "Serves a path as if another had been asked for, which clients don't see. Placeholders are those of \
               `redirect`. The query stays as it is unless the target has one. Conditions, which must all hold: `method`, \
               `query` and `field` test the request; with `missing=on`, no handler has the path, as `try_files` and \
-              Apache's `!-f` and `!-d` have it. A `forward` without a path has every path: for a front controller, such \
-              as WordPress's `rewrite \"*\" \"/index.php\" missing=on`, it is given one (`path=\"*.php\"`). The first \
-              `redirect` or `rewrite` that fits is applied, and no other after it, so that none goes in circles; only \
+              Apache's `!-f` and `!-d` have it. A server behind `forward` gets the new path, so that a front controller \
+              behind one is better asked without a rewrite, by a `forward` without a path, which has every path; \
+              scripts of `fastcgi` and its like find what the client asked for in `REQUEST_URI`, and have `fallback` for \
+              it. The first `redirect` or `rewrite` that fits is applied, and no other after it, so that none goes in circles; only \
               one with `missing` may follow.",
         example: r#"rewrite "*" "/app.html" missing=on"#,
         known_as: &["RewriteRule", "RewriteCond", "url.rewrite", "try_files", "if", "uri"],
@@ -216,7 +217,8 @@ pub(super) static RULES: &[OptionDefinition] = &[
         repeatable: true,
         doc: "A field of requests, for handlers and the servers behind `forward`. It takes the place of what the client \
               sent (`action` is `set`), is one line more (`add`), or is there if the client sent none (`default`); an \
-              empty value takes the field away. In the value, `{client}` is the client's address, `{host}`, `{path}`, `{query}` and `{scheme}` \
+              empty value takes the field away. It also takes the place of what `forward` says of the client by \
+              itself (`client-fields`). In the value, `{client}` is the client's address, `{host}`, `{path}`, `{query}` and `{scheme}` \
               are those of the request, `{user}` is the user of `basic-auth`, `{request_id}` are 32 random digits, the same wherever \
               it stands for one request, and `{request.header.NAME}` is a field that the client sent; `{tls_version}`, \
               `{tls_cipher_suite}`, `{tls_server_name}` and `{tls_client}`, the subject of the client's certificate, are as \
