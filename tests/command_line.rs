@@ -118,6 +118,31 @@ fn reports_are_as_committed() {
     assert!(cases >= 4, "the reports are there");
 }
 
+/// Orders say what is missing; `-c` may stand before the last word, too.
+#[test]
+fn who_can_not_be_given_orders() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("c.sock");
+    let config = format!("server {{ control-socket \"{}\" }}\nsite {{ respond \"*\" 404 }}\n", socket.display());
+    std::fs::write(directory.path().join("a.kdl"), config).unwrap();
+    for arguments in [
+        &["status", "-c", "a.kdl"][..],
+        &["set", "-c", "a.kdl", "workers", "4"],
+        &["set", "workers", "4", "-c", "a.kdl"],
+        &["cache", "-c", "a.kdl", "purge", "--all"],
+        &["-c", "a.kdl", "cache", "purge", "--all"],
+    ] {
+        let (code, _, errors) = run(directory.path(), arguments);
+        let expect = format!("tailcoat: no server listens at {}; does it run?\n", socket.display());
+        assert_eq!((code, errors), (1, expect), "{arguments:?}");
+    }
+    let (code, _, errors) = run(directory.path(), &["status", "-c", "none.kdl"]);
+    assert!(code == 1 && errors.contains("there is no none.kdl") && errors.contains("--socket"), "{code}: {errors}");
+    std::fs::write(directory.path().join("text.wasm"), "no module").unwrap();
+    let (code, _, errors) = run(directory.path(), &["module", "check", "text.wasm"]);
+    assert!(code != 0 && errors.contains("is no WebAssembly"), "{code}: {errors}");
+}
+
 #[test]
 fn editors_get_json() {
     let text = "server {\n    grace-tim \"3s\"\n}\nsite { root \"é\"; workers 4 }\n";

@@ -469,7 +469,15 @@ fn limits_and_levels_change_until_the_next_reload() {
     }
     assert!(order(&["set", "limit", "head-bytes-max", "64KiB"]).0, "connections that are open read more at once");
     get(&mut open, "hello");
+    // A limit of two values.
+    assert!(order(&["set", "limit", "http2-resets-max", "10", "5"]).0);
+    let output = operated.order(&["set", "workers", "1"]);
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("workers 1: set by an operator"), "{output:?}");
     assert!(order(&["set", "log-level", "error"]).0);
+    for told in ["target-bytes-max \"500B\"", "http2-resets-max 10 5", "log-level error"] {
+        let line = format!("info: {told}: set by an operator");
+        wait_until(told, || operated.file("errors.log").contains(&line));
+    }
     let before = operated.file("errors.log").len();
     operated.reload(&saying("hello"));
     wait_until("the level is that of the configuration", || operated.file("errors.log").len() > before);

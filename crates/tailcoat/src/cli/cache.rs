@@ -9,17 +9,23 @@ use super::control::{ServerSocket, unexpected};
 use super::print;
 use crate::control::{Order, Report};
 
+#[derive(Debug, Args)]
+pub(super) struct Cache {
+    #[command(flatten)]
+    server: ServerSocket,
+
+    #[command(subcommand)]
+    command: CacheCommand,
+}
+
 #[derive(Debug, Subcommand)]
-pub(super) enum CacheCommand {
+enum CacheCommand {
     /// Take upstreams' responses out of the cache, and print how many
     Purge(PurgeArguments),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct PurgeArguments {
-    #[command(flatten)]
-    server: ServerSocket,
-
+struct PurgeArguments {
     /// URLs as clients ask for them; one that ends with `*` is all that begin so
     #[arg(value_name = "URL", required_unless_present = "all", value_parser = parse_url)]
     urls: Vec<String>,
@@ -29,14 +35,19 @@ pub(super) struct PurgeArguments {
     all: bool,
 }
 
-impl CacheCommand {
+impl Cache {
     pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
-        let Self::Purge(arguments) = self;
-        let PurgeArguments { server, urls, all } = arguments;
+        let Self { server, command: CacheCommand::Purge(PurgeArguments { urls, all }) } = self;
         let (prefixes, urls): (Vec<_>, Vec<_>) = urls.into_iter().partition(|url| url.ends_with('*'));
         let prefixes = prefixes.iter().map(|prefix| prefix.trim_end_matches('*').to_owned()).collect();
         server.give(of_top, &Order::PurgeCache { urls, prefixes, all }, |report| match report {
-            Report::Purged(count) => print(&format!("{count}\n")),
+            Report::Purged(count) => {
+                let code = print(&format!("{count}\n"));
+                if count == 0 && !all {
+                    eprintln!("  nothing is stored for that: host and port are as clients send them, and `*` ends what others begin with");
+                }
+                code
+            }
             report => unexpected(&report),
         })
     }

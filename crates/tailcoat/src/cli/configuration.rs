@@ -13,7 +13,7 @@ use crate::server::Handover;
 #[derive(Debug, Args)]
 pub(super) struct ConfigFile {
     /// Configuration file; `-` is standard input [default: /etc/tailcoat/tailcoat.kdl]
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", global = true)]
     pub(super) config: Option<PathBuf>,
 }
 

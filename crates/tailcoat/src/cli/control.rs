@@ -1,5 +1,6 @@
 //! What commands to the running server have in common: finding its control socket, and what they do with reports.
 
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -17,7 +18,7 @@ pub(super) struct ServerSocket {
     file: ConfigFile,
 
     /// The server's control socket [default: `control-socket` of the configuration]
-    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    #[arg(long, value_name = "FILE", conflicts_with = "config", global = true)]
     socket: Option<PathBuf>,
 }
 
@@ -41,7 +42,7 @@ impl ServerSocket {
             };
             Ok(())
         });
-        given.map_or_else(|error| fail(format_args!("{}: {error}", socket.display())), |()| code)
+        given.map_or_else(|error| not_given(&socket, &error), |()| code)
     }
 
     fn find(&self, of_top: Option<PathBuf>) -> Result<PathBuf, ExitCode> {
@@ -53,9 +54,28 @@ impl ServerSocket {
         match config::control_socket(&file) {
             Ok(Some(socket)) => Ok(socket),
             Ok(None) => Err(without_socket(&file)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let code = fail(format_args!("there is no {}", file.display()));
+                eprintln!("  give the file that the server was started with by -c, or its control socket by --socket");
+                Err(code)
+            }
             // With so much wrong with it, nothing can be ordered by it, and it can be said here what that is.
             Err(_) => Err(configuration::check(Some(file), false)),
         }
+    }
+}
+
+/// Says why nobody has taken an order.
+fn not_given(socket: &Path, error: &io::Error) -> ExitCode {
+    let socket = socket.display();
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+            fail(format_args!("no server listens at {socket}; does it run?"))
+        }
+        ErrorKind::PermissionDenied => {
+            fail(format_args!("{socket}: permission denied; only root and the server's own user give orders"))
+        }
+        _ => fail(format_args!("{socket}: {error}")),
     }
 }
 

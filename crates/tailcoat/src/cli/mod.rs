@@ -120,8 +120,7 @@ enum Command {
     /// Have the binary that is in the place of the running server's take over; if it does not start, nothing changes
     Upgrade(reload::Upgrade),
     /// Change the running server until its configuration is read again
-    #[command(subcommand)]
-    Set(set::SetCommand),
+    Set(set::Set),
     /// Send a server of an upstream no more requests; what it has under way goes on
     Drain(set::Drain),
     /// Keep a client out of the running server for some time: it gets no connection, and 403 for what it asks
@@ -131,8 +130,7 @@ enum Command {
     /// Show who is kept out, and for how long yet
     Bans(ban::Bans),
     /// Work with the cache of a running server
-    #[command(subcommand)]
-    Cache(cache::CacheCommand),
+    Cache(cache::Cache),
     /// Begin and check WebAssembly modules
     #[command(subcommand)]
     Module(module::ModuleCommand),

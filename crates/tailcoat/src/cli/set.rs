@@ -9,36 +9,40 @@ use super::control::{ServerSocket, unexpected};
 use super::print;
 use crate::control::{Order, Report};
 
+#[derive(Debug, Args)]
+pub(super) struct Set {
+    #[command(flatten)]
+    server: ServerSocket,
+
+    #[command(subcommand)]
+    command: SetCommand,
+}
+
 #[derive(Debug, Subcommand)]
-pub(super) enum SetCommand {
+enum SetCommand {
     /// Have so many workers; those that go end with their connections
     Workers {
         /// How many
         #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
         count: u16,
-        #[command(flatten)]
-        server: ServerSocket,
     },
     /// Show what is at least as severe in the server's own log
     LogLevel {
         /// The least severity
         level: Level,
-        #[command(flatten)]
-        server: ServerSocket,
     },
     /// Keep another limit
     Limit {
         /// An option of `limits`
         name: String,
-        /// Its value, as in the configuration: `500`, `30s`, `16KiB`
-        value: String,
-        #[command(flatten)]
-        server: ServerSocket,
+        /// Its value, or values, as in the configuration: `500`, `30s`, `16KiB`, `100 20`
+        #[arg(required = true)]
+        values: Vec<String>,
     },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Level {
+enum Level {
     Error,
     Warn,
     Info,
@@ -61,18 +65,17 @@ pub(super) struct Drain {
     server: ServerSocket,
 }
 
-impl SetCommand {
+impl Set {
     pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
-        let (server, order) = match self {
-            Self::Workers { count, server } => (server, Order::SetWorkers { count: count.into() }),
-            Self::LogLevel { level, server } => {
-                (server, Order::SetLogLevel { level: format!("{level:?}").to_lowercase() })
-            }
-            Self::Limit { name, value, server } => {
-                (server, Order::SetLimit { option: format!("{name} {}", quoted(&value)) })
+        let order = match self.command {
+            SetCommand::Workers { count } => Order::SetWorkers { count: count.into() },
+            SetCommand::LogLevel { level } => Order::SetLogLevel { level: format!("{level:?}").to_lowercase() },
+            SetCommand::Limit { name, values } => {
+                let values = values.iter().map(|value| quoted(value));
+                Order::SetLimit { option: std::iter::once(name).chain(values).collect::<Vec<_>>().join(" ") }
             }
         };
-        server.give(of_top, &order, done)
+        self.server.give(of_top, &order, done)
     }
 }
 

@@ -83,6 +83,11 @@ impl ServerLog {
         self.log(LogLevel::Error, &message, help, Some(Location::caller()));
     }
 
+    /// The same, and below it, in lines of their own, what a person has to see to understand it.
+    pub fn error_with(&self, message: impl Display, help: &str, details: &str) {
+        self.log_with(LogLevel::Error, &message, (help, details), None);
+    }
+
     /// Logs something that a person should look at. `help` is what they can do about it, or empty.
     #[track_caller]
     pub fn warn(&self, message: impl Display, help: &str) {
@@ -111,6 +116,16 @@ impl ServerLog {
     }
 
     fn log(&self, level: LogLevel, message: &dyn Display, help: &str, place: Option<&'static Location<'static>>) {
+        self.log_with(level, message, (help, ""), place);
+    }
+
+    fn log_with(
+        &self,
+        level: LogLevel,
+        message: &dyn Display,
+        (help, details): (&str, &str),
+        place: Option<&'static Location<'static>>,
+    ) {
         if level as u8 > self.inner.level.load(Ordering::Relaxed) {
             return;
         }
@@ -132,6 +147,11 @@ impl ServerLog {
             let _ = write!(line, " ({suppressed} more like this were not shown)");
         }
         line.push('\n');
+        for detail in details.lines().filter(|detail| !detail.trim().is_empty()) {
+            push_indent(&mut line, level, self.inner.style);
+            let _ = write!(Escaping(&mut line), "{}", detail.trim_end());
+            line.push('\n');
+        }
         // There is nowhere left to report a failure to.
         let _ = state.output.write_all(line.as_bytes());
     }
@@ -200,13 +220,26 @@ impl State {
     }
 }
 
-fn push_start(line: &mut String, level: LogLevel, style: Style, dates: &mut DateTexts) {
-    let (name, colour, priority) = match level {
+/// How a level is shown: its name, its colour, and its priority in the journal.
+fn shown(level: LogLevel) -> (&'static str, &'static str, u8) {
+    match level {
         LogLevel::Error => ("error", "\x1b[1;31m", 3),
         LogLevel::Warn => ("warning", "\x1b[1;33m", 4),
         LogLevel::Info => ("info", "\x1b[32m", 6),
         LogLevel::Debug => ("debug", "\x1b[2m", 7),
-    };
+    }
+}
+
+/// Begins a line that belongs to the one before.
+fn push_indent(line: &mut String, level: LogLevel, style: Style) {
+    if style == Style::Journal {
+        line.push_str(&format!("<{}>", shown(level).2));
+    }
+    line.push_str("    ");
+}
+
+fn push_start(line: &mut String, level: LogLevel, style: Style, dates: &mut DateTexts) {
+    let (name, colour, priority) = shown(level);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let time = String::from_utf8_lossy(dates.at(now.as_secs()).rfc3339());
     let _ = match style {
@@ -270,6 +303,16 @@ mod tests {
         }
         let coloured = logged(LogLevel::Error, Style::Coloured, log);
         assert!(coloured.ends_with("Z \x1b[1;31merror\x1b[0m: cannot listen; choose another port\n"));
+    }
+
+    #[test]
+    fn details_stand_below() {
+        let log = |log: &ServerLog| log.error_with("broken", "mend it", "\n  1 | a\x1b \n\n    ^\n");
+        let expect = "<3>broken; mend it\n<3>      1 | a\\x1B\n<3>        ^\n";
+        assert_eq!(logged(LogLevel::Error, Style::Journal, log), expect);
+        assert!(
+            logged(LogLevel::Error, Style::Plain, log).ends_with(": broken; mend it\n      1 | a\\x1B\n        ^\n")
+        );
     }
 
     #[test]

@@ -29,6 +29,11 @@ async fn pass_on(mut tail: Tail, reply: Reply) {
 /// Most workers, as for the option.
 const WORKERS_MAX: usize = 1_024;
 
+/// What is said of an option that an operator has set.
+fn set_told(option: &str) -> String {
+    format!("{option}: set by an operator, until the configuration is read again")
+}
+
 impl Server {
     /// Carries an order out.
     pub(super) fn carry_out(&mut self, Request { order, reply }: Request) {
@@ -82,22 +87,28 @@ impl Server {
             return;
         }
         let change = Box::new(move |config: &mut config::Config| config.server.workers = Some(count));
-        self.reload(Source::Change(change), Some(Asker { reply, is_fancy: false }));
+        let source = Source::Change { told: set_told(&format!("workers {count}")), change };
+        self.reload(source, Some(Asker { reply, is_fancy: false }));
     }
 
-    fn set_log_level(&self, level: &str) -> Report {
-        let Some(level) = LogLevel::of_name(level) else {
-            return Report::Refused(format!("no such level: {level}; there are error, warn, info and debug"));
+    fn set_log_level(&self, name: &str) -> Report {
+        let Some(level) = LogLevel::of_name(name) else {
+            return Report::Refused(format!("no such level: {name}; there are error, warn, info and debug"));
         };
-        self.lasting.server_log.set_level(level);
-        Report::Done(String::new())
+        let (log, told) = (&self.lasting.server_log, set_told(&format!("log-level {name}")));
+        // Whatever the level was and will be, this is shown.
+        log.set_level(level.max(LogLevel::Info));
+        log.info(&told);
+        log.set_level(level);
+        Report::Done(told + "\n")
     }
 
     fn set_limit(&mut self, option: &str, reply: Reply) {
         match config::limits_from_text(&self.assembly.config.limits, option) {
             Ok(limits) => {
                 let change = Box::new(move |config: &mut config::Config| config.limits = limits);
-                self.reload(Source::Change(change), Some(Asker { reply, is_fancy: false }));
+                let source = Source::Change { told: set_told(option), change };
+                self.reload(source, Some(Asker { reply, is_fancy: false }));
             }
             Err(reason) => _ = reply.report(Report::Refused(reason)),
         }

@@ -49,8 +49,8 @@ pub(super) struct Prepared {
 pub(super) enum Source {
     /// The file that the server was started with.
     File,
-    /// The one that there is, with this change.
-    Change(Box<dyn FnOnce(&mut Config) + Send>),
+    /// The one that there is, with this change, and what is said of it.
+    Change { told: String, change: Box<dyn FnOnce(&mut Config) + Send> },
     /// Another process, which reads it itself.
     Upgrade,
 }
@@ -65,6 +65,8 @@ pub(super) struct Asker {
 struct Reload {
     askers: Vec<Asker>,
     step: Pin<Box<dyn Future<Output = Step>>>,
+    /// What has changed, if that was one thing.
+    change: Option<String>,
     /// What is told at the end.
     told: Diagnostics,
     notes: Vec<String>,
@@ -138,6 +140,12 @@ impl StartOptions {
     }
 }
 
+impl Reload {
+    fn new(askers: Vec<Asker>, step: Pin<Box<dyn Future<Output = Step>>>, change: Option<String>) -> Self {
+        Self { askers, step, change, told: Diagnostics::default(), notes: Vec::new() }
+    }
+}
+
 impl Reloads {
     /// Waits for the next step of the one that is under way.
     pub(super) async fn next_step(&mut self) -> Step {
@@ -172,19 +180,23 @@ impl Server {
         let Some(Job { source, askers }) = self.reloads.waiting.pop_front() else { return };
         if matches!(source, Source::Upgrade) {
             let step = Box::pin(self.begin_upgrade());
-            self.reloads.current = Some(Reload { askers, step, told: Diagnostics::default(), notes: Vec::new() });
+            self.reloads.current = Some(Reload::new(askers, step, None));
             return;
         }
         let _ = NotifyState::monotonic_usec_now().and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now]));
         let (lasting, before, origin) = (Arc::clone(&self.lasting), Arc::clone(&self.assembly), self.origin.clone());
         // Files may be on a slow disk, and much is to be computed.
         let launcher = self.launch.launcher().cloned();
+        let change = match &source {
+            Source::Change { told, .. } => Some(told.clone()),
+            Source::File | Source::Upgrade => None,
+        };
         let prepared = spawn_blocking(move || prepare(source, &origin, launcher.as_deref(), &lasting, &before));
         let step = Box::pin(async move {
             let panicked = |error| Err(ReloadError::Failed(StartError::at("cannot check the configuration")(error)));
             Step::Prepared(prepared.await.map_err(io::Error::other).unwrap_or_else(panicked))
         });
-        self.reloads.current = Some(Reload { askers, step, told: Diagnostics::default(), notes: Vec::new() });
+        self.reloads.current = Some(Reload::new(askers, step, change));
     }
 
     /// Goes on after a step.
@@ -273,10 +285,12 @@ impl Server {
             });
         }
         let log = &self.lasting.server_log;
-        log.error(format_args!("the configuration was not taken up: {error}"), "what was in use stays in use");
-        if let ReloadError::Invalid(findings) = error {
-            findings.plain.lines().for_each(|line| log.relay(line));
-        }
+        let findings = if let ReloadError::Invalid(findings) = error { findings.plain.as_str() } else { "" };
+        log.error_with(
+            format_args!("the configuration was not taken up: {error}"),
+            "what was in use stays in use",
+            findings,
+        );
         self.begin_next();
     }
 
@@ -301,11 +315,12 @@ impl Server {
         let Some(reload) = self.reloads.current.take() else { return };
         let _ = sd_notify::notify(&[NotifyState::Ready]);
         let log = &self.lasting.server_log;
-        log.info("the configuration has been taken up");
+        log.info(reload.change.as_deref().unwrap_or("the configuration has been taken up"));
         reload.notes.iter().for_each(|note| log.warn(note, ""));
         for Asker { reply, is_fancy } in reload.askers {
             let notes = reload.notes.iter().map(|note| format!("warning: {note}\n")).collect::<String>();
-            reply.report(Report::Done(reload.told.to_text(is_fancy) + &notes));
+            let change = reload.change.iter().map(|told| format!("{told}\n")).collect::<String>();
+            reply.report(Report::Done(change + &reload.told.to_text(is_fancy) + &notes));
         }
         self.begin_next();
     }
@@ -330,7 +345,7 @@ fn prepare(
             (config, diagnostics)
         }
         (Source::File | Source::Upgrade, _) => return Err(ReloadError::NoFile),
-        (Source::Change(change), _) => {
+        (Source::Change { change, .. }, _) => {
             let mut config = (*before.config).clone();
             change(&mut config);
             (config, Diagnostics::default())
