@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::diagnostic::Diagnostics;
 use super::lex::{Token, TokenKind, tokens};
 use super::read::Finding;
+use super::value::meant_size;
 
 /// Deepest nesting of blocks, and of comments. The options need two; the KDL parser takes time that doubles with each
 /// level of blocks that are commented out by `/-`.
@@ -174,7 +175,7 @@ impl Checker<'_> {
                     && span.start >= self.found_up_to =>
             {
                 self.findings.push(Finding::new(span.clone(), message, "this").help(help));
-                self.taken_for.iter_mut().for_each(|taken| taken.push((span.clone(), meant.to_owned())));
+                self.taken_for.iter_mut().for_each(|taken| taken.push((span.clone(), meant.clone())));
             }
             // What was found already, as a part of something else.
             (Some(_), _) if meant_by(word).is_some() => {}
@@ -221,11 +222,12 @@ impl Checker<'_> {
 }
 
 /// The text that somebody meant who wrote a word that is none.
-fn meant_by(word: &str) -> Option<&str> {
+fn meant_by(word: &str) -> Option<String> {
     match word {
-        "true" => Some("on"),
-        "false" | "null" => Some("off"),
-        _ => (!word.starts_with(['#', '"']) && !word.contains('"') && word.len() <= WORD_BYTES_MAX).then_some(word),
+        "true" => Some("on".to_owned()),
+        "false" | "null" => Some("off".to_owned()),
+        _ => (!word.starts_with(['#', '"']) && !word.contains('"') && word.len() <= WORD_BYTES_MAX)
+            .then(|| meant_size(word).unwrap_or_else(|| word.to_owned())),
     }
 }
 
@@ -251,8 +253,10 @@ fn explain_word(word: &str) -> Option<(String, Option<String>)> {
             Some("a comment begins with `//`; `on` and `off` are words".into()),
         ));
     }
-    (!is_number(word) && !is_identifier(word))
-        .then(|| (format!("`{word}` needs quotes"), Some(format!("write `\"{word}\"`"))))
+    (!is_number(word) && !is_identifier(word)).then(|| {
+        let meant = meant_size(word).unwrap_or_else(|| word.to_owned());
+        (format!("`{word}` needs quotes"), Some(format!("write `\"{meant}\"`")))
+    })
 }
 
 /// Whether a text ends with the quotes and signs that it begins with.

@@ -35,6 +35,8 @@ fn help_leads_to_what_was_meant() {
         assert!(found.help.as_deref().unwrap_or_default().contains(help), "{option}: {found:?}");
     };
     check(r#"forward "fastcgi://127.0.0.1:9000""#, "`fastcgi://127.0.0.1:9000` is not", r#"`"tcp://127.0.0.1:9000"`"#);
+    check("compress-bytes-min 10MB", "`10MB` needs quotes", r#"write `"10MiB"`"#);
+    check(r#"compress-bytes-min "8k""#, "`8k` is not a size", r#"write `"8KiB"`"#);
     check(r#"error_log "/var/log/e.log""#, "unknown option `error_log`", "`error_log` is `log-level` here");
     check(r#"redirect "^/foo(.*)$" "/b""#, "`^/foo(.*)$`", r##"write `#"~^/foo(.*)$"#`"##);
     check(r#"redirect "/re/(.*)" "/b""#, "`/re/(.*)`", r##"write `#"~/re/(.*)"#`"##);
@@ -77,6 +79,8 @@ fn one_mistake_hides_no_other() {
     ] {
         assert!(found.iter().any(|message| message.starts_with(expect)), "{expect}: {found:#?}");
     }
+    // Others' units are told for ours, and once.
+    assert_eq!(messages(&in_place(Place::Site, "compress-bytes-min 10MB")), ["3: `10MB` needs quotes"]);
     // What can't be told apart is not guessed at.
     assert_eq!(
         messages("site a {\n browse yes\n root \"x\n"),

@@ -25,6 +25,24 @@ use crate::config::suggest::did_you_mean;
 pub(super) const SIZE_UNITS: &[(&str, u64)] =
     &[("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
 
+/// Units of sizes as others write them, for the same in ours: nobody's limit is meant to the byte. `m` is none, but minutes.
+const OTHER_SIZE_UNITS: &[(&str, &str)] = &[
+    ("K", "KiB"),
+    ("k", "KiB"),
+    ("KB", "KiB"),
+    ("kB", "KiB"),
+    ("kb", "KiB"),
+    ("M", "MiB"),
+    ("MB", "MiB"),
+    ("mb", "MiB"),
+    ("G", "GiB"),
+    ("g", "GiB"),
+    ("GB", "GiB"),
+    ("gb", "GiB"),
+    ("T", "TiB"),
+    ("TB", "TiB"),
+];
+
 /// Units of durations, in milliseconds.
 pub(super) const DURATION_UNITS: &[(&str, u64)] =
     &[("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
@@ -179,10 +197,11 @@ fn parse_size(kind: Kind, value: &KdlValue, min: u64, max: u64) -> Result<Value,
     let bytes = match value {
         KdlValue::Integer(bytes) => u64::try_from(*bytes).ok(),
         KdlValue::String(text) => with_unit(text, SIZE_UNITS).ok_or_else(|| {
-            Wrong::help(
-                format!("`{text}` is not a size"),
-                "write a whole number of B, KiB, MiB, GiB or TiB: `\"16KiB\"`",
-            )
+            let help = match meant_size(text) {
+                Some(meant) => format!("write `\"{meant}\"`"),
+                None => "write a whole number of B, KiB, MiB, GiB or TiB: `\"16KiB\"`".to_owned(),
+            };
+            Wrong::help(format!("`{text}` is not a size"), help)
         })?,
         _ => return Err(wrong_type(kind, value)),
     };
@@ -190,6 +209,14 @@ fn parse_size(kind: Kind, value: &KdlValue, min: u64, max: u64) -> Result<Value,
         Some(bytes) if (min..=max).contains(&bytes) => Ok(Value::Number(bytes)),
         _ => Err(Wrong::help("the size is out of range", format!("from {} to {}", format_size(min), format_size(max)))),
     }
+}
+
+/// The size that is meant by one in others' units.
+pub(in crate::config) fn meant_size(text: &str) -> Option<String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let (_, ours) = OTHER_SIZE_UNITS.iter().find(|(other, _)| *other == unit.trim_start())?;
+    (digits > 0).then(|| format!("{number}{ours}"))
 }
 
 fn parse_duration(kind: Kind, value: &KdlValue, min: Duration, max: Duration) -> Result<Value, Wrong> {
