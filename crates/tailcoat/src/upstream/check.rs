@@ -11,30 +11,38 @@ use super::connect::{Opened, connect, proxy_preamble};
 use super::shared::{Protocol, Server, SharedUpstream};
 use super::stream::Stream;
 use super::{http2, monotonic_ms};
-use crate::config::HealthCheck;
+use crate::config::{HealthCheck, format_duration};
 
 /// Limits of the head of an answer; a server that sends more is not well.
 const HEAD_LIMITS: HeadLimits = HeadLimits { head_bytes_max: 16 << 10, fields_max: 100, target_bytes_max: 0 };
 
-/// Checks a server; `false` if its answer is not good, or does not come in time.
-pub(super) async fn check(upstream: &SharedUpstream, server: u16, check: &HealthCheck) -> bool {
-    let status = timeout(check.timeout, ask(upstream, upstream.server(server), check)).await;
-    status.ok().flatten().is_some_and(|status| (check.status_min..=check.status_max).contains(&status))
+/// Checks a server.
+///
+/// # Errors
+/// Why that shows it to be down, for a person: its answer is not good, or does not come in time.
+pub(super) async fn check(upstream: &SharedUpstream, server: u16, check: &HealthCheck) -> Result<(), String> {
+    match timeout(check.timeout, ask(upstream, upstream.server(server), check)).await {
+        Ok(Ok(status)) if (check.status_min..=check.status_max).contains(&status) => Ok(()),
+        Ok(Ok(status)) => Err(format!("the answer to GET {} is {status}", check.path)),
+        Ok(Err(reason)) => Err(reason),
+        Err(_) => Err(format!("no answer within {}", format_duration(check.timeout))),
+    }
 }
 
 /// The status of the answer.
-async fn ask(upstream: &SharedUpstream, server: &Server, check: &HealthCheck) -> Option<u16> {
+async fn ask(upstream: &SharedUpstream, server: &Server, check: &HealthCheck) -> Result<u16, String> {
     let preamble = proxy_preamble(upstream.config.proxy_protocol, None);
     let opened = Opened { limit: check.timeout, preamble: &preamble, tls: upstream.tls.as_ref(), wants_http1: false };
-    let (stream, is_http2) = connect(server, opened).await.ok()?;
+    let (stream, is_http2) = connect(server, opened).await.map_err(|error| error.to_string())?;
     let host = check.host.clone().unwrap_or_else(|| server.authority());
-    match is_http2 {
+    let status = match is_http2 {
         true => {
             let scheme = if server.protocol == Protocol::Negotiated { "https" } else { "http" };
             ask_http2(stream, check, &host, scheme, &http2::limits(&upstream.config)).await
         }
         false => ask_http1(stream, check, &host).await,
-    }
+    };
+    status.ok_or_else(|| "the connection ended without an answer, or with one that can't be read".to_owned())
 }
 
 async fn ask_http1(mut stream: Stream, check: &HealthCheck, host: &str) -> Option<u16> {

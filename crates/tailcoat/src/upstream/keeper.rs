@@ -85,9 +85,8 @@ async fn check_regularly(upstream: Arc<SharedUpstream>, server: u16) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let is_good = check(&upstream, server, settings).await;
-        let now_ms = monotonic_ms();
-        upstream.tell(server, now_ms, |health| health.on_check(is_good, now_ms));
+        let result = check(&upstream, server, settings).await;
+        upstream.tell_check(server, monotonic_ms(), &result);
     }
 }
 

@@ -220,11 +220,19 @@ impl SharedUpstream {
     pub(super) fn tell(&self, server: u16, now_ms: u64, what: impl FnOnce(&mut Health) -> Option<Change>) {
         let server = self.server(server);
         if let Some(change) = server.with_health(now_ms, what) {
-            self.log_change(&server.name, change);
+            self.log_change(&server.name, change, "");
         }
     }
 
-    fn log_change(&self, server: &str, change: Change) {
+    /// Tells a server's health what a check has shown, and the log what came of it.
+    pub(super) fn tell_check(&self, server: u16, now_ms: u64, result: &Result<(), String>) {
+        let server = self.server(server);
+        if let Some(change) = server.with_health(now_ms, |health| health.on_check(result.is_ok(), now_ms)) {
+            self.log_change(&server.name, change, result.as_ref().err().map_or("", String::as_str));
+        }
+    }
+
+    fn log_change(&self, server: &str, change: Change, why: &str) {
         let upstream = &self.config.name;
         let place = format_args!("server {server} of upstream {upstream}");
         match change {
@@ -233,7 +241,7 @@ impl SharedUpstream {
                 "see that it runs and answers",
             ),
             Change::Back => self.log.info(format_args!("{place} is back")),
-            Change::ChecksBad => self.log.warn(format_args!("{place} is down: its health checks fail"), {
+            Change::ChecksBad => self.log.warn(format_args!("{place} is down: its health checks fail: {why}"), {
                 "see that it answers the path of `health-check`"
             }),
             Change::ChecksGood => self.log.info(format_args!("{place} is up: its health checks succeed")),
