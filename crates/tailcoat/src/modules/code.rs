@@ -13,6 +13,9 @@ use super::http_wasm;
 /// What a core module begins with: magic and version (WebAssembly, section 5.5.16).
 pub(super) const CORE_PREAMBLE: &[u8] = b"\0asm\x01\0\0\0";
 
+/// What all WebAssembly begins with, components too.
+const MAGIC: &[u8] = b"\0asm";
+
 /// A compiled component, as cheap to copy as a pointer.
 pub type ComponentCode = ProxyPre<Guest>;
 
@@ -30,7 +33,7 @@ impl Code {
     /// # Errors
     /// What is wrong with it, for a person.
     pub(super) fn compile(file: &Path, engine: &Engine, linkers: &Linkers) -> Result<Self, String> {
-        let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
+        let bytes = read(file)?;
         let compile = || {
             if bytes.starts_with(CORE_PREAMBLE) {
                 let module = Module::from_binary(engine, &bytes).map_err(told)?;
@@ -55,6 +58,18 @@ impl Code {
                 Err(error) => Err(format!("cannot start a thread: {error}")),
             }
         })
+    }
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// It can't be read, or is no WebAssembly in its binary form.
+pub(super) fn read(file: &Path) -> Result<Vec<u8>, String> {
+    let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
+    match bytes.starts_with(MAGIC) {
+        true => Ok(bytes),
+        false => Err("is no WebAssembly; `tailcoat module new` begins a module, and says how it is built".to_owned()),
     }
 }
 

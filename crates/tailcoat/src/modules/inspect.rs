@@ -7,7 +7,7 @@ use wasmtime::component::Component;
 use wasmtime::{Config, Engine, Module};
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
-use super::code::{CORE_PREAMBLE, told};
+use super::code::{CORE_PREAMBLE, read, told};
 use super::engine::Linkers;
 use super::http_wasm;
 
@@ -52,7 +52,7 @@ pub enum Access {
 /// # Errors
 /// It can't be read, or is no WebAssembly.
 pub fn inspect(file: &Path) -> Result<Inspection, String> {
-    let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
+    let bytes = read(file)?;
     let mut config = Config::new();
     config.epoch_interruption(true).concurrency_support(false);
     let engine = Engine::new(&config).map_err(told)?;
