@@ -12,6 +12,7 @@ const NGINX: Recipe<'_> = Recipe {
     files: &[
         ("nginx.conf", include_str!("applications/nginx.conf")),
         ("sites/one.conf", include_str!("applications/nginx-site.conf")),
+        ("sites/two.conf", include_str!("applications/nginx-guards.conf")),
         ("root/index.html", "<p>home</p>\n"),
         ("root/page.html", "<p>page</p>\n"),
         ("root/style.css", "p { color: red }\n"),
@@ -21,13 +22,14 @@ const NGINX: Recipe<'_> = Recipe {
         ("data/file.txt", "data\n"),
         ("data/a/b.txt", "deep\n"),
         ("app/spa/app.html", "<p>application</p>\n"),
+        ("app/spa/assets/a.txt", "asset\n"),
     ],
     command: &["nginx", "-c", "@DIR@/nginx.conf"],
     environment: &[],
 };
 
 /// Requests by path, and the fields of responses that are compared besides status and content.
-const PATHS: [&str; 27] = [
+const PATHS: [&str; 43] = [
     "/",
     "/index.html",
     "/page.html",
@@ -55,31 +57,90 @@ const PATHS: [&str; 27] = [
     "/sub/../page.html",
     "/agent",
     "/whole/a",
+    "/spa/assets/a.txt",
+    "/spa/assets/missing",
+    "/within/a",
+    "/shop/a?b=c",
+    "/new/a/b?c=d",
+    "/replaced/a/b?c=d",
+    "/replaced/",
+    "/cut/a/b?c=d",
+    "/json",
+    "/docs/v2/a/b",
+    "/docs/vx/a",
+    "/read-only/a",
+    "-X POST /read-only/a",
+    "/query",
+    "/query?a=1",
+    "/query?a=2",
+];
+
+/// The same of a site with guards that can't be said; and what nobody gets here whom nginx refuses, or may refuse.
+const GUARDED_PATHS: [&str; 11] = [
+    "/",
+    "/page.html",
+    "/missing",
+    "/sub/index.html",
+    "/sub/missing",
+    "/style.css",
+    "/missing.css",
+    "/dl/file.txt",
+    "/dl/index.html",
+    "/dl/missing",
+    "-X POST /page.html",
+];
+const REFUSED_PATHS: [&str; 7] = [
+    "/404.html",
+    "/protected/file.txt",
+    "/protected/a/b.txt",
+    "/.htaccess",
+    "/sub/.git/config",
+    "/cookie/file.txt",
+    "/dynamic/page.html",
 ];
 const FIELDS: [&str; 4] = ["location", "cache-control", "x-answer", "content-type"];
 
 #[test]
 fn what_was_translated_answers_the_same() {
     let Some(nginx) = RealServer::start(&NGINX) else { return };
-    let file = nginx.directory().join("sites/one.conf");
-    let output = tailcoat().arg("import").arg(&file).output().unwrap();
-    let remarks = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{remarks}");
-    assert!(remarks.contains("tailcoat: 0 directives were not translated"), "{remarks}");
-    let address = format!("\"{}\"", nginx.address);
-    let config = String::from_utf8(output.stdout).unwrap();
-    assert!(config.contains(&address), "{config}");
-    let server = Server::run(&config.replace(&format!("listen {address}"), "listen \"127.0.0.1:0\""));
+    let (server, config) = translated(&nginx, "sites/one.conf", 0, "tailcoat: 0 directives were not translated");
     for path in PATHS {
-        let (expect, found) = (answer(nginx.address, path), answer(server.address, path));
-        assert_eq!(found, expect, "{path}\n{config}");
+        let found = answer(server.address, "example.com", path);
+        assert_eq!(found, answer(nginx.address, "example.com", path), "{path}\n{config}");
     }
 }
 
+#[test]
+fn what_guards_is_never_more_open() {
+    let Some(nginx) = RealServer::start(&NGINX) else { return };
+    let (server, config) = translated(&nginx, "sites/two.conf", 4, "4 are refused");
+    for path in GUARDED_PATHS {
+        let found = answer(server.address, "guards.example", path);
+        assert_eq!(found, answer(nginx.address, "guards.example", path), "{path}\n{config}");
+    }
+    for path in REFUSED_PATHS {
+        let [found, expect] = [&server.address, &nginx.address].map(|to| answer(*to, "guards.example", path).0);
+        assert!(found.as_str() >= "400" && expect.as_str() >= "400", "{path}: {found}, by nginx {expect}\n{config}");
+    }
+}
+
+/// A server with the translation of a file of nginx's, and its text.
+fn translated(nginx: &RealServer, file: &str, code: i32, expect: &str) -> (Server, String) {
+    let output = tailcoat().arg("import").arg(nginx.directory().join(file)).output().unwrap();
+    let remarks = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{remarks}");
+    assert!(remarks.contains(expect), "{remarks}");
+    let address = format!("\"{}\"", nginx.address);
+    let config = String::from_utf8(output.stdout).unwrap();
+    assert!(config.contains(&address), "{config}");
+    (Server::run(&config.replace(&format!("listen {address}"), "listen \"127.0.0.1:0\"")), config)
+}
+
 /// Status, compared fields and content. Error pages that each server has of its own, and ports in URLs, differ.
-fn answer(address: SocketAddr, path: &str) -> (String, Vec<String>, String) {
+fn answer(address: SocketAddr, host: &str, path: &str) -> (String, Vec<String>, String) {
+    let (method, path) = path.strip_prefix("-X ").and_then(|request| request.split_once(' ')).unwrap_or(("GET", path));
     let output = Command::new("curl")
-        .args(["-s", "-i", "--path-as-is", "-A", "Bot/1.0", "-H", "Host: example.com"])
+        .args(["-s", "-i", "--path-as-is", "-A", "Bot/1.0", "-X", method, "-H", &format!("Host: {host}")])
         .arg(format!("http://{address}{path}"))
         .output()
         .unwrap();
@@ -119,5 +180,11 @@ fn what_cannot_be_read_is_said() {
     check(&[file.as_os_str(), "-o".as_ref(), written.as_os_str()], 0, "nginx.conf:1: wonder on: not translated");
     assert!(fs::read_to_string(&written).unwrap().contains("root \"/srv\""));
     // What is there is never overwritten.
-    check(&[file.as_os_str(), "-o".as_ref(), written.as_os_str()], 1, "File exists");
+    check(&[file.as_os_str(), "-o".as_ref(), written.as_os_str()], 1, "is there already");
+    fs::write(&file, "server { listen 80; root /srv; auth_request /a; }").unwrap();
+    check(&[file.as_os_str()], 4, "Refused, since what guarded");
+    fs::write(&file, "server { listen 99999; root /srv; }").unwrap();
+    check(&[file.as_os_str()], 5, "the translation has errors");
+    fs::write(&file, "<VirtualHost *:80>\n</VirtualHost>\n").unwrap();
+    check(&[file.as_os_str()], 3, "docs/from-apache.md");
 }

@@ -1,15 +1,15 @@
 //! `import`: the configuration of another server, in ours.
 
 use std::fs::File;
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 
 use super::configuration::print_findings;
-use super::{EXIT_CONFIG, EXIT_FAILURE, fail, print};
-use crate::import::{self, Imported, Outcome};
+use super::{EXIT_CONFIG, EXIT_FAILURE, EXIT_REFUSED, EXIT_TRANSLATION, fail, print};
+use crate::import::{self, Imported, Outcome, Remark};
 
 #[derive(Debug, Args)]
 pub(super) struct Import {
@@ -27,7 +27,7 @@ pub(super) struct Import {
 }
 
 impl Import {
-    /// Prints the configuration, and what is left over as one line each on standard error.
+    /// Prints the configuration, and on standard error what to know about it.
     pub(super) fn run(self) -> ExitCode {
         let imported = match import::from_nginx(&self.file) {
             Ok(imported) => imported,
@@ -38,40 +38,58 @@ impl Import {
         };
         let written = match &self.output {
             None => print(&imported.text),
-            Some(file) => {
-                let written = File::create_new(file).and_then(|mut file| file.write_all(imported.text.as_bytes()));
-                match written {
-                    Ok(()) => ExitCode::SUCCESS,
-                    Err(error) => {
-                        fail(format_args!("{}: {error}", file.display()));
-                        return ExitCode::from(EXIT_FAILURE);
-                    }
-                }
-            }
+            Some(file) => write(file, &imported.text),
         };
         self.report(&imported);
-        written
+        if written != ExitCode::SUCCESS {
+            return written;
+        }
+        let refuses = imported.remarks.iter().any(|remark| matches!(remark.outcome, Outcome::Refused(_)));
+        match (imported.diagnostics.has_error(), refuses) {
+            (true, _) => ExitCode::from(EXIT_TRANSLATION),
+            (false, true) => ExitCode::from(EXIT_REFUSED),
+            (false, false) => ExitCode::SUCCESS,
+        }
     }
 
     fn report(&self, imported: &Imported) {
-        let mut counts = (0, 0);
-        for remark in &imported.remarks {
-            match remark.outcome {
-                Outcome::Left(_) => {
-                    counts.0 += 1;
-                    eprintln!("{remark}");
-                }
-                Outcome::Needless(_) => {
-                    counts.1 += 1;
-                    if self.needless {
-                        eprintln!("{remark}");
-                    }
-                }
-            }
+        let of = |is_meant: fn(&Outcome) -> bool| -> Vec<&Remark> {
+            imported.remarks.iter().filter(|remark| is_meant(&remark.outcome)).collect()
+        };
+        let refused = of(|outcome| matches!(outcome, Outcome::Refused(_)));
+        let left = of(|outcome| matches!(outcome, Outcome::Left(_)));
+        let needless = of(|outcome| matches!(outcome, Outcome::Needless(_)));
+        print_remarks("Refused, since what guarded or answered these paths can't be said here:", &refused);
+        print_remarks("Not translated:", &left);
+        if self.needless {
+            print_remarks("Needs nothing here:", &needless);
         }
         print_findings(&imported.diagnostics);
-        let (left, needless) = counts;
-        let hint = if self.needless || needless == 0 { "" } else { " (--needless tells which)" };
-        eprintln!("tailcoat: {left} directives were not translated, {needless} need nothing here{hint}");
+        let hint = if self.needless || needless.is_empty() { "" } else { " (--needless tells which)" };
+        let (refused, left, needless) = (refused.len(), left.len(), needless.len());
+        eprintln!(
+            "tailcoat: {left} directives were not translated, {refused} are refused, {needless} need nothing here{hint}"
+        );
+        if imported.diagnostics.has_error() {
+            eprintln!("tailcoat: the translation has errors, which are to be mended before it runs");
+        }
+    }
+}
+
+fn write(file: &Path, text: &str) -> ExitCode {
+    match File::create_new(file).and_then(|mut file| file.write_all(text.as_bytes())) {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fail(format_args!("{} is there already, and stays as it is: name another file", file.display()));
+        }
+        Err(error) => fail(format_args!("{}: {error}", file.display())),
+    }
+    ExitCode::from(EXIT_FAILURE)
+}
+
+fn print_remarks(heading: &str, remarks: &[&Remark]) {
+    if !remarks.is_empty() {
+        eprintln!("{heading}");
+        remarks.iter().for_each(|remark| eprintln!("  {remark}"));
     }
 }

@@ -37,6 +37,10 @@ pub const EXIT_FAILURE: u8 = 1;
 pub const EXIT_USAGE: u8 = 2;
 /// Exit code: the configuration has errors or can't be read.
 pub const EXIT_CONFIG: u8 = 3;
+/// Exit code: a translation refuses what it can't say.
+pub const EXIT_REFUSED: u8 = 4;
+/// Exit code: a translation has errors.
+pub const EXIT_TRANSLATION: u8 = 5;
 
 /// Exit codes, for the help and the manual page.
 const EXIT_CODES: &str = "\
@@ -44,7 +48,9 @@ Exit codes:
   0  all went well
   1  something failed while running, or `fmt --check` found a file that isn't formatted
   2  the command line can't be understood
-  3  the configuration has errors or can't be read";
+  3  the configuration has errors or can't be read
+  4  `import` wrote a configuration that refuses paths, since what guarded or answered them can't be said here
+  5  `import` wrote a configuration that has errors";
 
 /// A web server built for speed.
 #[derive(Debug, Parser)]

@@ -23,8 +23,33 @@ pub(super) struct Checked {
     pub(super) taken_for: Option<Vec<(Range<usize>, String)>>,
 }
 
-/// The mistakes in a text.
+/// The mistakes in a text. That it is one of nginx is the only one then.
 pub(super) fn check(text: &str) -> Checked {
+    let mut found = check_tokens(text);
+    if !found.findings.is_empty()
+        && let Some(span) = nginx_line(text)
+    {
+        let finding = Finding::new(span, "this is how nginx is configured", "a line of nginx");
+        let help = "`tailcoat import FILE` translates a configuration of nginx".to_owned();
+        found = Checked { findings: vec![finding.help(help)], taken_for: None };
+    }
+    found
+}
+
+/// A line that only a configuration of nginx has.
+fn nginx_line(text: &str) -> Option<Range<usize>> {
+    const BLOCKS: [&str; 5] = ["location /", "location = /", "location ~", "location ^~", "location @"];
+    const LINES: [&str; 4] = ["server_name ", "proxy_pass ", "fastcgi_pass ", "try_files "];
+    text.lines().find_map(|line| {
+        let line = line.trim();
+        let starts = |names: &[&str]| names.iter().any(|name| line.starts_with(name));
+        let is_nginx = (line.contains('{') && starts(&BLOCKS)) || (line.ends_with(';') && starts(&LINES));
+        let start = line.as_ptr() as usize - text.as_ptr() as usize;
+        is_nginx.then_some(start..start + line.len())
+    })
+}
+
+fn check_tokens(text: &str) -> Checked {
     let mut checker = Checker {
         text,
         findings: Vec::new(),
@@ -332,6 +357,7 @@ mod tests {
         test("listen 0.0.0.0:80\nlisten 127.0.0.1:80", &["`0.0.0.0:80` needs quotes", "`127.0.0.1:80` needs quotes"]);
         test("browse true", &["`true` is not a value"]);
         test("# comment", &["`#` is not known"]);
+        test("server {\n  server_name a;\n  location / { }\n}", &["this is how nginx is configured"]);
         test("a \"b", &["this text is not closed"]);
         test("a \"b\\\"", &["this text is not closed"]);
         test("a #\"b\"", &["this text is not closed"]);

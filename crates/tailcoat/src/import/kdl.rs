@@ -59,6 +59,12 @@ impl Node {
         self
     }
 
+    /// What is said before that.
+    pub(super) fn add_comment(&mut self, comment: &str) {
+        let said = self.comment.take().unwrap_or_default();
+        self.comment = Some(format!("{comment}\n{said}").trim_matches('\n').to_owned());
+    }
+
     pub(super) fn block(mut self, children: Vec<Node>) -> Self {
         self.children = children;
         self
@@ -81,6 +87,12 @@ impl Node {
     /// Its last value, as it was given.
     pub(super) fn last_value(&self) -> &str {
         self.values.last().map_or("", |(Value::Text(value) | Value::Word(value))| value)
+    }
+
+    /// Whether it is for all paths of this pattern, on no condition.
+    pub(super) fn is_rule_of(&self, pattern: &str) -> bool {
+        matches!(self.values.first(), Some(Value::Text(value)) if value == pattern)
+            && self.properties.iter().all(|(name, _)| *name == "status")
     }
 
     fn write(&self, depth: usize, text: &mut String) {

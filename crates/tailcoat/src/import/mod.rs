@@ -42,6 +42,8 @@ pub enum Outcome {
     Needless(&'static str),
     /// It is left to a person, and what to know about it.
     Left(String),
+    /// What it guarded or answered is refused, since it can't be said here, and why.
+    Refused(String),
 }
 
 /// A line of a file.
@@ -65,6 +67,7 @@ impl fmt::Display for Remark {
         match outcome {
             Outcome::Needless(why) => write!(formatter, "{place}: {directive}: needs nothing here: {why}"),
             Outcome::Left(why) => write!(formatter, "{place}: {directive}: not translated: {why}"),
+            Outcome::Refused(why) => write!(formatter, "{place}: {directive}: its paths are refused: {why}"),
         }
     }
 }

@@ -5,8 +5,8 @@ use super::location::Scene;
 use super::settings::{Level, time_option};
 use super::syntax::Directive;
 use super::upstream::{Scheme, set};
-use super::values::{self, Location, Within, time};
-use super::{Chain, Notes};
+use super::values::{self, Location, Within};
+use super::{Chain, Notes, caching, rewrite};
 use crate::import::kdl::Node;
 
 /// The directive of a block that hands requests on.
@@ -14,6 +14,12 @@ pub(super) fn pass(block: &[Directive]) -> Option<&Directive> {
     block.iter().find(|directive| {
         matches!(directive.name.as_str(), "proxy_pass" | "grpc_pass" | "fastcgi_pass" | "scgi_pass" | "uwsgi_pass")
     })
+}
+
+/// Whether a directive answers requests in a way that only nginx has.
+pub(super) fn is_foreign(name: &str) -> bool {
+    matches!(name, "stub_status" | "memcached_pass" | "js_content" | "perl" | "empty_gif" | "echo" | "api" | "hls")
+        || name.starts_with("content_by_lua")
 }
 
 /// The handler that a `…_pass` is here.
@@ -34,14 +40,8 @@ fn forward(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node
     if pass.first().contains('$') {
         return Err("a server behind has a fixed address; its name is looked up again by itself".to_owned());
     }
-    let (scheme, rest) = pass.first().split_once("://").unwrap_or(("http", pass.first()));
-    let (authority, path) = match rest.strip_prefix("unix:").and_then(|rest| rest.split_once(':')) {
-        Some((socket, path)) => (format!("unix:{socket}"), path),
-        None => {
-            let end = if rest.starts_with("unix:") { rest.len() } else { rest.find('/').unwrap_or(rest.len()) };
-            (rest[..end].to_owned(), &rest[end..])
-        }
-    };
+    let scheme = pass.first().split_once("://").map_or("http", |(scheme, _)| scheme);
+    let (authority, path) = target(pass);
     let scheme = match (pass.name.as_str(), scheme) {
         (_, "https" | "grpcs") => Scheme::Https,
         ("grpc_pass", _) => Scheme::H2c,
@@ -49,16 +49,13 @@ fn forward(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node
     };
     let to = if shared.upstreams.contains(&authority) { authority } else { scheme.address(&authority) };
     let mut options = Vec::new();
-    options.extend(prefix(path, location)?);
+    options.extend(prefix(&path, scene)?);
     if chain.all("proxy_set_header").iter().all(|field| !field.first().eq_ignore_ascii_case("host"))
         && pass.name == "proxy_pass"
     {
         options.push(Node::new("host").word("upstream"));
     }
     answer_options("proxy", chain, &mut options, notes);
-    if chain.last("proxy_cache").is_some_and(|cache| cache.first() != "off") {
-        options.push(Node::new("cache").block(caching(chain, notes)));
-    }
     let node = Node::with("forward", to);
     let node = match location.pattern() {
         Some(pattern) => node.property("path", pattern),
@@ -67,16 +64,52 @@ fn forward(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node
     Ok(node.block(options))
 }
 
-/// What takes the place of a location's prefix: nothing, the same, or nothing of it.
-fn prefix(path: &str, location: &Location) -> Result<Option<Node>, String> {
-    match (path, location.prefix()) {
+/// What takes the place of a location's prefix: nothing, the same, nothing of it, or what a rewrite has put behind it.
+fn prefix(path: &str, scene: Scene<'_>) -> Result<Option<Node>, String> {
+    let strip = |prefix: &str| Some(Node::with("strip-prefix", prefix.trim_end_matches('/')));
+    let block = scene.chain.blocks.into_iter().rev().find(|block| pass(block).is_some()).unwrap_or_default();
+    if let Some(prefix) = block.iter().find_map(|child| rewrite::stripped_prefix(child, scene.location)) {
+        return Ok(strip(prefix));
+    }
+    match (path, scene.location.prefix()) {
         ("", _) => Ok(None),
         (path, Some(prefix)) if path == prefix => Ok(None),
-        ("/", Some(prefix)) if prefix.ends_with('/') => {
-            Ok(Some(Node::with("strip-prefix", prefix.trim_end_matches('/'))))
-        }
-        _ => Err("paths go on as they are, or without the location's prefix: `rewrite` them before".to_owned()),
+        ("/", Some(prefix)) if prefix.ends_with('/') => Ok(strip(prefix)),
+        (path, Some(prefix)) if is_replaced(path, scene.location) => Ok(strip(prefix)),
+        _ => Err("paths go on as they are, or with something else in the place of the location's prefix".to_owned()),
     }
+}
+
+/// Whether a path takes the place of a location's prefix that can be written behind it, and stripped of it then.
+fn is_replaced(path: &str, location: &Location) -> bool {
+    let (Location::Prefix(prefix) | Location::PrefixFirst(prefix)) = location else { return false };
+    prefix != "/" && path.starts_with('/') && path.ends_with('/') == prefix.ends_with('/') && !path.contains('$')
+}
+
+/// The rewrite that puts what takes the place of a prefix behind it: `/v1/` of `proxy_pass http://b/v1/`.
+pub(super) fn replaced_prefix(pass: &Directive, scene: Scene<'_>) -> Option<Node> {
+    let (_, path) = target(pass);
+    let prefix = scene.location.prefix()?;
+    if !is_replaced(&path, scene.location) || path == prefix || path == "/" {
+        return None;
+    }
+    let kept = prefix.trim_end_matches('/');
+    Some(match scene.location.pattern()? {
+        pattern if pattern.starts_with('~') => {
+            Node::with("rewrite", format!("{pattern}(.*)$")).text(format!("{kept}{path}{{1}}"))
+        }
+        pattern => Node::with("rewrite", pattern).text(format!("{kept}{path}{{rest}}")),
+    })
+}
+
+/// The server that a `…_pass` names, and the path behind it.
+fn target(pass: &Directive) -> (String, String) {
+    let rest = pass.first().split_once("://").map_or(pass.first(), |(_, rest)| rest);
+    if let Some((socket, path)) = rest.strip_prefix("unix:").and_then(|rest| rest.split_once(':')) {
+        return (format!("unix:{socket}"), path.to_owned());
+    }
+    let end = if rest.starts_with("unix:") { rest.len() } else { rest.find('/').unwrap_or(rest.len()) };
+    (rest[..end].to_owned(), rest[end..].to_owned())
 }
 
 /// Times, sizes and the like that all handlers have that ask others.
@@ -96,45 +129,7 @@ fn answer_options(family: &str, chain: Chain<'_>, options: &mut Vec<Node>, notes
     }) {
         options.push(body_size(directive));
     }
-}
-
-/// A `cache` block of what `proxy_cache_…` say.
-fn caching(chain: Chain<'_>, notes: &mut Notes) -> Vec<Node> {
-    let mut options = Vec::new();
-    for directive in chain.all("proxy_cache_valid") {
-        let Some((age, statuses)) = directive.arguments.split_last() else { continue };
-        let Some(age) = time(age) else {
-            notes.left(directive, "this is no time");
-            continue;
-        };
-        if statuses.iter().any(|status| status == "any") {
-            notes.left(directive, "`default-age` names the statuses");
-            continue;
-        }
-        options.push(statuses.iter().fold(Node::with("default-age", age), |node, status| node.word(status)));
-    }
-    if let Some(stale) = chain.last("proxy_cache_use_stale").filter(|stale| stale.first() != "off") {
-        if stale.arguments.iter().any(|reason| reason != "updating") {
-            set(&mut options, Node::with("stale-if-error", "1d"));
-        }
-        if stale.has("updating") {
-            set(&mut options, Node::with("stale-while-revalidate", "1m"));
-        }
-    }
-    let cookies: Vec<&str> = chain
-        .all("proxy_cache_bypass")
-        .iter()
-        .flat_map(|directive| &directive.arguments)
-        .filter_map(|variable| variable.strip_prefix("$cookie_"))
-        .collect();
-    if !cookies.is_empty() {
-        options.push(cookies.iter().fold(Node::new("bypass-cookies"), |node, cookie| node.text(cookie)));
-    }
-    if options.is_empty() {
-        // An empty block would be none.
-        options.push(Node::new("heuristic").word("off"));
-    }
-    options
+    options.extend(caching::block(family, chain, notes));
 }
 
 fn fastcgi(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node, String> {
@@ -278,8 +273,10 @@ pub(super) fn is_option(directive: &Directive, notes: &mut Notes) -> bool {
         | "cache"
         | "cache_valid"
         | "cache_bypass"
+        | "cache_key"
+        | "cache_use_stale"
+        | "no_cache"
         | "keep_conn" => {}
-        "cache_use_stale" => {}
         "buffering"
         | "request_buffering"
         | "buffers"
@@ -301,7 +298,6 @@ pub(super) fn is_option(directive: &Directive, notes: &mut Notes) -> bool {
         | "cache_lock_age"
         | "cache_background_update"
         | "cache_revalidate"
-        | "no_cache"
         | "cache_methods"
         | "cache_min_uses" => {
             notes.needless(directive, "one request asks for many, and what became old is validated");

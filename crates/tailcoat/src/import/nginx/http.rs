@@ -33,6 +33,7 @@ pub(super) fn translate(directives: &[Directive], notes: &mut Notes) -> Vec<Node
     // A file of `sites-enabled` alone has no `http` around it.
     let bare: Vec<Directive> = directives.iter().filter(|directive| is_of_http(&directive.name)).cloned().collect();
     file.http(&bare, notes);
+    file.comments.extend(notes.unwritten());
     file.into_nodes()
 }
 
@@ -50,6 +51,8 @@ struct File {
     settings: Vec<Node>,
     upstreams: Vec<Node>,
     sites: Vec<Node>,
+    /// What is said before all of them.
+    comments: Vec<String>,
 }
 
 impl File {
@@ -63,6 +66,9 @@ impl File {
         nodes.extend(self.settings);
         nodes.extend(self.upstreams);
         nodes.extend(self.sites);
+        if let Some(first) = nodes.first_mut() {
+            first.add_comment(&self.comments.join("\n"));
+        }
         nodes
     }
 
@@ -136,9 +142,11 @@ impl File {
             }
         }
         self.settings.extend(rules.into_nodes());
+        self.comments.extend(notes.unwritten());
         for directive in block.iter().filter(|directive| directive.name == "upstream") {
             let scheme = scheme_of(directive.first(), block).unwrap_or(Scheme::Http);
-            self.upstreams.extend(upstream::translate(directive, scheme, notes));
+            let node = upstream::translate(directive, scheme, notes);
+            self.upstreams.extend(node.map(|node| node.comment(notes.unwritten().join("\n"))));
         }
         let chain = Chain::new(block);
         for directive in block.iter().filter(|directive| directive.name == "server") {

@@ -1,12 +1,18 @@
 //! nginx: reading its configuration, and saying the same here.
 //!
 //! [`syntax`] reads directives, [`http`] goes through them, [`server`] makes a site of each `server`, with [`location`] for its
-//! parts and [`settings`] for what may stand in all of them, [`forward`] for servers behind, and [`values`] for times, paths
-//! and variables.
+//! parts and [`settings`] for what may stand in all of them: of that, [`rewrite`] and [`condition`] are for requests that are
+//! sent elsewhere, and [`guard`] for what must not become open. [`files`] and [`forward`] are for who answers, [`caching`] for
+//! what is kept of that, and [`values`] for times, paths and variables.
 
+mod caching;
+mod condition;
+mod files;
 mod forward;
+mod guard;
 mod http;
 mod location;
+mod rewrite;
 mod server;
 mod settings;
 mod syntax;
@@ -34,7 +40,11 @@ fn translate_directives(directives: &[Directive]) -> (Vec<Node>, Vec<Remark>) {
 
 /// What became of directives that nothing stands for.
 #[derive(Default)]
-struct Notes(Vec<Remark>);
+struct Notes {
+    remarks: Vec<Remark>,
+    /// How many of them stand in the translation, too, or need not.
+    written: usize,
+}
 
 impl Notes {
     fn left(&mut self, directive: &Directive, why: impl Into<String>) {
@@ -45,18 +55,33 @@ impl Notes {
         self.push(directive, Outcome::Needless(why));
     }
 
+    /// Who was to see or answer what is refused instead. Returns the comment that belongs there.
+    fn refused(&mut self, directive: &Directive, why: impl Into<String>) -> String {
+        self.push(directive, Outcome::Refused(why.into())).to_string()
+    }
+
     /// A directive that nothing here knows of.
     fn unknown(&mut self, directive: &Directive) {
         let why = if directive.name == "include" { "there is no such file" } else { "there is no counterpart" };
         self.left(directive, why);
     }
 
-    fn push(&mut self, directive: &Directive, outcome: Outcome) {
+    fn push(&mut self, directive: &Directive, outcome: Outcome) -> Remark {
         let remark = Remark { place: directive.place.clone(), directive: directive.line(), outcome };
         // What is inherited is come across in each place that inherits it.
-        if !self.0.contains(&remark) {
-            self.0.push(remark);
+        if !self.remarks.contains(&remark) {
+            self.remarks.push(remark.clone());
         }
+        remark
+    }
+
+    /// What was left since this was asked last, a line each: a comment for the place where it would stand.
+    fn unwritten(&mut self) -> Vec<String> {
+        let new = &self.remarks[self.written..];
+        let left = new.iter().filter(|remark| matches!(remark.outcome, Outcome::Left(_)));
+        let lines = left.map(ToString::to_string).collect();
+        self.written = self.remarks.len();
+        lines
     }
 
     /// In the order in which directives stand, file by file.
@@ -64,8 +89,8 @@ impl Notes {
         let mut files = Vec::new();
         collect_files(directives, &mut files);
         let position = |remark: &Remark| files.iter().position(|file| *file == &*remark.place.file);
-        self.0.sort_by_key(|remark| (position(remark), remark.place.line));
-        self.0
+        self.remarks.sort_by_key(|remark| (position(remark), remark.place.line));
+        self.remarks
     }
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::forward;
 use super::http::{Shared, body_size};
 use super::location::{self, Parts, Scene, add_password};
-use super::settings::{Level, Rules, redirect};
+use super::rewrite::redirect;
+use super::settings::{Level, Rules};
 use super::syntax::Directive;
 use super::upstream::set;
 use super::values::Location;
@@ -27,9 +28,14 @@ pub(super) fn translate(directive: &Directive, http: Chain<'_>, shared: &Shared,
         }
     }
     add_password(&mut rules, block, chain, &Level::Server);
-    site.add_tls(chain, notes);
-    let parts = site.add_locations(block, chain, shared, notes);
-    site.into_node(directive, chain, rules, parts)
+    site.add_tls(chain, &mut rules, notes);
+    // What answers all that come has what locations would have.
+    let parts = match site.answer {
+        Some(_) => Parts::default(),
+        None => site.add_locations(block, chain, shared, &mut rules, notes),
+    };
+    let comment = [vec![directive.place.to_string()], notes.unwritten()].concat().join("\n");
+    site.into_node(chain, rules, parts).comment(comment)
 }
 
 #[derive(Default)]
@@ -38,6 +44,7 @@ struct Site {
     options: Vec<Node>,
     tls: Vec<Node>,
     has_tls_listener: bool,
+    is_default: bool,
     redirects: Vec<Node>,
     /// The fixed answer of a server that only has that.
     answer: Option<Node>,
@@ -58,7 +65,7 @@ impl Site {
                 notes.left(directive, "a root has `{host}` as its only variable");
             }
             "root" => self.root = Some(directive.first().to_owned()),
-            "return" => self.add_return(directive, notes),
+            "return" => self.add_return(directive, chain, notes),
             "client_max_body_size" => set(&mut self.options, body_size(directive)),
             "http2" | "http2_push_preload" => {
                 notes.needless(directive, "HTTP/2 is spoken where clients offer it (`http-versions`)");
@@ -101,9 +108,8 @@ impl Site {
 
     fn add_listeners(&mut self, listeners: &[&Directive], notes: &mut Notes) {
         let mut seen = BTreeSet::new();
-        let mut is_default = false;
         for directive in listeners {
-            is_default |= directive.has("default_server") || directive.has("default");
+            self.is_default |= directive.has("default_server") || directive.has("default");
             if directive.has("quic") {
                 notes.left(directive, "HTTP/3 is not spoken yet");
                 continue;
@@ -121,27 +127,28 @@ impl Site {
             let node = if directive.has("proxy_protocol") { node.word_property("proxy-protocol", "on") } else { node };
             self.options.push(node);
         }
-        if is_default && !self.names.is_empty() {
-            self.options.push(Node::new("default"));
-        }
     }
 
-    fn add_return(&mut self, directive: &Directive, notes: &mut Notes) {
-        match redirect(directive, "*") {
-            Some(Ok(node)) => self.redirects.push(node),
-            Some(Err(why)) => notes.left(directive, why),
+    /// The first counts: nothing comes behind it.
+    fn add_return(&mut self, directive: &Directive, chain: Chain<'_>, notes: &mut Notes) {
+        if self.answer.is_some() {
+            return;
+        }
+        let answer = match redirect(directive, "*") {
+            Some(Ok(node)) => return self.redirects.push(node),
+            Some(Err(why)) => Err(why),
             None if directive.first() == "444" => {
                 notes.left(directive, "translated, but as 421, for a request is always answered");
-                self.answer = Some(Node::with("respond", "*").word(421));
+                Ok(Node::with("respond", "*").word(421))
             }
-            None => match location::respond(directive, "*") {
-                Ok(node) => self.answer = Some(node),
-                Err(why) => notes.left(directive, why),
-            },
-        }
+            None => location::respond(directive, "*", chain),
+        };
+        self.answer = Some(
+            answer.unwrap_or_else(|why| Node::with("respond", "*").word(502).comment(notes.refused(directive, why))),
+        );
     }
 
-    fn add_tls(&mut self, chain: Chain<'_>, notes: &mut Notes) {
+    fn add_tls(&mut self, chain: Chain<'_>, rules: &mut Rules, notes: &mut Notes) {
         let is_tls = self.has_tls_listener || chain.last("ssl").is_some_and(|ssl| ssl.first() == "on");
         let all: Vec<&Directive> = chain.blocks.iter().flat_map(|block| block.iter()).collect();
         for directive in all.iter().filter(|directive| directive.name.starts_with("ssl")) {
@@ -167,55 +174,80 @@ impl Site {
         if chain.last("ssl_session_tickets").is_some_and(|tickets| tickets.first() == "off") {
             self.tls.push(Node::new("tls-tickets").word("off"));
         }
-        if let (Some(verify), Some(authorities)) =
-            (chain.last("ssl_verify_client"), chain.last("ssl_client_certificate"))
-            && let Some(mode) = match verify.first() {
-                "on" => Some("required"),
-                "optional" => Some("optional"),
-                _ => None,
+        self.add_client_certificate(chain, rules, notes);
+    }
+
+    fn add_client_certificate(&mut self, chain: Chain<'_>, rules: &mut Rules, notes: &mut Notes) {
+        let Some(verify) = chain.last("ssl_verify_client").filter(|verify| verify.first() != "off") else { return };
+        let mode = match verify.first() {
+            "on" => "required",
+            "optional" => "optional",
+            // What is not verified lets nobody in, but for conditions of one's own.
+            _ => return notes.left(verify, "certificates of clients are verified, or not asked for"),
+        };
+        match chain.last("ssl_client_certificate").or(chain.last("ssl_trusted_certificate")) {
+            Some(authorities) => {
+                let node = Node::with("client-certificate", mode).property("authorities", authorities.first());
+                self.tls.push(node);
             }
-        {
-            let node = Node::with("client-certificate", mode).property("authorities", authorities.first());
-            self.tls.push(node);
+            None => rules.close(verify, &Level::Server, "there is no `ssl_client_certificate`", notes),
+        }
+        if let Some(revoked) = chain.last("ssl_crl") {
+            rules.close(revoked, &Level::Server, "lists of revoked certificates are not read", notes);
         }
     }
 
-    fn add_locations(&mut self, block: &[Directive], chain: Chain<'_>, shared: &Shared, notes: &mut Notes) -> Parts {
+    fn add_locations(
+        &mut self,
+        block: &[Directive],
+        chain: Chain<'_>,
+        shared: &Shared,
+        rules: &mut Rules,
+        notes: &mut Notes,
+    ) -> Parts {
         let mut parts = Parts::default();
-        let locations = location::of_server(block, notes);
+        let locations = location::of_server(block, rules, notes);
         let has_front = locations.iter().any(|(location, ..)| *location == Location::Prefix("/".to_owned()));
         for (location, directive, around) in &locations {
             if matches!(location, Location::Named(_)) {
                 continue;
             }
-            let block = directive.children();
-            let chain = around.iter().fold(chain, |chain, block| chain.with(block)).with(block);
-            parts.add(Scene { location, chain, locations: &locations, shared }, block, notes);
+            let inside = directive.children();
+            let chain = around.iter().fold(chain, |chain, block| chain.with(block)).with(inside);
+            parts.add(Scene { location, chain, locations: &locations, server: block, shared }, inside, notes);
         }
-        if !has_front && self.redirects.is_empty() && self.answer.is_none() {
+        if !has_front && self.redirects.is_empty() {
             // What no location has is served from the root, as the server itself says.
             let only_tries: Vec<Directive> = block.iter().filter(|child| child.name == "try_files").cloned().collect();
             let location = &Location::Prefix("/".to_owned());
-            parts.add(Scene { location, chain, locations: &locations, shared }, &only_tries, notes);
+            parts.add(Scene { location, chain, locations: &locations, server: block, shared }, &only_tries, notes);
         }
         parts
     }
 
-    fn into_node(self, directive: &Directive, chain: Chain<'_>, rules: Rules, mut parts: Parts) -> Node {
-        let mut node = Node::new("site").comment(directive.place.to_string());
+    fn into_node(self, chain: Chain<'_>, rules: Rules, mut parts: Parts) -> Node {
+        let mut node = Node::new("site");
         for name in &self.names {
             node = node.text(name);
         }
         let mut lines = self.options;
+        if self.is_default && !self.names.is_empty() {
+            lines.push(Node::new("default"));
+        }
         lines.extend(self.tls);
         let root = chain.last("root").map(|root| root.first().to_owned());
         let has_own_root = parts.rules.files.iter().any(|node| node.name() == "root");
+        let root = self.root.or(root).filter(|root| !root.contains('$'));
         if parts.has_files
             && !has_own_root
-            && let Some(root) = self.root.or(root).filter(|root| !root.contains('$'))
+            && let Some(root) = &root
         {
             lines.push(Node::with("root", root));
         }
+        let own_root = parts.rules.files.iter().find(|node| node.name() == "root");
+        let own_root = own_root.map(|node| node.last_value().to_owned()).or(root);
+        parts.rules.answers.extend(&rules.answers);
+        let handlers = parts.take_handlers(own_root.as_deref());
         let mut files = rules.files;
         for option in std::mem::take(&mut parts.rules.files) {
             set(&mut files, option);
@@ -223,14 +255,18 @@ impl Site {
         if parts.has_files {
             lines.extend(files);
         }
+        lines.extend(rules.closed);
+        lines.extend(parts.rules.closed);
         lines.extend(parts.rules.guards);
         lines.extend(rules.guards);
+        lines.extend(rules.refusals);
+        lines.extend(parts.rules.refusals);
         lines.extend(self.redirects);
         lines.extend(rules.redirects);
         lines.extend(parts.rules.redirects);
         lines.extend(rules.fields);
         lines.extend(parts.rules.fields);
-        lines.extend(with_front_controller(parts.handlers, parts.front_controller));
+        lines.extend(with_front_controller(handlers, parts.front_controller));
         lines.extend(self.answer);
         lines.extend(parts.last);
         lines.extend(rules.others);
@@ -242,7 +278,7 @@ impl Site {
 /// Scripts answer for what is no file: by themselves, or by a rewrite to the one who does.
 fn with_front_controller(mut handlers: Vec<Node>, script: Option<String>) -> Vec<Node> {
     let Some(script) = script else { return handlers };
-    match handlers.iter_mut().find(|node| node.name() == "fastcgi") {
+    match handlers.iter_mut().rfind(|node| node.name() == "fastcgi") {
         Some(node) => node.children.push(Node::with("fallback", script)),
         None => handlers.insert(0, Node::with("rewrite", "*").text(script).word_property("missing", "on")),
     }
@@ -272,7 +308,8 @@ fn tls_remark(directive: &Directive, notes: &mut Notes) {
         | "ssl_protocols"
         | "ssl_session_tickets"
         | "ssl_verify_client"
-        | "ssl_client_certificate" => {}
+        | "ssl_client_certificate"
+        | "ssl_crl" => {}
         "ssl_ciphers" | "ssl_prefer_server_ciphers" | "ssl_ecdh_curve" | "ssl_dhparam" | "ssl_conf_command" => {
             notes.needless(directive, "there are only strong suites and groups (`tls-cipher-suites`)");
         }

@@ -1,10 +1,14 @@
 //! What may stand in `http`, `server` and `location` alike: fields, logs, rules, and how files are served.
 
+use std::collections::BTreeSet;
+
 use super::Notes;
+use super::condition::Action;
 use super::http::Shared;
 use super::syntax::Directive;
 use super::upstream::set;
-use super::values::{self, Within, duration, expression, push_query, size, time};
+use super::values::{self, Within, duration, size, time};
+use super::{condition, guard, rewrite};
 use crate::import::kdl::Node;
 
 /// Where a directive stands.
@@ -21,7 +25,7 @@ pub(super) enum Level {
 }
 
 impl Level {
-    fn pattern(&self) -> Option<&str> {
+    pub(super) fn pattern(&self) -> Option<&str> {
         match self {
             Self::Location { pattern, .. } => pattern.as_deref(),
             Self::Http | Self::Server => None,
@@ -33,9 +37,25 @@ impl Level {
     }
 }
 
+/// What a block and those around it say of passwords.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Password<'a> {
+    pub(super) realm: &'a str,
+    pub(super) file: Option<&'a str>,
+    pub(super) satisfy: Option<&'a str>,
+    /// Whether a server behind gets to see it.
+    pub(super) is_passed_on: bool,
+}
+
 /// What is said of a part of a site, in lists that differ in which of several lines holds.
 #[derive(Default)]
 pub(super) struct Rules {
+    /// What refuses all that nginx guarded in a way that can't be said here. It goes before all other guards.
+    pub(super) closed: Vec<Node>,
+    /// Rewrites to fixed answers. They go before all others, as what guards does.
+    pub(super) refusals: Vec<Node>,
+    /// The statuses of these answers.
+    pub(super) answers: BTreeSet<u16>,
     /// The first that fits decides: addresses, passwords, limits.
     pub(super) guards: Vec<Node>,
     /// The first that fits is applied: redirects and rewrites.
@@ -51,12 +71,28 @@ pub(super) struct Rules {
 impl Rules {
     /// All lines.
     pub(super) fn into_nodes(self) -> Vec<Node> {
-        [self.files, self.guards, self.redirects, self.fields, self.others].concat()
+        [self.files, self.closed, self.guards, self.redirects, self.fields, self.others].concat()
+    }
+
+    /// Refuses what a directive guarded that can't be said here.
+    pub(super) fn close(&mut self, directive: &Directive, level: &Level, why: impl Into<String>, notes: &mut Notes) {
+        let node = Node::new("deny").word("all").comment(notes.refused(directive, why));
+        self.closed.push(match level.pattern() {
+            Some(pattern) => node.property("path", pattern),
+            None => node,
+        });
+    }
+
+    /// Requests of a rewrite get an answer that is nothing but a status.
+    pub(super) fn answer_elsewhere(&mut self, status: u16, rewrite: Node) {
+        self.answers.insert(status);
+        self.refusals.push(rewrite);
     }
 
     /// Takes a directive up, and says whether it is one of these.
     pub(super) fn add(&mut self, directive: &Directive, level: &Level, shared: &Shared, notes: &mut Notes) -> bool {
         self.add_file_option(directive, level, notes)
+            || guard::add(self, directive, level, notes)
             || self.add_guard(directive, level, shared, notes)
             || self.add_field(directive, level, notes)
             || self.add_redirect(directive, level, notes)
@@ -138,6 +174,9 @@ impl Rules {
                 None => notes.left(directive, "its zone is not known"),
             },
             "auth_basic" | "auth_basic_user_file" | "satisfy" => {}
+            "limit_req_status" | "limit_conn_status" if directive.first() == "429" => {
+                notes.needless(directive, "it is 429 by default");
+            }
             "limit_req_status" | "limit_conn_status" => {
                 notes.left(
                     directive,
@@ -151,13 +190,18 @@ impl Rules {
     }
 
     /// The password that a level asks for, of what it and those around it say.
-    pub(super) fn add_password(&mut self, realm: &str, file: Option<&str>, satisfy: Option<&str>, level: &Level) {
+    pub(super) fn add_password(&mut self, password: &Password<'_>, level: &Level) {
         let node = Node::with("basic-auth", level.pattern().unwrap_or("*"));
-        let node = match (realm, file) {
-            ("off", _) => node.word("off"),
+        let Password { realm, file, satisfy, is_passed_on } = *password;
+        let mut node = match (realm, file) {
+            ("off", _) => return self.guards.push(node.word("off")),
             (realm, Some(file)) => node.text(file).property("realm", realm),
+            // nginx asks for none then.
             (_, None) => return,
         };
+        if is_passed_on {
+            node = node.word_property("pass-credentials", "on");
+        }
         self.guards.push(if satisfy == Some("any") { node.property("satisfy", "any") } else { node });
     }
 
@@ -224,12 +268,14 @@ impl Rules {
 
     fn add_redirect(&mut self, directive: &Directive, level: &Level, notes: &mut Notes) -> bool {
         match directive.name.as_str() {
-            "rewrite" => match rewrite(directive, level, "") {
-                Ok(node) => self.redirects.push(node),
+            "rewrite" => match rewrite::rewrite(directive, level.pattern(), None) {
+                Ok(node) => self.redirects.extend(node),
                 Err(why) => notes.left(directive, why),
             },
-            "if" => match condition(directive, level) {
-                Ok(nodes) => self.redirects.extend(nodes),
+            "if" => match condition::translate(directive, level.pattern()) {
+                Ok(Action::Redirect(node)) => self.redirects.extend(node),
+                Ok(Action::Answer(status, node)) => self.answer_elsewhere(status, node),
+                Err(why) if condition::is_guard(directive) => self.close(directive, level, why, notes),
                 Err(why) => notes.left(directive, why),
             },
             "rewrite_log" => notes.needless(directive, "nothing is logged of rewrites"),
@@ -371,109 +417,6 @@ fn access_log(directive: &Directive, shared: &Shared, notes: &mut Notes) -> Opti
         Some(format) => node.property("format", format),
         None => node,
     })
-}
-
-/// `rewrite EXPRESSION TARGET [FLAG]`, with a further condition.
-fn rewrite(directive: &Directive, level: &Level, field: &str) -> Result<Node, String> {
-    let pattern = directive.first();
-    if let Some(prefix) = level.pattern().and_then(literal_prefix)
-        && !pattern.trim_start_matches('^').starts_with(prefix)
-    {
-        return Err("a rewrite is for all paths that its expression fits, not only for those of a location".to_owned());
-    }
-    let expression = expression(pattern, false)?;
-    let source = directive.argument(1);
-    let mut target = values::text(source, Within::Target)?;
-    let status = match directive.argument(2) {
-        "permanent" => Some(301),
-        "redirect" => Some(302),
-        _ if source.contains("://") => Some(302),
-        _ => None,
-    };
-    let is_without_query = target.ends_with('?');
-    if is_without_query {
-        target.pop();
-    } else if !target.contains("query}") && (status.is_some() || target.contains('?')) {
-        push_query(&mut target);
-    }
-    let pattern = if matches!(pattern, "^" | ".*" | "^.*$" | "^(.*)$") && !target.contains("{1}") {
-        "*".to_owned()
-    } else {
-        format!("~{expression}")
-    };
-    let node = match status {
-        Some(status) => Node::with("redirect", pattern).text(target).word_property("status", status),
-        None => Node::with("rewrite", pattern).text(target),
-    };
-    Ok(if field.is_empty() { node } else { node.property("field", field) })
-}
-
-/// The part of a pattern that is no expression: `/a/` of `/a/*`.
-fn literal_prefix(pattern: &str) -> Option<&str> {
-    (!pattern.starts_with(['~', '*'])).then(|| pattern.trim_end_matches('*'))
-}
-
-/// `if` blocks that say what a condition of `redirect` or `rewrite` says.
-fn condition(directive: &Directive, level: &Level) -> Result<Vec<Node>, String> {
-    let words = directive.arguments.join(" ");
-    let condition = words.trim().trim_start_matches('(').trim_end_matches(')').trim().to_owned();
-    let unknown = || "there is no `if`; conditions are properties of `redirect` and `rewrite`".to_owned();
-    let action = match directive.children() {
-        [action] => action,
-        [action, last] if last.name == "break" => action,
-        _ => return Err(unknown()),
-    };
-    let redirects = matches!(action.name.as_str(), "return" | "rewrite");
-    if !redirects {
-        return Err(unknown());
-    }
-    let mut parts = condition.splitn(3, ' ');
-    let (subject, operator, value) =
-        (parts.next().unwrap_or_default(), parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let value = value.trim_matches('"').trim_matches('\'');
-    if (subject, operator, value) == ("$scheme", "=", "http")
-        || (subject, operator, value) == ("$scheme", "!=", "https")
-    {
-        return Ok(vec![Node::new("redirect-to-https")]);
-    }
-    // What certbot writes: each site is for its hosts here, so that the condition is always met.
-    if subject == "$host" && operator == "=" && action.argument(1).starts_with("https://$host") {
-        return Ok(vec![Node::new("redirect-to-https")]);
-    }
-    if matches!(subject, "!-e" | "!-f" | "!-d") && operator == "$request_filename" && action.name == "rewrite" {
-        let node = rewrite(action, level, "")?;
-        return Ok(vec![node.word_property("missing", "on")]);
-    }
-    let field = subject.strip_prefix("$http_").map(|name| name.replace('_', "-")).ok_or_else(unknown)?;
-    let test = match operator {
-        "" => field,
-        "=" => format!("{field}: {value}"),
-        "!=" => format!("!{field}: {value}"),
-        "~" => format!("{field}: ~{}", expression(value, false)?),
-        "~*" => format!("{field}: ~{}", expression(value, true)?),
-        "!~" => format!("!{field}: ~{}", expression(value, false)?),
-        "!~*" => format!("!{field}: ~{}", expression(value, true)?),
-        _ => return Err(unknown()),
-    };
-    match action.name.as_str() {
-        "rewrite" => Ok(vec![rewrite(action, level, &test)?]),
-        _ => redirect(action, level.pattern().unwrap_or("*"))
-            .ok_or_else(unknown)?
-            .map(|node| vec![node.property("field", test)]),
-    }
-}
-
-/// `return 301 URL`; `None` if it is no redirect.
-pub(super) fn redirect(directive: &Directive, pattern: &str) -> Option<Result<Node, String>> {
-    let (status, target) = match (directive.first(), directive.argument(1)) {
-        (url, "") if url.contains("://") => ("302", url),
-        (status @ ("301" | "302" | "303" | "307" | "308"), target) => (status, target),
-        _ => return None,
-    };
-    Some(
-        values::text(target, Within::Target)
-            .map(|target| Node::with("redirect", pattern).text(target).word_property("status", status)),
-    )
 }
 
 /// A time as the value of an option, or a remark that it is none.

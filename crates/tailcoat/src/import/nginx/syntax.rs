@@ -64,7 +64,23 @@ fn read_file(path: &Path, root: &Path, depth: usize) -> Result<Vec<Directive>, I
     let bytes = fs::read(path).map_err(unreadable)?;
     let text = str::from_utf8(&bytes)
         .map_err(|_| unreadable(io::Error::new(io::ErrorKind::InvalidData, "this is no text in UTF-8")))?;
-    include(parse(path, text)?, root, depth)
+    let directives = parse(path, text).map_err(|error| foreign(path, text).unwrap_or(error))?;
+    include(directives, root, depth)
+}
+
+/// What to say of a configuration of another server than nginx, if it looks like one.
+fn foreign(path: &Path, text: &str) -> Option<ImportError> {
+    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let has_section = lines().any(|line| line.starts_with('<') && line.ends_with('>'));
+    let message = if has_section {
+        "this looks like a configuration of Apache, and only those of nginx can be translated: see docs/from-apache.md"
+    } else if !lines().any(|line| line.ends_with(';')) && lines().any(|line| line.ends_with('{')) {
+        "this is no configuration of nginx, and only those can be translated; for Caddy's, see docs/from-caddy.md"
+    } else {
+        return None;
+    };
+    let place = Place { file: path.into(), line: 1 };
+    Some(ImportError::Malformed { place, message: message.to_owned() })
 }
 
 /// Puts what is included in the place of each `include`. One without a pattern whose file is not there stays.
@@ -326,6 +342,19 @@ mod tests {
         check("a 'b", "n:1: a quotation mark is not closed");
         check("x { a }", "n:1: `a` does not end with `;` or a block");
         check(&"a {".repeat(100), "n:1: blocks are nested too deeply");
+    }
+
+    #[test]
+    fn other_servers_are_known() {
+        let check = |text: &str, expect: Option<&str>| {
+            let found = foreign(Path::new("n"), text).map(|error| error.to_string());
+            assert_eq!(found.is_some(), expect.is_some(), "{text}: {found:?}");
+            assert!(found.unwrap_or_default().contains(expect.unwrap_or_default()), "{text}");
+        };
+        check("<VirtualHost *:80>\n  ServerName a\n</VirtualHost>\n", Some("from-apache.md"));
+        check("# mine\nexample.com {\n  file_server\n}\n", Some("from-caddy.md"));
+        check("http {\n  server {\n    listen 80\n  }\n  a;\n", None);
+        check("user www-data", None);
     }
 
     #[test]

@@ -42,12 +42,13 @@ fn files_are_served_from_where_they_were() {
     );
     check_site(
         "location /d/ { alias /data/; autoindex on; }",
-        "root \"/srv\"\nfiles \"/d/*\" root=\"/data\" {\n    browse on\n    strip-prefix \"/d\"\n}",
+        "root \"/srv\"\nfiles \"/d/*\" root=\"/data\" {\n    browse on\n    strip-prefix \"/d\"\n}\n\
+         respond \"/d/*\" 404",
     );
-    check_site("location /i/ { root /data; }", "root \"/srv\"\nfiles \"/i/*\" root=\"/data\"");
+    check_site("location /i/ { root /data; }", "root \"/srv\"\nfiles \"/i/*\" root=\"/data\"\nrespond \"/i/*\" 404");
     check_site(
         "location = /robots.txt { alias /etc/robots.txt; }",
-        "root \"/srv\"\nfiles \"/robots.txt\" root=\"/etc\"",
+        "root \"/srv\"\nfiles \"/robots.txt\" root=\"/etc\"\nrespond \"/robots.txt\" 404",
     );
 }
 
@@ -115,8 +116,124 @@ fn servers_behind_are_asked() {
           location ~ \.php$ { fastcgi_pass unix:/run/p.sock; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
           fastcgi_param APP a; }",
         "root \"/srv\"\nfastcgi \"*.php\" \"unix:/run/p.sock\" root=\"/srv\" {\n    variable \"APP\" \"a\"\n    \
-         fallback \"/index.php\"\n}",
+         fallback \"/index.php\"\n}\nrespond \"*.php\" 404",
     );
+}
+
+#[test]
+fn what_guards_is_never_dropped() {
+    let check = |inside: &str, expect: &str, why: &[&str]| {
+        let (lines, remarks) = site(inside);
+        assert_eq!(lines, format!("root \"/srv\"\n{expect}"), "{inside}");
+        assert_eq!(remarks.len(), why.len(), "{inside}: {remarks:?}");
+        for (remark, why) in remarks.iter().zip(why) {
+            assert!(remark.contains("its paths are refused") && remark.contains(why), "{remark}");
+        }
+    };
+    check(
+        "location /a/ { auth_request /auth; }",
+        "// n:1: auth_request /auth: its paths are refused: who it lets in can't be said here\n\
+         deny all path=\"/a/*\"",
+        &["who it lets in"],
+    );
+    check(
+        "location /a/ { internal; }",
+        "// n:1: internal: its paths are refused: only nginx itself, for a server behind (`X-Accel-Redirect`) or a rewrite, \
+         may ask for them\ndeny all path=\"/a/*\"",
+        &["only nginx itself"],
+    );
+    check(
+        "error_page 404 /e.html; location = /e.html { internal; }",
+        "// n:1: internal: its paths are refused: only nginx itself, for a server behind (`X-Accel-Redirect`) or a rewrite, \
+         may ask for them\ndeny all path=\"/e.html\"\nerror-page 404 \"/e.html\"",
+        &[],
+    );
+    check(
+        r"location ~ /\.(?!well-known) { deny all; }",
+        "// n:1: location ~ /\\.(?!well-known): its paths are refused: its expression can't be read here: look-around, \
+         including look-ahead and look-behind, is not supported\ndeny all path=#\"~/\\.\"#",
+        &["look-around"],
+    );
+    check(
+        "location /a/ { limit_except GET { deny all; } }",
+        "rewrite \"/a/*\" \"/-/403\" method=\"!GET HEAD\"\nrespond \"/-/403\" 403",
+        &[],
+    );
+    check(
+        "if ($http_user_agent ~* bad) { return 403; }",
+        "rewrite \"*\" \"/-/403\" field=\"user-agent: ~(?i)bad\"\nrespond \"/-/403\" 403",
+        &[],
+    );
+    check(
+        "location /a/ { if ($invalid_referer) { return 403; } }",
+        "// n:1: if ($invalid_referer): its paths are refused: there is no `if`; conditions are properties of `redirect` and \
+         `rewrite`\ndeny all path=\"/a/*\"",
+        &["there is no `if`"],
+    );
+}
+
+#[test]
+fn locations_keep_to_their_paths() {
+    check_site(
+        "location / { try_files $uri /index.html; } location /a/ { try_files $uri =404; }",
+        "root \"/srv\"\nfallback \"/index.html\"\nfiles \"/a/*\" root=\"/srv\" {\n    fallback off\n}\nrespond \"/a/*\" 404",
+    );
+    check_site(
+        "location / { add_header Cache-Control no-cache; } location /a/ { }",
+        "root \"/srv\"\ncache-control \"no-cache\"\ncache-control \"/a/*\" \"\"",
+    );
+    check_site(
+        "location / { return 301 /b; } location /a/ { }",
+        "rewrite \"/a/*\" \"{path}\"\nredirect \"*\" \"/b\" status=301\nfiles \"/a/*\" root=\"/srv\"",
+    );
+    check_site(
+        "location /a/ { rewrite ^/a/(.*)$ /$1 break; proxy_pass http://b; proxy_set_header Host $host; }",
+        "root \"/srv\"\nforward \"http://b\" path=\"/a/*\" {\n    strip-prefix \"/a\"\n}",
+    );
+    check_site(
+        "location /a/ { proxy_pass http://b/c/; proxy_set_header Host $host; }",
+        "root \"/srv\"\nrewrite \"/a/*\" \"/a/c/{rest}\"\nforward \"http://b\" path=\"/a/*\" {\n    strip-prefix \"/a\"\n}",
+    );
+    check_site(
+        r"location /a/ { location ~ \.b$ { return 410; } }",
+        "root \"/srv\"\nrespond #\"~^/a/.*(?:\\.b$)\"# 410",
+    );
+    check_site(
+        "default_type text/html; location = /a.json { return 200 '{}'; } location = /b { return 200 b; }",
+        "root \"/srv\"\ndefault-type \"text/html\"\nrespond \"/a.json\" 200 \"{}\" type=\"application/json\"\n\
+         respond \"/b\" 200 \"b\" type=\"text/html\"",
+    );
+    check_site("return 403; location /a/ { proxy_pass http://b; }", "respond \"*\" 403");
+    check_site("server_name a; listen 80 default_server;", "listen 80\ndefault\nroot \"/srv\"");
+}
+
+#[test]
+fn answers_are_kept_for_those_they_are_for() {
+    let check = |inside: &str, expect: &str| {
+        let text =
+            format!("location / {{ proxy_pass http://b; proxy_set_header Host $host; proxy_cache z; {inside} }}");
+        assert_eq!(site(&text).0, expect, "{inside}");
+    };
+    let cache = |lines: &str| format!("forward \"http://b\" {{\n    cache {{\n{lines}    }}\n}}");
+    let none = "forward \"http://b\"";
+    check("proxy_cache_valid 200 10m;", &cache("        default-age \"10m\" 200\n"));
+    check("proxy_no_cache $cookie_a;", &cache("        bypass-cookies \"a\"\n"));
+    check("proxy_no_cache $cookie_a $own;", none);
+    check("proxy_cache_bypass $skip;", none);
+    check("proxy_cache_bypass $arg_fresh;", &cache("        heuristic off\n"));
+    check("proxy_cache_key $host$request_uri$cookie_a;", &cache("        key-cookies \"a\"\n"));
+    check("proxy_cache_key $uri$remote_user;", none);
+}
+
+#[test]
+fn passwords_go_on_as_in_nginx() {
+    let check = |inside: &str, expect: &str| {
+        let lines = site(&format!("location /a/ {{ auth_basic A; auth_basic_user_file /u; {inside} }}")).0;
+        assert_eq!(lines.lines().nth(1), Some(expect), "{inside}");
+    };
+    check("", "basic-auth \"/a/*\" \"/u\" realm=\"A\"");
+    check("proxy_pass http://b;", "basic-auth \"/a/*\" \"/u\" realm=\"A\" pass-credentials=on");
+    check("proxy_pass http://b; proxy_set_header Authorization \"\";", "basic-auth \"/a/*\" \"/u\" realm=\"A\"");
 }
 
 #[test]
@@ -131,12 +248,10 @@ fn the_rest_is_told() {
     check("frobnicate on;", &["n:1: frobnicate on: not translated: there is no counterpart"]);
     check("sendfile on;", &["n:1: sendfile on: needs nothing here: files are sent"]);
     check("location ~ ^/(?!a) { }", &["location ~ ^/(?!a): not translated: its expression"]);
-    check(
-        "location /a { proxy_pass http://b/c; }",
-        &["proxy_pass http://b/c: not translated: paths go on as they are"],
-    );
-    check("location /a { proxy_pass http://$b; }", &["proxy_pass http://$b: not translated: a server behind"]);
-    check("if ($request_method = POST) { return 405; }", &["not translated: there is no `if`"]);
+    check("location ~ a { proxy_pass http://b/c; }", &["proxy_pass http://b/c: its paths are refused: paths go on"]);
+    check("location /a { proxy_pass http://$b; }", &["proxy_pass http://$b: its paths are refused: a server behind"]);
+    check("if ($new) { return 301 /b; }", &["not translated: there is no `if`"]);
+    check("location = /ip { return 200 $remote_addr; }", &["its paths are refused: `respond` has a fixed text"]);
     check("add_header X $nothing;", &["`$nothing` has no counterpart"]);
     check("client_max_body_size 1m;\nlisten 443 quic;\nhttp3 on;", &["n:2: listen 443 quic", "n:3: http3 on"]);
     check("include none;", &["n:1: include none: not translated: there is no such file"]);

@@ -83,13 +83,16 @@ fn server(directive: &Directive, scheme: Scheme, options: &mut Vec<Node>, notes:
         return None;
     }
     let mut node = Node::with("server", scheme.address(directive.first()));
+    let is_always_tried = directive.named("fail_timeout").and_then(duration).is_some_and(|time| time.is_zero());
     for argument in &directive.arguments[1.min(directive.arguments.len())..] {
         match argument.split_once('=').unwrap_or((argument, "")) {
             ("weight", weight) => node = node.word_property("weight", weight),
             ("backup", _) => node = node.word_property("backup", "on"),
             // These are said for all servers of an upstream.
             ("max_conns", count) => set(options, Node::new("connections-max").word(count)),
-            ("max_fails", "0") => set(options, Node::with("eject-time", "0s")),
+            // Either says that a server is never passed over.
+            ("max_fails", _) if is_always_tried => {}
+            ("fail_timeout", _) if is_always_tried => set(options, Node::new("fail-max").word(0)),
             ("max_fails", count) => set(options, Node::new("fail-max").word(count)),
             ("fail_timeout", text) if duration(text).is_some() => {
                 let time = time(text).unwrap_or_default();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use regex::Regex;
 
+use super::rewrite::head;
 use super::syntax::Directive;
 use crate::config;
 
@@ -107,6 +108,42 @@ impl Location {
         }
     }
 
+    /// The same for a location in one whose paths all begin with this.
+    pub(super) fn within(self, prefix: Option<&str>) -> Self {
+        match (self, prefix) {
+            (Self::Expression(inner), Some(prefix)) if prefix != "/" && !inner.contains('^') => {
+                Self::Expression(format!("^{}.*(?:{inner})", regex::escape(prefix)))
+            }
+            (location, _) => location,
+        }
+    }
+
+    /// Whether a path is one of its.
+    pub(super) fn fits(&self, path: &str) -> bool {
+        match self {
+            Self::Exact(exact) => exact == path,
+            Self::Prefix(prefix) | Self::PrefixFirst(prefix) => path.starts_with(prefix),
+            Self::Expression(expression) => Regex::new(expression).is_ok_and(|expression| expression.is_match(path)),
+            Self::Named(_) => false,
+        }
+    }
+
+    /// Whether paths may be of both, which go to this one then.
+    pub(super) fn is_before(&self, other: &Self) -> bool {
+        let is_shared = match (self, other) {
+            (Self::Exact(path), other) => other.fits(path),
+            (Self::Prefix(own) | Self::PrefixFirst(own), Self::Prefix(other) | Self::PrefixFirst(other)) => {
+                own.starts_with(other.as_str())
+            }
+            (Self::Prefix(own) | Self::PrefixFirst(own), Self::Expression(expression)) => {
+                let head = head(expression);
+                !expression.starts_with('^') || head.starts_with(own.as_str()) || own.starts_with(&head)
+            }
+            (_, other) => !matches!(other, Self::Named(_)),
+        };
+        is_shared && self != other && self.order() <= other.order()
+    }
+
     /// Smaller goes first, as nginx chooses; of the same, in the order in which they stand.
     pub(super) fn order(&self) -> (u8, std::cmp::Reverse<usize>) {
         let (group, length) = match self {
@@ -131,6 +168,30 @@ pub(super) fn expression(text: &str, ignores_case: bool) -> Result<String, Strin
         }
         Err(error) => Err(format!("its expression can't be read here: {error}")),
     }
+}
+
+/// An expression that fits at least what one with look-around fits, which regular expressions here don't have: looking
+/// around only takes paths away.
+pub(super) fn without_look_around(text: &str) -> String {
+    let mut result = text.to_owned();
+    while let Some(start) = ["(?!", "(?=", "(?<!", "(?<="].iter().filter_map(|opening| result.find(opening)).min() {
+        let mut depth = 0;
+        let mut is_escaped = false;
+        let length = result[start..].find(|character| {
+            match character {
+                _ if std::mem::take(&mut is_escaped) => {}
+                '\\' => is_escaped = true,
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                _ => {}
+            }
+            depth == 0
+        });
+        // One that is not closed can't be read anyway.
+        let Some(length) = length else { return String::new() };
+        result.replace_range(start..=start + length, "");
+    }
+    result
 }
 
 /// `*.php` for `\.php$`.
@@ -190,12 +251,27 @@ const VARIABLES: [(&str, &str, &str, &str); 36] = [
     ("proxy_host", "", "", "{upstream}"),
 ];
 
+/// The target of `redirect` and `rewrite`, which may name groups of the pattern.
+///
+/// # Errors
+///
+/// Which variable has no counterpart there.
+pub(super) fn target(text: &str, pattern: &str) -> Result<String, String> {
+    let expression = pattern.strip_prefix('~').and_then(|expression| Regex::new(expression).ok());
+    let groups: Vec<&str> = expression.iter().flat_map(|expression| expression.capture_names()).flatten().collect();
+    with_placeholders(text, Within::Target, &groups)
+}
+
 /// A text with nginx's variables, with our placeholders.
 ///
 /// # Errors
 ///
 /// Which variable has no counterpart there.
 pub(super) fn text(text: &str, within: Within) -> Result<String, String> {
+    with_placeholders(text, within, &[])
+}
+
+fn with_placeholders(text: &str, within: Within, groups: &[&str]) -> Result<String, String> {
     let mut result = String::new();
     let mut rest = text;
     while let Some(start) = rest.find('$') {
@@ -208,6 +284,10 @@ pub(super) fn text(text: &str, within: Within) -> Result<String, String> {
         }
         if within == Within::Target && matches!(name, "args" | "query_string") {
             push_query(&mut result);
+            continue;
+        }
+        if groups.contains(&name) {
+            result.push_str(&format!("{{{name}}}"));
             continue;
         }
         result.push_str(&placeholder(name, within).ok_or_else(|| format!("`${name}` has no counterpart here"))?);
@@ -318,6 +398,15 @@ mod tests {
     }
 
     #[test]
+    fn what_looks_around_is_left_out() {
+        let check = |text: &str, expect: &str| assert_eq!(without_look_around(text), expect, "{text}");
+        check(r"/\.(?!well-known)", r"/\.");
+        check(r"^/(?!a(b|c)\))(?<=x)d", "^/d");
+        check("(?<n>a)", "(?<n>a)");
+        check("(?!a", "");
+    }
+
+    #[test]
     fn variables_become_placeholders() {
         let check = |source: &str, within: Within, expect: Result<&str, &str>| {
             let expect = expect.map(str::to_owned).map_err(str::to_owned);
@@ -336,6 +425,7 @@ mod tests {
             Within::Log,
             Ok("{client} [{time}] \"{request}\" {status}"),
         );
+        assert_eq!(target("/v/$ver/$2", r"~^/v(?<ver>\d+)/(.*)$").as_deref(), Ok("/v/{ver}/{2}"));
         check("$geoip_country", Within::Log, Err("`$geoip_country` has no counterpart here"));
         check("$remote_addr", Within::Target, Err("`$remote_addr` has no counterpart here"));
     }

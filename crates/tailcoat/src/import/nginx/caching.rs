@@ -1,0 +1,130 @@
+//! `proxy_cache_…` and its like: which answers of servers behind are kept.
+
+use super::syntax::Directive;
+use super::upstream::set;
+use super::values::time;
+use super::{Chain, Notes};
+use crate::import::kdl::Node;
+
+/// The `cache` block of what a family of directives (`proxy`, `fastcgi`) says, if answers are kept and what keeps them apart
+/// can be said: what one user gets must never be shown to another.
+pub(super) fn block(family: &str, chain: Chain<'_>, notes: &mut Notes) -> Option<Node> {
+    let name = |option: &str| format!("{family}_{option}");
+    let cache = chain.last(&name("cache")).filter(|cache| cache.first() != "off")?;
+    let mut options = ages(&chain.all(&name("cache_valid")), notes);
+    if let Some(stale) = chain.last(&name("cache_use_stale")).filter(|stale| stale.first() != "off") {
+        if stale.arguments.iter().any(|reason| reason != "updating") {
+            set(&mut options, Node::with("stale-if-error", "1d"));
+        }
+        if stale.has("updating") {
+            set(&mut options, Node::with("stale-while-revalidate", "1m"));
+        }
+    }
+    let excepted = [chain.all(&name("no_cache")), chain.all(&name("cache_bypass"))].concat();
+    let is_kept_apart = bypass(&excepted, &mut options, notes)
+        & chain.last(&name("cache_key")).is_none_or(|key| add_key(key, &mut options, notes));
+    if !is_kept_apart {
+        notes.left(cache, "no answers are kept, since what keeps them apart can't be said");
+        return None;
+    }
+    if options.is_empty() {
+        // An empty block would be none.
+        options.push(Node::new("heuristic").word("off"));
+    }
+    Some(Node::new("cache").block(options))
+}
+
+/// How long answers are fresh that don't say so themselves.
+fn ages(directives: &[&Directive], notes: &mut Notes) -> Vec<Node> {
+    let mut options = Vec::new();
+    for directive in directives {
+        let Some((age, statuses)) = directive.arguments.split_last() else { continue };
+        match time(age) {
+            None => notes.left(directive, "this is no time"),
+            Some(_) if statuses.iter().any(|status| status == "any") => {
+                notes.left(directive, "`default-age` names the statuses");
+            }
+            Some(age) => {
+                options.push(statuses.iter().fold(Node::with("default-age", age), |node, status| node.word(status)));
+            }
+        }
+    }
+    options
+}
+
+/// Requests that go past the cache, by a cookie. Returns whether these are all whose answers are not for others.
+fn bypass(directives: &[&Directive], options: &mut Vec<Node>, notes: &mut Notes) -> bool {
+    let mut cookies: Vec<&str> = Vec::new();
+    let mut are_all = true;
+    for directive in directives {
+        for variable in &directive.arguments {
+            let cookie = match variable.strip_prefix("$cookie_") {
+                None if variable == "$http_cookie" => "*",
+                Some(cookie) => cookie,
+                None => {
+                    // Clients that want another answer (`$arg_nocache`) get the one that is there; nobody else's.
+                    let is_wish = directive.name.ends_with("_bypass")
+                        && ["$arg_", "$http_"].iter().any(|kind| variable.starts_with(kind))
+                        && variable != "$http_authorization";
+                    are_all &= is_wish;
+                    notes.left(directive, format!("only cookies lead past the cache, not `{variable}`"));
+                    continue;
+                }
+            };
+            if !cookies.contains(&cookie) {
+                cookies.push(cookie);
+            }
+        }
+    }
+    if !cookies.is_empty() {
+        options.push(cookies.iter().fold(Node::new("bypass-cookies"), |node, cookie| node.text(cookie)));
+    }
+    are_all
+}
+
+/// What makes a difference besides the URL. Returns whether all of that can be said.
+fn add_key(directive: &Directive, options: &mut Vec<Node>, notes: &mut Notes) -> bool {
+    let text = directive.arguments.concat();
+    let (mut cookies, mut fields) = (Vec::new(), Vec::new());
+    for variable in text.split('$').skip(1) {
+        let variable = variable.trim_start_matches('{');
+        let end = variable.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(variable.len());
+        let variable = &variable[..end];
+        match (variable.strip_prefix("cookie_"), variable.strip_prefix("http_")) {
+            (Some(cookie), _) => cookies.push(cookie.to_owned()),
+            (_, Some("host")) => {}
+            (_, Some(field)) => fields.push(field.replace('_', "-")),
+            _ if is_of_url(variable) => {}
+            _ => {
+                notes.left(directive, format!("answers can't be kept apart by `${variable}`"));
+                return false;
+            }
+        }
+    }
+    for (name, values) in [("key-cookies", cookies), ("key-fields", fields)] {
+        if !values.is_empty() {
+            options.push(values.iter().fold(Node::new(name), |node, value| node.text(value)));
+        }
+    }
+    true
+}
+
+fn is_of_url(variable: &str) -> bool {
+    matches!(
+        variable,
+        "scheme"
+            | "host"
+            | "server_name"
+            | "server_port"
+            | "proxy_host"
+            | "proxy_port"
+            | "request_uri"
+            | "request"
+            | "uri"
+            | "document_uri"
+            | "is_args"
+            | "args"
+            | "query_string"
+            | "request_method"
+    ) || variable.starts_with("arg_")
+}

@@ -1,0 +1,198 @@
+//! `if`: what conditions of `redirect` and `rewrite` say, too.
+
+use super::rewrite::{redirect, rewrite};
+use super::syntax::Directive;
+use super::values::expression;
+use crate::import::kdl::Node;
+
+/// What is done if a condition holds.
+pub(super) enum Action {
+    /// A redirect or rewrite; `None` if it never applies.
+    Redirect(Option<Node>),
+    /// A status, and a rewrite to the answer that has it.
+    Answer(u16, Node),
+}
+
+/// A property of `redirect` and `rewrite` that says when one applies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Test {
+    Field(String),
+    Query(String),
+    Method(String),
+    /// Nobody has the path.
+    Missing,
+}
+
+impl Test {
+    pub(super) fn on(&self, node: Node) -> Node {
+        match self {
+            Self::Field(field) => node.property("field", field),
+            Self::Query(query) => node.property("query", query),
+            Self::Method(method) => node.property("method", method),
+            Self::Missing => node.word_property("missing", "on"),
+        }
+    }
+}
+
+/// The path of an answer that is nothing but a status: one that no site has, and no rule is about.
+pub(super) fn answer_path(status: u16) -> String {
+    format!("/-/{status}")
+}
+
+/// A rewrite to the answer that has this status.
+pub(super) fn answer(status: u16, pattern: Option<&str>, test: &Test) -> Node {
+    test.on(Node::with("rewrite", pattern.unwrap_or("*")).text(answer_path(status)))
+}
+
+/// What an `if` block says.
+///
+/// # Errors
+///
+/// Why that can't be said here.
+pub(super) fn translate(directive: &Directive, pattern: Option<&str>) -> Result<Action, String> {
+    let unknown = || "there is no `if`; conditions are properties of `redirect` and `rewrite`".to_owned();
+    let action = action(directive.children()).ok_or_else(unknown)?;
+    let [subject, operator, value] = parts(directive);
+    let (subject, operator, value) = (subject.as_str(), operator.as_str(), value.as_str());
+    let is_to_tls = match (subject, operator, value) {
+        ("$scheme", "=", "http") | ("$scheme", "!=", "https") => true,
+        // What certbot writes: each site is for its hosts here, so that the condition is always met.
+        ("$host", "=", _) => action.argument(1).starts_with("https://$host"),
+        _ => false,
+    };
+    if is_to_tls && redirect(action, "*").is_some() {
+        return Ok(Action::Redirect(Some(Node::new("redirect-to-https"))));
+    }
+    let test = test(subject, operator, value)?.ok_or_else(unknown)?;
+    if action.name == "rewrite" {
+        return rewrite(action, pattern, Some(&test)).map(Action::Redirect);
+    }
+    if test == Test::Missing {
+        return Err(unknown());
+    }
+    if let Some(node) = redirect(action, pattern.unwrap_or("*")) {
+        return node.map(|node| Action::Redirect(Some(test.on(node))));
+    }
+    match (action.first().parse(), action.argument(1)) {
+        // A request is always answered.
+        (Ok(444), _) => Ok(Action::Answer(403, answer(403, pattern, &test))),
+        // Nobody reads what a refusal says besides.
+        (Ok(status @ 400..=599), _) | (Ok(status @ 200..=299), "") => {
+            Ok(Action::Answer(status, answer(status, pattern, &test)))
+        }
+        _ => Err(unknown()),
+    }
+}
+
+/// The redirect, rewrite or answer of a block that does nothing else, besides what an answer of ours does not need.
+fn action(block: &[Directive]) -> Option<&Directive> {
+    let is_aside = |child: &&Directive| matches!(child.name.as_str(), "break" | "access_log" | "log_not_found");
+    let mut actions = block.iter().filter(|child| !is_aside(child));
+    let action = actions.next().filter(|action| matches!(action.name.as_str(), "return" | "rewrite"))?;
+    actions.next().is_none().then_some(action)
+}
+
+/// Whether an `if` keeps somebody out: by refusing, or by sending those elsewhere who don't show what they have to.
+pub(super) fn is_guard(directive: &Directive) -> bool {
+    let [subject, ..] = parts(directive);
+    let is_about_client = ["$cookie_", "$http_authorization", "$remote_", "$ssl_client_", "$invalid_referer"]
+        .iter()
+        .any(|variable| subject.trim_start_matches('!').starts_with(variable));
+    directive.children().iter().any(|child| match child.name.as_str() {
+        "return" => is_about_client || matches!(child.first().parse(), Ok(400u16..)),
+        "rewrite" => is_about_client,
+        "if" => is_guard(child),
+        _ => false,
+    })
+}
+
+/// Subject, operator and value of a condition.
+fn parts(directive: &Directive) -> [String; 3] {
+    let words = directive.arguments.join(" ");
+    let words = words.trim();
+    let words = words.strip_prefix('(').unwrap_or(words);
+    let words = words.strip_suffix(')').unwrap_or(words).trim();
+    let mut parts = words.splitn(3, ' ').map(|part| part.trim_matches('"').trim_matches('\'').to_owned());
+    std::array::from_fn(|_| parts.next().unwrap_or_default())
+}
+
+/// The test that a condition is; nothing if there is none like it.
+fn test(subject: &str, operator: &str, value: &str) -> Result<Option<Test>, String> {
+    if matches!(subject, "!-e" | "!-f" | "!-d") {
+        return Ok((operator == "$request_filename").then_some(Test::Missing));
+    }
+    let not = if operator.starts_with('!') { "!" } else { "" };
+    let ignores_case = operator.ends_with('*');
+    if subject == "$request_method" {
+        return Ok(methods(operator, value).map(|methods| Test::Method(format!("{not}{methods}"))));
+    }
+    let is_expression = operator.contains('~');
+    let value = if is_expression { expression(value, ignores_case)? } else { value.to_owned() };
+    if let Some(name) = subject.strip_prefix("$http_") {
+        let field = name.replace('_', "-");
+        return Ok(match operator {
+            "" => Some(Test::Field(field)),
+            "=" | "!=" => Some(Test::Field(format!("{not}{field}: {value}"))),
+            _ if is_expression => Some(Test::Field(format!("{not}{field}: ~{value}"))),
+            _ => None,
+        });
+    }
+    if let Some(name) = subject.strip_prefix("$arg_") {
+        return Ok(match operator {
+            "" => Some(Test::Query(name.to_owned())),
+            "=" | "!=" if !value.is_empty() => Some(Test::Query(format!("{not}{name}={value}"))),
+            _ => None,
+        });
+    }
+    if matches!(subject, "$args" | "$query_string") {
+        return Ok(match operator {
+            "" => Some(Test::Query("~.".to_owned())),
+            _ if is_expression => Some(Test::Query(format!("{not}~{value}"))),
+            _ => None,
+        });
+    }
+    Ok(None)
+}
+
+/// `GET HEAD` of `^(GET|HEAD)$`.
+fn methods(operator: &str, value: &str) -> Option<String> {
+    let value = match operator {
+        "=" | "!=" => value,
+        "~" | "!~" | "~*" | "!~*" => {
+            let value = value.strip_prefix('^').unwrap_or(value);
+            let value = value.strip_suffix('$').unwrap_or(value);
+            value.strip_prefix('(').and_then(|value| value.strip_suffix(')')).unwrap_or(value)
+        }
+        _ => return None,
+    };
+    let is_method = |word: &str| !word.is_empty() && word.chars().all(|letter| letter.is_ascii_uppercase());
+    let words: Vec<&str> = value.split('|').collect();
+    words.iter().all(|word| is_method(word)).then(|| words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_are_properties() {
+        let check = |subject: &str, operator: &str, value: &str, expect: Option<Test>| {
+            assert_eq!(test(subject, operator, value).unwrap(), expect, "{subject} {operator} {value}");
+        };
+        let field = |text: &str| Some(Test::Field(text.to_owned()));
+        let query = |text: &str| Some(Test::Query(text.to_owned()));
+        let method = |text: &str| Some(Test::Method(text.to_owned()));
+        check("$http_user_agent", "~*", "bot", field("user-agent: ~(?i)bot"));
+        check("$http_x_key", "!=", "a", field("!x-key: a"));
+        check("$http_x_key", "", "", field("x-key"));
+        check("$arg_a", "=", "1", query("a=1"));
+        check("$args", "!~", "x", query("!~x"));
+        check("$request_method", "=", "POST", method("POST"));
+        check("$request_method", "!~", "^(GET|HEAD)$", method("!GET HEAD"));
+        check("$request_method", "~", "P.*", None);
+        check("!-f", "$request_filename", "", Some(Test::Missing));
+        check("$cookie_a", "=", "1", None);
+        check("$own", "", "", None);
+        assert!(test("$args", "~", "(?=a)").is_err());
+    }
+}

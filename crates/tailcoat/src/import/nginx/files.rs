@@ -1,0 +1,145 @@
+//! Files of a location: where they are, and what is done if there is none.
+
+use super::Notes;
+use super::syntax::Directive;
+use super::values::Location;
+use crate::import::kdl::Node;
+
+/// The part of a location that says where its files are.
+#[derive(Default)]
+pub(super) struct FilesBlock<'a> {
+    pub(super) root: Option<&'a str>,
+    /// The root, and what is taken from the front of paths.
+    pub(super) alias: Option<(String, Option<String>)>,
+    pub(super) options: Vec<Node>,
+    pub(super) tries: Option<&'a Directive>,
+}
+
+impl<'a> FilesBlock<'a> {
+    pub(super) fn add(&mut self, directive: &'a Directive, location: &Location, notes: &mut Notes) -> bool {
+        match directive.name.as_str() {
+            "root" | "alias" if directive.first().contains('$') => {
+                notes.left(directive, "a root has `{host}` as its only variable");
+            }
+            "root" => self.root = Some(directive.first()),
+            "alias" => match alias(directive.first(), location) {
+                Some(alias) => self.alias = Some(alias),
+                None => notes.left(directive, "only a location that is a path can have its files under another name"),
+            },
+            // That a script exists is looked at anyway.
+            "try_files" if directive.first() == "$fastcgi_script_name" => {}
+            "try_files" => self.tries = Some(directive),
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// Files for a part of a site. What they become is known when all of the site is: nothing, if nobody else has what they lack.
+#[derive(Debug)]
+pub(super) struct FilesPart {
+    pub(super) pattern: String,
+    pub(super) root: Option<String>,
+    /// Whether there is more to say of them than of those of the site.
+    pub(super) is_own: bool,
+    pub(super) options: Vec<Node>,
+    /// Whether another handler has what they lack.
+    pub(super) has_successor: bool,
+}
+
+/// What a site has behind the handler of a part.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Behind<'a> {
+    /// The site's own root, if files are served from it.
+    pub(super) root: Option<&'a str>,
+    /// A file for what is not there.
+    pub(super) has_fallback: bool,
+    /// Another handler that may have the path.
+    pub(super) has_handler: bool,
+}
+
+impl FilesPart {
+    /// The handlers that answer as a location does: with its files, and else with 404, whoever else would have the path.
+    pub(super) fn into_nodes(self, behind: Behind<'_>) -> Vec<Node> {
+        let has_own_fallback = self.options.iter().any(|option| option.name() == "fallback");
+        let is_taken = behind.has_fallback || behind.has_handler;
+        if !self.is_own && !is_taken && behind.root.is_some() {
+            return Vec::new();
+        }
+        let is_elsewhere = behind.root.is_some() && behind.root != self.root.as_deref();
+        let missing = Node::with("respond", &self.pattern).word(404);
+        let missing = (!has_own_fallback && !self.has_successor && (is_taken || is_elsewhere)).then_some(missing);
+        let files = self.root.map(|root| {
+            let mut options = self.options;
+            if behind.has_fallback && !has_own_fallback {
+                options.push(Node::new("fallback").word("off"));
+            }
+            Node::with("files", &self.pattern).property("root", root).block(options)
+        });
+        files.into_iter().chain(missing).collect()
+    }
+}
+
+/// `alias /srv/b/` of `/a/`: the root, and the prefix that paths lose.
+fn alias(target: &str, location: &Location) -> Option<(String, Option<String>)> {
+    match location {
+        Location::Prefix(prefix) | Location::PrefixFirst(prefix) => {
+            let prefix = prefix.trim_end_matches('/');
+            let target = target.trim_end_matches('/');
+            Some((target.to_owned(), (!prefix.is_empty()).then(|| prefix.to_owned())))
+        }
+        Location::Exact(path) => {
+            let (directory, name) = target.rsplit_once('/')?;
+            let (around, same) = path.rsplit_once('/')?;
+            (name == same).then(|| (directory.to_owned(), (!around.is_empty()).then(|| around.to_owned())))
+        }
+        Location::Expression(_) | Location::Named(_) => None,
+    }
+}
+
+/// What `try_files` ends with.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) enum Last {
+    /// An error, as is always so.
+    #[default]
+    Nothing,
+    File(String),
+    /// A script, which gets the query.
+    Script(String),
+    Named(String),
+}
+
+#[derive(Default)]
+pub(super) struct Tries {
+    pub(super) is_html_added: bool,
+    pub(super) last: Last,
+}
+
+impl Tries {
+    pub(super) fn read(directive: &Directive, notes: &mut Notes) -> Self {
+        let Some((last, files)) = directive.arguments.split_last() else { return Self::default() };
+        let is_html_added = files.iter().any(|file| file == "$uri.html");
+        if files.iter().any(|file| !matches!(file.as_str(), "$uri" | "$uri/" | "$uri.html" | "$uri/index.html")) {
+            notes.left(directive, "files are tried by their own path, and with `.html`");
+        }
+        let last = match last.as_str() {
+            status if status.starts_with('=') => {
+                if status != "=404" {
+                    notes.left(directive, "what is not there is answered with 404");
+                }
+                Last::Nothing
+            }
+            name if name.starts_with('@') => Last::Named(name.to_owned()),
+            "$uri" | "$uri/" => Last::Nothing,
+            path => {
+                let (file, query) = path.split_at(path.find(['?', '$']).unwrap_or(path.len()));
+                if query.is_empty() && !file.ends_with(".php") {
+                    Last::File(file.to_owned())
+                } else {
+                    Last::Script(file.to_owned())
+                }
+            }
+        };
+        Self { is_html_added, last }
+    }
+}

@@ -1,0 +1,228 @@
+//! `rewrite` and `return`: other paths and other places for requests.
+
+use regex::Regex;
+
+use super::condition::Test;
+use super::syntax::Directive;
+use super::values::{self, Location, expression, push_query};
+use crate::import::kdl::Node;
+
+/// Expressions that fit all paths and keep what they are, and those that keep what is behind the slash.
+const WHOLE: [&str; 5] = ["(.*)", "^(.*)", "^(.*)$", "(.*)$", "^(.+)$"];
+const BEHIND_SLASH: [&str; 4] = ["/(.*)", "^/(.*)", "^/(.*)$", "/(.*)$"];
+const ANY: [&str; 9] = ["^", "/", "^/", ".*", "^.*", "^.*$", ".*$", "^/.*", "^/.*$"];
+
+/// `rewrite EXPRESSION TARGET [FLAG]`, for the paths of a location's pattern, perhaps on a condition. `None` if it never applies.
+///
+/// # Errors
+///
+/// Why it can't be said here.
+pub(super) fn rewrite(
+    directive: &Directive,
+    pattern: Option<&str>,
+    test: Option<&Test>,
+) -> Result<Option<Node>, String> {
+    let Some((pattern, source)) = confined(directive.first(), directive.argument(1), pattern)? else { return Ok(None) };
+    let mut target = values::target(&source, &pattern)?;
+    let status = match directive.argument(2) {
+        "permanent" => Some(301),
+        "redirect" => Some(302),
+        _ if source.contains("://") || source.starts_with("$scheme") => Some(302),
+        _ => None,
+    };
+    let is_without_query = target.ends_with('?');
+    if is_without_query {
+        target.pop();
+    } else if !target.contains("query}") && (status.is_some() || target.contains('?')) {
+        push_query(&mut target);
+    }
+    let node = match status {
+        Some(status) => Node::with("redirect", pattern).text(target).word_property("status", status),
+        None => Node::with("rewrite", pattern).text(target),
+    };
+    Ok(Some(test.into_iter().fold(node, |node, test| test.on(node))))
+}
+
+/// The pattern of the paths that an expression fits within a location, and the target in its terms.
+fn confined(fits: &str, target: &str, pattern: Option<&str>) -> Result<Option<(String, String)>, String> {
+    let all = pattern.unwrap_or("*");
+    let of_all = |target: String| match target.contains("$1") {
+        true => Err("what the expression keeps has no name in the target".to_owned()),
+        false => Ok(Some((all.to_owned(), target))),
+    };
+    if ANY.contains(&fits) {
+        return of_all(target.to_owned());
+    }
+    if WHOLE.contains(&fits) {
+        return of_all(target.replace("$1", "$uri"));
+    }
+    if BEHIND_SLASH.contains(&fits) {
+        return of_all(target.replace("/$1", "$uri"));
+    }
+    let fits = expression(fits, false)?;
+    let Some(pattern) = pattern else { return Ok(Some((format!("~{fits}"), target.to_owned()))) };
+    if pattern.starts_with('/') && !pattern.ends_with('*') {
+        return Ok(of_path(&fits, target, pattern));
+    }
+    let head = head(&fits);
+    let is_within = literal(pattern).is_some_and(|literal| head.starts_with(&literal));
+    match is_within && !has_branches(&fits) {
+        true if fits.starts_with('^') => Ok(Some((format!("~{fits}"), target.to_owned()))),
+        true => Ok(Some((format!("~^{fits}"), target.to_owned()))),
+        false => {
+            Err("a rewrite is for all paths that its expression fits, not only for those of a location".to_owned())
+        }
+    }
+}
+
+/// The same for a single path: whether it is one that fits is known, and what the groups are.
+fn of_path(fits: &str, target: &str, path: &str) -> Option<(String, String)> {
+    let captures = Regex::new(fits).ok()?.captures(path)?;
+    let mut target = target.to_owned();
+    for index in (1..captures.len()).rev() {
+        target = target.replace(&format!("${index}"), captures.get(index).map_or("", |group| group.as_str()));
+    }
+    Some((path.to_owned(), target))
+}
+
+/// Whether a block sends requests elsewhere that begin with this, besides those that name their paths.
+pub(super) fn reaches(block: &[Directive], prefix: Option<&str>) -> bool {
+    block.iter().any(|directive| match directive.name.as_str() {
+        "return" => redirect(directive, "*").is_some(),
+        "if" => reaches(directive.children(), prefix),
+        "rewrite" => {
+            let fits = directive.first();
+            let head = if fits.starts_with('^') { head(fits) } else { String::new() };
+            prefix.is_none_or(|prefix| prefix.starts_with(&head) || head.starts_with(prefix))
+        }
+        _ => false,
+    })
+}
+
+/// The front that a `rewrite … break` takes from the paths of a location before its handler has them.
+pub(super) fn stripped_prefix<'a>(directive: &Directive, location: &'a Location) -> Option<&'a str> {
+    if directive.name != "rewrite" || directive.argument(2) != "break" {
+        return None;
+    }
+    let (Location::Prefix(prefix) | Location::PrefixFirst(prefix)) = location else { return None };
+    let prefix = prefix.trim_end_matches('/');
+    let rest = directive.first().trim_start_matches('^').strip_prefix(prefix)?.trim_end_matches('$');
+    let is_front = matches!(
+        (rest, directive.argument(1)),
+        ("/(.*)" | "/(.+)" | "/?(.*)" | "/*(.*)", "/$1") | ("(/.*)" | "(/.+)" | "(.*)", "$1")
+    );
+    (is_front && !prefix.is_empty()).then_some(prefix)
+}
+
+/// `return 301 URL`; `None` if it is no redirect.
+pub(super) fn redirect(directive: &Directive, pattern: &str) -> Option<Result<Node, String>> {
+    let (status, target) = match (directive.first(), directive.argument(1)) {
+        (url, "") if url.contains("://") => ("302", url),
+        (status @ ("301" | "302" | "303" | "307" | "308"), target) => (status, target),
+        _ => return None,
+    };
+    Some(
+        values::target(target, pattern)
+            .map(|target| Node::with("redirect", pattern).text(target).word_property("status", status)),
+    )
+}
+
+/// What all paths of a pattern begin with, if they are all that begin so: `/a/` of `/a/*`, `/a` of `~^/a`.
+fn literal(pattern: &str) -> Option<String> {
+    match pattern.strip_prefix("~^") {
+        Some(expression) => Some(head(expression)).filter(|head| regex::escape(head) == expression),
+        None => pattern.strip_suffix('*').filter(|prefix| prefix.starts_with('/')).map(str::to_owned),
+    }
+}
+
+/// What all that an expression fits begins with.
+pub(super) fn head(expression: &str) -> String {
+    let mut head = String::new();
+    let mut characters = expression.strip_prefix('^').unwrap_or(expression).chars().peekable();
+    while let Some(character) = characters.next() {
+        let literal = match character {
+            '\\' => match characters.next_if(|next| !next.is_alphanumeric()) {
+                Some(escaped) => escaped,
+                None => break,
+            },
+            '.' | '(' | ')' | '[' | '^' | '$' | '|' | '+' => break,
+            // What stands before may be there no time.
+            '?' | '*' | '{' => {
+                head.pop();
+                break;
+            }
+            literal => literal,
+        };
+        head.push(literal);
+    }
+    head
+}
+
+/// Whether an expression has `|` outside of all groups, so that it begins in several ways.
+fn has_branches(expression: &str) -> bool {
+    let mut depth = 0;
+    let mut is_escaped = false;
+    expression.chars().any(|character| {
+        let is_literal = std::mem::take(&mut is_escaped);
+        match character {
+            _ if is_literal => {}
+            '\\' => is_escaped = true,
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            '|' => return depth == 0,
+            _ => {}
+        }
+        false
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::import::kdl;
+    use crate::import::nginx::syntax;
+
+    #[test]
+    fn rewrites_stay_in_their_location() {
+        let check = |text: &str, pattern: Option<&str>, expect: Result<Option<&str>, &str>| {
+            let directives = syntax::parse(Path::new("n"), &format!("rewrite {text};")).unwrap();
+            let found = rewrite(&directives[0], pattern, None).map(|node| node.map(|node| kdl::write(&[node])));
+            match (&found, expect) {
+                (Ok(found), Ok(expect)) => assert_eq!(found.as_deref().map(str::trim_end), expect, "{text}"),
+                (Err(why), Err(expect)) => assert!(why.contains(expect), "{text}: {why}"),
+                _ => panic!("{text}: {found:?}, expected {expect:?}"),
+            }
+        };
+        check("^ /b", None, Ok(Some(r#"rewrite "*" "/b""#)));
+        check("^ /b break", Some("~^/a"), Ok(Some(r#"rewrite "~^/a" "/b""#)));
+        check("(.*) /b?p=$1 last", Some("~^/a"), Ok(Some(r#"rewrite "~^/a" "/b?p={path}{&query}""#)));
+        check(
+            "^(.*)$ /new$1 permanent",
+            Some("/old/*"),
+            Ok(Some(r#"redirect "/old/*" "/new{path}{query}" status=301"#)),
+        );
+        check("^/(.*)$ https://b/$1?", Some("*.x"), Ok(Some(r#"redirect "*.x" "https://b{path}" status=302"#)));
+        check("^/(.*)$ /b?q=$1", None, Err("has no name"));
+        check("^/a/(.*)$ /b/$1", Some("/a/*"), Ok(Some(r#"rewrite "~^/a/(.*)$" "/b/{1}""#)));
+        check("/a/(.*)$ /b/$1", Some("/a/*"), Ok(Some(r#"rewrite "~^/a/(.*)$" "/b/{1}""#)));
+        check("^/a/?(.*)$ /b/$1", Some("/a/*"), Err("not only for those of a location"));
+        check("^/a/x|/b /b", Some("/a/*"), Err("not only for those of a location"));
+        check(r"/(.*)\.htm$ /b/$1", Some("~^/a"), Err("not only for those of a location"));
+        check(r"^/(\w+)$ /b/$1", Some("/a"), Ok(Some(r#"rewrite "/a" "/b/a""#)));
+        check(r"^/(\d+)$ /b/$1", Some("/a"), Ok(None));
+        check("^/a(?<n>.)$ /b/$n", None, Ok(Some(r#"rewrite "~^/a(?<n>.)$" "/b/{n}""#)));
+    }
+
+    #[test]
+    fn expressions_begin_with_their_head() {
+        let check = |expression: &str, expect: &str| assert_eq!(head(expression), expect, "{expression}");
+        check(r"^/a\.b/(.*)$", "/a.b/");
+        check("^/ab?c", "/a");
+        check("^/ab+c", "/ab");
+        check("^/ab{0,2}c", "/a");
+        check(r"^/\d+", "/");
+        check("(a|b)", "");
+    }
+}
