@@ -1,12 +1,12 @@
 //! What all modules run in: the engine and its pools, the clock that interrupts them, threads for those that take long.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use tokio::runtime;
-use wasmtime::component::Linker;
+use wasmtime::component::{HasData, Linker, ResourceTable};
 use wasmtime::{Cache, CacheConfig, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
+use wasmtime_wasi_io::bindings::wasi::io;
 
 use super::code::Code;
 use super::guest::Guest;
@@ -69,7 +69,7 @@ impl Runtime {
         let table_elements_max = modules.iter().map(|module| module.limits.table_elements_max).max();
         let engine = engine(shared, table_elements_max.unwrap_or_default(), cache(shared, log)?)?;
         let linkers = Linkers::new(&engine).map_err(|error| LoadError(format!("{error:#}")))?;
-        let cannot_start = |error: io::Error| LoadError(format!("cannot start a thread for modules: {error}"));
+        let cannot_start = |error: std::io::Error| LoadError(format!("cannot start a thread for modules: {error}"));
         Ok(Self {
             ticker: Ticker::start(engine.clone()).map_err(cannot_start)?,
             threads: Threads(Some(threads(shared.threads).map_err(cannot_start)?)),
@@ -166,13 +166,29 @@ impl Linkers {
     pub(super) fn new(engine: &Engine) -> wasmtime::Result<Self> {
         let mut component = Linker::new(engine);
         wasmtime_wasi::p2::add_to_linker_async(&mut component)?;
+        add_streams(component.allow_shadowing(true))?;
+        component.allow_shadowing(false);
         wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut component)?;
         key_value::add_to_linker(&mut component, Guest::key_value)?;
         Ok(Self { component, core: http_wasm::linker(engine)? })
     }
 }
 
-fn threads(count: Option<usize>) -> io::Result<runtime::Runtime> {
+/// What instances reach of their own handles.
+struct Handles;
+
+impl HasData for Handles {
+    type Data<'a> = &'a mut ResourceTable;
+}
+
+/// Streams, which need nothing of WASI's context: it is not made for those who answer with one.
+fn add_streams(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+    io::error::add_to_linker::<_, Handles>(linker, Guest::table)?;
+    io::poll::add_to_linker::<_, Handles>(linker, Guest::table)?;
+    io::streams::add_to_linker::<_, Handles>(linker, Guest::table)
+}
+
+fn threads(count: Option<usize>) -> std::io::Result<runtime::Runtime> {
     let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     runtime::Builder::new_multi_thread()
         .worker_threads(count.unwrap_or_else(cores))

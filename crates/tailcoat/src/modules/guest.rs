@@ -27,7 +27,9 @@ pub(super) const CLOCK_STEP: Duration = Duration::from_micros(100);
 
 /// The data of an instance on the host's side.
 pub struct Guest {
-    wasi: WasiCtx,
+    module: Arc<Module>,
+    /// Made when it is first asked for: most need neither clocks, random numbers, environment nor output.
+    wasi: Option<Box<WasiCtx>>,
     http: WasiHttpCtx,
     hooks: Hooks,
     table: ResourceTable,
@@ -41,14 +43,16 @@ impl Guest {
     ///
     /// # Errors
     /// A granted directory can't be opened.
-    pub(super) fn new(module: &Module, meter: Arc<Meter>) -> wasmtime::Result<Self> {
+    pub(super) fn new(module: &Arc<Module>, meter: Arc<Meter>) -> wasmtime::Result<Self> {
         let config = &module.config;
+        let opens_directories = !config.grants.directories.is_empty();
         let mut http = WasiHttpCtx::new();
         http.set_field_size_limit(FIELDS_BYTES_MAX);
         let mut table = ResourceTable::new();
         table.set_max_capacity(config.limits.handles_max);
         Ok(Self {
-            wasi: context(module, &line_log(module))?.build(),
+            module: Arc::clone(module),
+            wasi: if opens_directories { Some(context(module)?) } else { None },
             http,
             hooks: Hooks(Arc::clone(&module.outgoing)),
             table,
@@ -61,6 +65,11 @@ impl Guest {
     pub(super) fn key_value(&mut self) -> View<'_> {
         View { store: self.key_value.as_ref(), table: &mut self.table }
     }
+
+    /// What the instance has by handles. Unlike [`WasiView::ctx`] it makes nothing.
+    pub(super) fn table(&mut self) -> &mut ResourceTable {
+        &mut self.table
+    }
 }
 
 /// Where an instance of this module writes lines.
@@ -72,12 +81,12 @@ pub(super) fn line_log(module: &Module) -> LineLog {
 ///
 /// # Errors
 /// A granted directory can't be opened.
-pub(super) fn context(module: &Module, log: &LineLog) -> wasmtime::Result<WasiCtxBuilder> {
-    let grants = &module.config.grants;
+fn context(module: &Module) -> wasmtime::Result<Box<WasiCtx>> {
+    let (grants, log) = (&module.config.grants, line_log(module));
     let mut context = WasiCtxBuilder::new();
     context
         .stdout(log.clone())
-        .stderr(log.clone())
+        .stderr(log)
         .envs(&grants.environment)
         .max_random_size(RANDOM_BYTES_MAX)
         .wall_clock(CoarseClock::new())
@@ -87,12 +96,15 @@ pub(super) fn context(module: &Module, log: &LineLog) -> wasmtime::Result<WasiCt
         let permissions = if granted.is_writable { FsPerms::ReadWrite } else { FsPerms::ReadOnly };
         context.preopened_dir(&granted.directory, &granted.name, permissions)?;
     }
-    Ok(context)
+    Ok(Box::new(context.build()))
 }
 
 impl WasiView for Guest {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+        let Self { module, wasi, table, .. } = self;
+        // Local invariant: only directories can fail to be opened, and with those it was made at the beginning.
+        let ctx = wasi.get_or_insert_with(|| context(module).expect("a context without directories"));
+        WasiCtxView { ctx, table }
     }
 }
 
