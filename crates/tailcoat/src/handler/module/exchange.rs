@@ -21,7 +21,6 @@ type Request = http::Request<WasiBody>;
 /// The exchange, as a future that is ready with the response or with what became of it.
 pub(super) struct Exchange {
     module: Arc<Module>,
-    code: ComponentCode,
     upload: Upload,
     method: Method,
     is_tls: bool,
@@ -30,7 +29,10 @@ pub(super) struct Exchange {
 
 enum State {
     /// All instances are at work.
-    AwaitingInstance(Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>>>>, Option<Box<Request>>),
+    AwaitingInstance(
+        Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>>>>,
+        Option<Box<(ComponentCode, Request)>>,
+    ),
     AwaitingResponse(Call),
     /// The head of the response is there.
     AwaitingContent(Box<Answer>),
@@ -56,12 +58,12 @@ impl Exchange {
             }
             None => {
                 await_until(&link, limits.queue_timeout);
-                State::AwaitingInstance(Box::pin(module.instance()), Some(Box::new(request)))
+                State::AwaitingInstance(Box::pin(module.instance()), Some(Box::new((code.clone(), request))))
             }
         };
         let upload = Upload::new(link, supply);
         let (module, method) = (Arc::clone(module), routed.request.method());
-        Self { module, code: code.clone(), upload, method, is_tls, state }
+        Self { module, upload, method, is_tls, state }
     }
 
     /// Takes note that the time is up.
@@ -81,15 +83,15 @@ impl Exchange {
     fn poll_answer(&mut self, task: &mut Task<'_>) -> Poll<Result<Box<BuiltResponse>, Status>> {
         loop {
             match &mut self.state {
-                State::AwaitingInstance(instance, request) => {
+                State::AwaitingInstance(instance, waiting) => {
                     let place = ready!(instance.as_mut().poll(task));
                     // Local invariants: nobody closes the queue, and a request waits in it once.
-                    let (Some(place), Some(request)) = (place, request.take()) else {
+                    let (Some(place), Some(waiting)) = (place, waiting.take()) else {
                         return Poll::Ready(Err(Status::SERVICE_UNAVAILABLE));
                     };
+                    let (code, request) = *waiting;
                     self.await_response();
-                    self.state =
-                        State::AwaitingResponse(self.module.call(self.code.clone(), place, self.is_tls, *request));
+                    self.state = State::AwaitingResponse(self.module.call(code, place, self.is_tls, request));
                 }
                 State::AwaitingResponse(call) => match call.poll_response(task) {
                     Poll::Ready(Ok(response)) => self.on_response(response),

@@ -8,8 +8,11 @@ mod next_response;
 mod request;
 mod response;
 
+use std::future::{Future, ready};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context as Task, Poll, Waker};
 
 use wire::http::{Method, Status, path};
 
@@ -56,13 +59,25 @@ impl ModuleHandler {
 
     fn ask_component(&self, code: &ComponentCode, routed: &Routed<'_>) -> Outcome {
         let link = Rc::clone(routed.link.link());
-        match request::module_request(routed, link.framing(), self.module.config().client_fields) {
-            Some((request, supply)) => {
-                Outcome::Wait(Box::pin(Exchange::new(&self.module, code, link, routed, request, supply)))
-            }
-            None => refuse(Status::BAD_REQUEST),
+        let request = request::module_request(routed, link.framing(), self.module.config().client_fields);
+        let Some((request, supply)) = request else { return refuse(Status::BAD_REQUEST) };
+        let has_content = supply.is_some();
+        let mut exchange = Exchange::new(&self.module, code, link, routed, request, supply);
+        if has_content {
+            return Outcome::Wait(Box::pin(exchange));
+        }
+        // Most are done at once. One that has to wait is polled again at once.
+        match Pin::new(&mut exchange).poll(&mut Task::from_waker(Waker::noop())) {
+            // Content that is still to come has limits of time, which only answers that were waited for have.
+            Poll::Ready(outcome) if is_stream(&outcome) => Outcome::Wait(Box::pin(ready(outcome))),
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => Outcome::Wait(Box::pin(exchange)),
         }
     }
+}
+
+fn is_stream(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Ready(Response::Built(response)) if response.body.stream.is_some())
 }
 
 fn refuse(status: Status) -> Outcome {

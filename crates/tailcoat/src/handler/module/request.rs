@@ -61,9 +61,24 @@ fn fields(routed: &Routed<'_>, framing: BodyFraming, client_fields: ClientFields
     let mut ours = Fields::new();
     push_client_fields(routed, client_fields, &mut ours);
     push_trace_fields(routed, false, &mut ours);
-    ours.iter().for_each(|(name, value)| append(&mut fields, name, value));
+    for (name, value) in ours.iter() {
+        // A name that it doesn't know would be copied.
+        match (CLIENT_FIELDS.iter().find(|(known, _)| *known == name), HeaderValue::from_bytes(value)) {
+            (Some((_, name)), Ok(value)) => {
+                let _ = fields.try_append(name, value);
+            }
+            _ => append(&mut fields, name, value),
+        }
+    }
     fields
 }
+
+/// Names of the fields that are told of each client, which the library doesn't know.
+static CLIENT_FIELDS: [(&[u8], HeaderName); 3] = [
+    (b"X-Forwarded-For", HeaderName::from_static("x-forwarded-for")),
+    (b"X-Forwarded-Host", HeaderName::from_static("x-forwarded-host")),
+    (b"X-Forwarded-Proto", HeaderName::from_static("x-forwarded-proto")),
+];
 
 /// Adds a line. What the library can't hold is none that a request may have: it was checked when it was parsed.
 fn append(fields: &mut HeaderMap, name: &[u8], value: &[u8]) {
