@@ -23,6 +23,9 @@ use crate::object_cache::{Blocking, CachedObject, OpenFile};
 /// Bytes of a stream that are read at once.
 const PIECE_BYTES: usize = 16 << 10;
 
+/// Bytes of a file that a worker reads itself, if they are in memory: a thread to read them would cost more.
+const READ_AT_ONCE_BYTES_MAX: u64 = 256 << 10;
+
 /// A response, and what it is like.
 pub(super) struct NextResponse {
     response: Response,
@@ -91,6 +94,13 @@ impl NextResponse {
             Response::Changed(changed) => body_of(&changed.object, changed.coding, changed.form),
         };
         let body = if is_head { Body::default() } else { body };
+        // What is in memory as a whole is not copied.
+        if let (None, [Segment::Bytes(bytes)]) = (&body.stream, &*body.segments)
+            && bytes.len() <= bytes_max
+        {
+            self.content = Some(bytes.clone());
+            return Ok(bytes.clone());
+        }
         let mut content = Vec::new();
         for segment in body.segments {
             let length = segment.length();
@@ -255,13 +265,16 @@ fn body_of(object: &CachedObject, coding: Coding, form: Form) -> Body {
     Body::from_segments(vec![content_slice(content, &range)])
 }
 
-/// Reads a part of a file, which may have to be waited for.
+/// Reads a part of a file: at once if it is short and in memory, else where a disk may be waited for.
 async fn read(file: Arc<OpenFile>, offset: u64, length: u64) -> io::Result<Vec<u8>> {
-    let read = Blocking::spawn(move || {
+    let read = move |file: &OpenFile| {
         let mut bytes = vec![0; length as usize];
         file.read_exact_at(&mut bytes, offset)?;
         // What changed while it was read is none of its versions.
         if file.is_unchanged() { Ok(bytes) } else { Err(io::ErrorKind::InvalidData.into()) }
-    });
-    read.await.map_err(io::Error::other)?
+    };
+    if length <= READ_AT_ONCE_BYTES_MAX && file.is_resident(offset, length) {
+        return read(&file);
+    }
+    Blocking::spawn(move || read(&file)).await.map_err(io::Error::other)?
 }
