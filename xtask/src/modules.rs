@@ -53,6 +53,10 @@ enum Source {
 /// The definition of the world `wasi:http/proxy`, for those that bring none.
 const PROXY_WORLD: &str = "cp ../../../examples/modules/c/module.wit .";
 
+/// How those are built that npm's packages make a component of.
+const NPM_ECHO: &[&str] =
+    &[PROXY_WORLD, "npm install --silent --no-fund --no-audit", "npm run --silent build", "cp echo.wasm module.wasm"];
+
 const EXAMPLES: [Example; 10] = [
     Example {
         name: "rust",
@@ -105,12 +109,7 @@ const EXAMPLES: [Example; 10] = [
         name: "echo-javascript",
         needs: &["npm", "node"],
         source: Source::Directory("examples/modules/javascript"),
-        build: &[
-            PROXY_WORLD,
-            "npm install --silent --no-fund --no-audit",
-            "npm run --silent build",
-            "cp echo.wasm module.wasm",
-        ],
+        build: NPM_ECHO,
         grants: "",
         behind: "",
         verify: Verify::Echo("Hello from JavaScript! You asked for /a?b\n"),
@@ -133,12 +132,7 @@ const EXAMPLES: [Example; 10] = [
         name: "echo-go",
         needs: &["go", "npm", "node"],
         source: Source::Directory("examples/modules/go-component"),
-        build: &[
-            PROXY_WORLD,
-            "npm install --silent --no-fund --no-audit",
-            "npm run --silent build",
-            "cp echo.wasm module.wasm",
-        ],
+        build: NPM_ECHO,
         grants: "",
         behind: "",
         verify: Verify::Echo("Hello from Go! You asked for /a?b\n"),

@@ -4,39 +4,7 @@ use self::wasi::keyvalue::store::Error;
 use self::wasi::keyvalue::{atomics, batch, store};
 
 wit_bindgen::generate!({
-    inline: "
-        package test:guests;
-        world stores {
-            import wasi:keyvalue/store@0.2.0-draft;
-            import wasi:keyvalue/atomics@0.2.0-draft;
-            import wasi:keyvalue/batch@0.2.0-draft;
-        }
-        package wasi:keyvalue@0.2.0-draft {
-            interface store {
-                variant error { no-such-store, access-denied, other(string) }
-                record key-response { keys: list<string>, cursor: option<u64> }
-                open: func(identifier: string) -> result<bucket, error>;
-                resource bucket {
-                    get: func(key: string) -> result<option<list<u8>>, error>;
-                    set: func(key: string, value: list<u8>) -> result<_, error>;
-                    delete: func(key: string) -> result<_, error>;
-                    exists: func(key: string) -> result<bool, error>;
-                    list-keys: func(cursor: option<u64>) -> result<key-response, error>;
-                }
-            }
-            interface atomics {
-                use store.{bucket, error};
-                increment: func(bucket: borrow<bucket>, key: string, delta: u64) -> result<u64, error>;
-            }
-            interface batch {
-                use store.{bucket, error};
-                get-many: func(bucket: borrow<bucket>, keys: list<string>)
-                    -> result<list<option<tuple<string, list<u8>>>>, error>;
-                set-many: func(bucket: borrow<bucket>, key-values: list<tuple<string, list<u8>>>) -> result<_, error>;
-                delete-many: func(bucket: borrow<bucket>, keys: list<string>) -> result<_, error>;
-            }
-        }
-    ",
+    path: "../../crates/tailcoat/src/modules/key_value.wit",
     generate_all,
 });
 

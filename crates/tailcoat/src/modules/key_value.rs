@@ -14,36 +14,10 @@ const ENTRY_BYTES: usize = 64;
 /// Keys that are listed at once.
 const LISTED_KEYS_MAX: usize = 1_000;
 
-/// The interfaces as <https://github.com/WebAssembly/wasi-keyvalue> defines them.
+/// The interfaces; the guests of the tests have the same file.
 mod bindings {
     wasmtime::component::bindgen!({
-        inline: "
-            package wasi:keyvalue@0.2.0-draft;
-            interface store {
-                variant error { no-such-store, access-denied, other(string) }
-                record key-response { keys: list<string>, cursor: option<u64> }
-                open: func(identifier: string) -> result<bucket, error>;
-                resource bucket {
-                    get: func(key: string) -> result<option<list<u8>>, error>;
-                    set: func(key: string, value: list<u8>) -> result<_, error>;
-                    delete: func(key: string) -> result<_, error>;
-                    exists: func(key: string) -> result<bool, error>;
-                    list-keys: func(cursor: option<u64>) -> result<key-response, error>;
-                }
-            }
-            interface atomics {
-                use store.{bucket, error};
-                increment: func(bucket: borrow<bucket>, key: string, delta: u64) -> result<u64, error>;
-            }
-            interface batch {
-                use store.{bucket, error};
-                get-many: func(bucket: borrow<bucket>, keys: list<string>)
-                    -> result<list<option<tuple<string, list<u8>>>>, error>;
-                set-many: func(bucket: borrow<bucket>, key-values: list<tuple<string, list<u8>>>) -> result<_, error>;
-                delete-many: func(bucket: borrow<bucket>, keys: list<string>) -> result<_, error>;
-            }
-            world imports { import store; import atomics; import batch; }
-        ",
+        path: "src/modules/key_value.wit",
         imports: { default: trappable },
         with: { "wasi:keyvalue/store.bucket": super::Bucket },
         trappable_error_type: { "wasi:keyvalue/store.error" => super::Error },
