@@ -1,61 +1,33 @@
-//! The tables of users and advertisements, and the post log.
+//! The files: tables of users and advertisements, and the post log.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write as _};
 
+use crate::ads::{self, ADS, Choice, PERSONALITY_RECORD_BYTES};
 use crate::form::{Post, USER_ID_FIRST};
 
-const ADS: u32 = 360;
-const AD_RECORD_BYTES: usize = 39;
-const PERSONALITY_RECORD_BYTES: usize = 15;
 const DAY_SECONDS: u64 = 86_400;
 
 /// A record behind its number, which is that of its place.
 const UNNUMBERED_BYTES: usize = 128;
 
-/// The groups of a word of demographics: gender, age, region, and two of interests.
-const GROUPS: [u32; 5] = [0x3000_0000, 0x0f00_0000, 0x00f0_0000, 0x000f_fc00, 0x0000_03ff];
-
 const PERSONALITIES: &str = "/data/User.Personality";
 const ADVERTISEMENTS: &str = "/data/Custom.Ads";
 const POST_LOG: &str = "/data/post.log";
 
-/// The advertisement chosen for a user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Choice {
-    pub(crate) ad: Option<u32>,
-    weight: u32,
-    is_expired: bool,
-}
-
-impl Choice {
-    /// Of a request that can't be answered.
-    pub(crate) fn none() -> Self {
-        Self { ad: None, weight: 0, is_expired: true }
-    }
-
-    pub(crate) fn cookie(self) -> String {
-        let ad = self.ad.map_or(-1, i64::from);
-        format!("found_cookie=Ad_id={ad}&Ad_weight={}&Expired={}", self.weight, u8::from(self.is_expired))
+/// The first advertisement after the user's last one that suits the user, by the tables as they are in their files: read for
+/// each request, so that new ones count at once.
+pub(crate) fn choose(user: u32, last_ad: u32, now_seconds: u64) -> Choice {
+    match (personality(user), fs::read(ADVERTISEMENTS)) {
+        (Some(personality), Ok(ads)) => ads::choose(&ads, personality, last_ad, now_seconds),
+        _ => Choice::none(),
     }
 }
 
-/// The tables, as they are in their files: read for each request, so that new ones count at once.
-pub(crate) struct Tables;
-
-impl Tables {
-    /// The first advertisement after the user's last one that suits the user.
-    pub(crate) fn choose(user: u32, last_ad: u32, now_seconds: u64) -> Choice {
-        let Some(personality) = personality(user).filter(|_| last_ad < ADS) else { return Choice::none() };
-        let Ok(ads) = fs::read(ADVERTISEMENTS) else { return Choice::none() };
-        let mut ads = (1..=ADS).map(|step| (last_ad + step) % ADS).filter_map(|ad| Some((ad, Ad::of(&ads, ad)?)));
-        let found = ads.find_map(|(number, ad)| {
-            let weight = ad.weight_for(personality);
-            (weight >= ad.minimum).then_some((number, weight, now_seconds > ad.expiry_seconds))
-        });
-        found.map_or_else(Choice::none, |(ad, weight, is_expired)| Choice { ad: Some(ad), weight, is_expired })
-    }
+/// Both tables, that of the users first.
+pub(crate) fn tables() -> io::Result<(Vec<u8>, Vec<u8>)> {
+    Ok((fs::read(PERSONALITIES)?, fs::read(ADVERTISEMENTS)?))
 }
 
 fn personality(user: u32) -> Option<u32> {
@@ -63,37 +35,7 @@ fn personality(user: u32) -> Option<u32> {
     file.seek(SeekFrom::Start(u64::from(user) * PERSONALITY_RECORD_BYTES as u64)).ok()?;
     let mut record = [0; PERSONALITY_RECORD_BYTES];
     file.read_exact(&mut record).ok()?;
-    number(&record[6..14], 16)
-}
-
-struct Ad {
-    demographics: u32,
-    weights: u32,
-    minimum: u32,
-    expiry_seconds: u64,
-}
-
-impl Ad {
-    fn of(ads: &[u8], ad: u32) -> Option<Self> {
-        let record = ads.get(ad as usize * AD_RECORD_BYTES..)?.get(..AD_RECORD_BYTES)?;
-        Some(Self {
-            demographics: number(&record[6..14], 16)?,
-            weights: number(&record[15..23], 16)?,
-            minimum: number(&record[24..27], 10)?,
-            expiry_seconds: number(&record[28..38], 10)?.into(),
-        })
-    }
-
-    /// The sum of the weights of the groups that a user meets: a nibble a group, the last the lowest.
-    fn weight_for(&self, personality: u32) -> u32 {
-        let common = self.demographics & personality;
-        let weights = (0..5).rev().map(|nibble| self.weights >> (4 * nibble) & 15);
-        GROUPS.iter().zip(weights).filter(|(mask, _)| common & **mask != 0).map(|(_, weight)| weight).sum()
-    }
-}
-
-fn number(text: &[u8], radix: u32) -> Option<u32> {
-    u32::from_str_radix(str::from_utf8(text).ok()?.trim_start(), radix).ok()
+    ads::demographics(&record)
 }
 
 /// Appends a record by one write, which the system does as a whole: none is lost or torn, however many instances append

@@ -1,13 +1,12 @@
 //! What requests say: paths, cookies, forms.
 
-use wasip2::http::types::IncomingRequest;
-use wasip2::io::streams::StreamError;
+use memchr::memmem;
 
 /// What a user's id is above the user's number.
 pub(crate) const USER_ID_FIRST: u32 = 10_000;
 
-/// Bytes of a POST that are looked at.
-const FORM_BYTES_MAX: u64 = 1024;
+/// The field by which the filter before the module asks for the tables behind the reply.
+pub(crate) const TABLES_FIELD: &str = "web99-tables";
 
 /// Before and behind the name of an advertisement in a file.
 const AD_TAG: (&[u8], &[u8]) = (b"<!WEB99CAD><IMG SRC=\"", b"\"><!/WEB99CAD>");
@@ -94,7 +93,7 @@ pub(crate) fn put_ad(content: &mut [u8], name: &str) {
     let tag_bytes = before.len() + name.len() + after.len();
     let mut at = 0;
     while at + tag_bytes <= content.len() {
-        let Some(found) = content[at..].windows(before.len()).position(|window| window == before) else { return };
+        let Some(found) = memmem::find(&content[at..], before) else { return };
         let start = at + found + before.len();
         at = start;
         let is_tag = content.get(start + name.len()..).is_some_and(|rest| rest.starts_with(after));
@@ -104,30 +103,9 @@ pub(crate) fn put_ad(content: &mut [u8], name: &str) {
     }
 }
 
-/// The value of `my_cookie`.
-pub(crate) fn my_cookie(request: &IncomingRequest) -> Option<String> {
-    let cookies = field(request, "cookie")?;
-    cookies.split(';').find_map(|pair| pair.trim_start().strip_prefix("my_cookie=").map(str::to_owned))
-}
-
-/// The value of a field.
-pub(crate) fn field(request: &IncomingRequest, name: &str) -> Option<String> {
-    let value = request.headers().get(name).into_iter().next()?;
-    String::from_utf8(value).ok()
-}
-
-/// The beginning of the content.
-pub(crate) fn content(request: &IncomingRequest) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let Ok(body) = request.consume() else { return bytes };
-    let Ok(stream) = body.stream() else { return bytes };
-    while (bytes.len() as u64) < FORM_BYTES_MAX {
-        match stream.blocking_read(FORM_BYTES_MAX) {
-            Ok(piece) => bytes.extend_from_slice(&piece),
-            Err(StreamError::Closed | StreamError::LastOperationFailed(_)) => break,
-        }
-    }
-    bytes
+/// The value of `my_cookie` among cookies.
+pub(crate) fn my_cookie(cookies: &str) -> Option<&str> {
+    cookies.split(';').find_map(|pair| pair.trim_start().strip_prefix("my_cookie="))
 }
 
 fn digits(text: &str) -> Option<u32> {

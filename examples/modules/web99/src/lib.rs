@@ -3,15 +3,19 @@
 //! It needs the site at `/site` (with `file_set` below it), and a directory at `/data` that it may write to. Reset and
 //! Fetch are open to whoever reaches this module: it is for a laboratory, not for the Internet.
 
+mod ads;
 mod data;
 mod form;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use data::{Choice, Tables};
+use ads::Choice;
 use wasip2::exports::http::incoming_handler::Guest;
 use wasip2::http::types::{Fields, IncomingRequest, Method, OutgoingBody, OutgoingResponse, ResponseOutparam};
 use wasip2::io::streams::{OutputStream, StreamError};
+
+/// Bytes of a POST that are looked at.
+const FORM_BYTES_MAX: u64 = 1024;
 
 struct Web99;
 
@@ -27,11 +31,14 @@ impl Guest for Web99 {
         let answer = match query.strip_prefix("command/") {
             Some(command) => answer_command(command),
             None if matches!(request.method(), Method::Post) => answer_post(&request),
-            None => answer_get(query, form::my_cookie(&request).as_deref()),
+            None => answer_get(query, &request),
         };
         match answer {
             Ok((content, cookie)) => {
-                let body = reply(&request, script, query, &content);
+                let mut body = reply(&request, script, query, &content);
+                if field(&request, form::TABLES_FIELD).is_some() {
+                    append_tables(&mut body);
+                }
                 send(out, 200, cookie.as_deref(), &body);
             }
             Err(status) => send(out, status, None, b""),
@@ -39,13 +46,13 @@ impl Guest for Web99 {
     }
 }
 
-fn answer_get(path: &str, cookie: Option<&str>) -> Answer {
+fn answer_get(path: &str, request: &IncomingRequest) -> Answer {
     let file = form::FileId::parse(path).ok_or(404u16)?;
     let mut content = file_content(path)?;
-    let Some(cookie) = cookie else { return Ok((content, None)) };
-    let choice = form::rotation_cookie(cookie).map_or_else(Choice::none, |(user, last_ad)| {
-        Tables::choose(user, last_ad, unix_seconds())
-    });
+    let cookies = field(request, "cookie");
+    let Some(cookie) = cookies.as_deref().and_then(form::my_cookie) else { return Ok((content, None)) };
+    let choice = form::rotation_cookie(cookie)
+        .map_or_else(Choice::none, |(user, last_ad)| data::choose(user, last_ad, unix_seconds()));
     if let Some(ad) = choice.ad
         && matches!(file.class, 1 | 2)
     {
@@ -55,8 +62,9 @@ fn answer_get(path: &str, cookie: Option<&str>) -> Answer {
 }
 
 fn answer_post(request: &IncomingRequest) -> Answer {
-    let post = form::Post::parse(&form::content(request)).ok_or(400u16)?;
-    let user = form::my_cookie(request).as_deref().and_then(form::user_of).ok_or(400u16)?;
+    let post = form::Post::parse(&form_of(request)).ok_or(400u16)?;
+    let cookies = field(request, "cookie");
+    let user = cookies.as_deref().and_then(form::my_cookie).and_then(form::user_of).ok_or(400u16)?;
     let name = post.file.path();
     let content = file_content(&name)?;
     data::append_record(&post, user, unix_seconds()).map_err(|_| 500u16)?;
@@ -79,12 +87,21 @@ fn file_content(path: &str) -> Result<Vec<u8>, u16> {
 
 /// The reply around a file's content.
 fn reply(request: &IncomingRequest, script: &str, query: &str, content: &[u8]) -> Vec<u8> {
-    let address = form::field(request, "x-forwarded-for").unwrap_or_default();
+    let address = field(request, "x-forwarded-for").unwrap_or_default();
     let head = format!(
         "<html>\n<head><title>web99 dynamic reply</title></head>\n<body>\n<p>SERVER_SOFTWARE = tailcoat\n\
          <p>REMOTE_ADDR = {address}\n<p>SCRIPT_NAME = {script}\n<p>QUERY_STRING = {query}\n<pre>\n"
     );
     [head.as_bytes(), content, b"\n</pre>\n</body></html>\n"].concat()
+}
+
+/// Puts the tables behind a reply, each before its length in four bytes: the filter before this module learns them so.
+fn append_tables(body: &mut Vec<u8>) {
+    let (users, ads) = data::tables().unwrap_or_default();
+    for table in [users, ads] {
+        body.extend_from_slice(&table);
+        body.extend_from_slice(&(table.len() as u32).to_le_bytes());
+    }
 }
 
 fn send(out: ResponseOutparam, status: u16, cookie: Option<&str>, body: &[u8]) {
@@ -122,6 +139,26 @@ fn write(stream: &OutputStream, mut content: &[u8]) -> Result<(), StreamError> {
         content = rest;
     }
     stream.blocking_flush()
+}
+
+/// The value of a field.
+fn field(request: &IncomingRequest, name: &str) -> Option<String> {
+    let value = request.headers().get(name).into_iter().next()?;
+    String::from_utf8(value).ok()
+}
+
+/// The form: the beginning of the content.
+fn form_of(request: &IncomingRequest) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let Ok(body) = request.consume() else { return bytes };
+    let Ok(stream) = body.stream() else { return bytes };
+    while (bytes.len() as u64) < FORM_BYTES_MAX {
+        match stream.blocking_read(FORM_BYTES_MAX) {
+            Ok(piece) => bytes.extend_from_slice(&piece),
+            Err(StreamError::Closed | StreamError::LastOperationFailed(_)) => break,
+        }
+    }
+    bytes
 }
 
 fn unix_seconds() -> u64 {
