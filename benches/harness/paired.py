@@ -37,14 +37,14 @@ def value(sample, key):
     return sample
 
 
-def compare(bench, path, measure, body_bytes=None, warm_up_seconds=0.5):
+def compare(bench, path, measure, body_bytes=None, warm_up_seconds=0.5, control=(OURS, OURS_AGAIN)):
     """Measures the servers in turn, in short slots: a virtual machine changes its speed within seconds (its cores come
     to lie nearer together or farther apart), and only what is measured close together can be compared.
 
     A round starts all servers afresh, warms each up, and then gives each a slot, forwards and backwards in turn, as often
     as --slots says; those that are not being measured are idle. `measure` takes a running server, a number of seconds and
     a seed, and returns a result of clients/load.c. With `body_bytes` responses are counted by bytes: of large ones, many
-    are under way when the time is over."""
+    are under way when the time is over. `control` names the two servers that are the same."""
     arguments = bench.arguments
     samples = {server.name: [] for server in bench.servers}
     for number in range(arguments.rounds):
@@ -56,7 +56,7 @@ def compare(bench, path, measure, body_bytes=None, warm_up_seconds=0.5):
                 for running in started if slot % 2 == 0 else reversed(started):
                     seed = number * arguments.slots + slot + 1
                     samples[running.name].append(with_rates(measure(running, arguments.seconds, seed), body_bytes))
-    return Comparison(samples, reasons_to_void(samples))
+    return Comparison(samples, reasons_to_void(samples, control))
 
 
 def with_rates(result, body_bytes):
@@ -68,7 +68,7 @@ def with_rates(result, body_bytes):
     return result
 
 
-def reasons_to_void(samples):
+def reasons_to_void(samples, control=(OURS, OURS_AGAIN)):
     reasons = []
     for name, results in samples.items():
         errors = sum(result["error_count"] for result in results)
@@ -77,8 +77,9 @@ def reasons_to_void(samples):
             reasons.append(f"{name}: {errors} wrong or missing responses: {kinds}")
         if min(result["responses"] for result in results) == 0:
             reasons.append(f"{name}: a slot without a response")
-    if OURS in samples and OURS_AGAIN in samples and not reasons:
-        control = Comparison(samples, []).ratio(OURS_AGAIN, OURS)
-        if abs(control - 1) > CONTROL_TOLERANCE:
-            reasons.append(f"control: tailcoat against itself is {control:.3f}, more than {CONTROL_TOLERANCE:.0%} off")
+    ours, again = control
+    if ours in samples and again in samples and not reasons:
+        ratio = Comparison(samples, []).ratio(again, ours)
+        if abs(ratio - 1) > CONTROL_TOLERANCE:
+            reasons.append(f"control: {ours} against itself is {ratio:.3f}, more than {CONTROL_TOLERANCE:.0%} off")
     return reasons

@@ -35,6 +35,8 @@ KNOWN_PEERS = {
     "haproxy": ("haproxy.cfg", "haproxy -db -f {config}", "haproxy -v"),
     "nginx-tls": ("nginx-tls.conf", "nginx -c {config} -g 'daemon off;'", "nginx -v"),
     "h2o-tls": ("h2o-tls.conf", "h2o -c {config}", "h2o -v"),
+    "nginx-php": ("nginx-web99.conf", "nginx -c {config} -g 'daemon off;'", "nginx -v"),
+    "nginx-fastcgi-c": ("nginx-web99.conf", "nginx -c {config} -g 'daemon off;'", "nginx -v"),
     "haproxy-unlogged": ("haproxy.cfg", "haproxy -db -f {config}", "haproxy -v"),
 }
 _numbers = itertools.count()
@@ -55,6 +57,8 @@ class Server:
     version: str = ""
     fill: dict = dataclasses.field(default_factory=dict)
     """Further values for braces and config."""
+    files: dict = dataclasses.field(default_factory=dict)
+    """Further files for its directory, by name, filled in like config."""
 
     def program_hash(self):
         """Which build it is: runs of different ones are not put together."""
@@ -153,13 +157,12 @@ def prepared_command(server, port, root, path, run):
         make_certificate(run)
     fill = {"port": port, "root": root, "path": path, "run": run, "config": run / "server.conf", "address": "127.0.0.1",
             **server.fill}
-    if server.config:
-        # As root, nginx would serve as another user, who may not read the tree.
-        values = {**fill, "user": f"user {pwd.getpwuid(os.getuid()).pw_name};" if os.getuid() == 0 else ""}
-        text = server.config
+    # As root, nginx would serve as another user, who may not read the tree.
+    values = {**fill, "user": f"user {pwd.getpwuid(os.getuid()).pw_name};" if os.getuid() == 0 else ""}
+    for name, text in {"server.conf": server.config or "", **server.files}.items():
         for key, value in values.items():
             text = text.replace(f"@{key.upper()}@", str(value))
-        (run / "server.conf").write_text(text)
+        (run / name).write_text(text)
     return shlex.split(server.command.format(**fill))
 
 
