@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::PATIENCE;
+use crate::support::guests::{compiled_directory, guests};
 use crate::support::h2::H2Client;
 use crate::support::operated::Operated;
 use crate::support::tls::{Authority, handshake};
+use crate::support::{PATIENCE, read_all};
 
 /// Loads of `tailor`, if it is there: in closed and open loop, with connections that are kept and others, over TLS with
 /// sessions and in HTTP/2. The URL comes last.
@@ -31,6 +32,9 @@ const LARGE_BYTES: usize = 4 << 20;
 
 /// Bytes that are uploaded.
 const UPLOAD_BYTES: usize = 512 << 10;
+
+/// Bytes that a module sends back.
+const ECHO_BYTES: usize = 64 << 10;
 
 /// Messages on a WebSocket.
 const MESSAGES: u32 = 40;
@@ -93,6 +97,9 @@ fn nothing_fails() {
         spawn("uploads", Box::new(upload));
         spawn("WebSockets", Box::new(chat));
         spawn("HTTP/2", Box::new(h2));
+        if guests().is_some() {
+            spawn("a module", Box::new(module));
+        }
         let (kept, new) = (Arc::clone(&client), client);
         spawn("kept connections of TLS", Box::new(move |load| keep_asking(load, &mut load.secure(&kept))));
         spawn("handshakes", Box::new(move |load| load.ask_once(&mut load.secure(&new))));
@@ -187,13 +194,17 @@ fn config(variant: u32, origin: SocketAddr, secure: SocketAddr) -> String {
     let more: String = (0..variant % 5)
         .map(|site| format!("site \"other{site}.example\" {{\n listen \"127.0.0.1:0\"\n respond \"/\" 200\n}}\n"))
         .collect();
+    let module = guests().map_or_else(String::new, |guests| format!("module \"/echo\" \"{}\"", guests.display()));
+    let compiled = compiled_directory();
     let tls = format!("\"{secure}\" tls=on\n certificate \"@DIR@/localhost.pem\" key=\"@DIR@/localhost.key\"");
     format!(
         "access-log \"@DIR@/{log}.log\" format=\"{{path}} {{status}}\"\n\
          limits {{\n fields-max {}\n}}\n{more}\
          site \"localhost\" {{\n listen \"127.0.0.1:0\"\n listen {tls}\n default\n root \"@DIR@/www\"\n \
-         forward \"http://{origin}\" path=\"/origin/*\"\n respond \"/variant\" 200 \"{variant}\"\n}}\n",
+         {module}\n forward \"http://{origin}\" path=\"/origin/*\"\n respond \"/variant\" 200 \"{variant}\"\n}}\n\
+         modules {{\n compiled \"{}\"\n}}\n",
         100 + variant % 7,
+        compiled.display(),
     )
 }
 
@@ -272,6 +283,28 @@ impl Load {
         // The end of TLS is said, or not, before the connection's.
         assert!(matches!(rest, Ok(0)), "{rest:?}");
     }
+}
+
+/// Has a module send back what it is sent, as it comes.
+fn module(load: &Load) {
+    let mut stream = load.connect();
+    let head = "POST /echo HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
+    write!(stream, "{head}Content-Length: {ECHO_BYTES}\r\n\r\n").expect("requests are taken");
+    for piece in vec![b'm'; ECHO_BYTES].chunks(ECHO_BYTES / 4) {
+        stream.write_all(piece).expect("content is taken");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let answer = read_all(&mut stream);
+    let (head, mut rest) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {answer:?}"));
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("Transfer-Encoding: chunked"), "{head}");
+    let mut content_bytes = 0;
+    while let Some((length, after)) = rest.split_once("\r\n").filter(|(length, _)| *length != "0") {
+        let length = usize::from_str_radix(length, 16).expect("a chunk's length");
+        assert!(after[..length].bytes().all(|byte| byte == b'm'));
+        (content_bytes, rest) = (content_bytes + length, &after[length + 2..]);
+    }
+    assert_eq!((content_bytes, rest), (ECHO_BYTES, "0\r\n\r\n"));
+    load.answers.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Asks on one connection as long as the server keeps it, but not for ever.

@@ -253,6 +253,8 @@ impl BodyBytesMax {
 pub struct Cache {
     /// Memory for heads and bodies of all workers together, in bytes.
     pub memory_bytes_max: u64,
+    /// Whether that is less where there is little memory.
+    pub memory_bytes_auto: bool,
     /// Files up to this size, in bytes, are kept in memory; larger ones as an open descriptor.
     pub object_bytes_max: u64,
     /// Descriptors kept open for larger files.
@@ -703,6 +705,7 @@ impl Default for Cache {
     fn default() -> Self {
         Self {
             memory_bytes_max: 256 << 20,
+            memory_bytes_auto: true,
             object_bytes_max: 64 << 10,
             files_max: 1024,
             revalidate_after: Duration::from_secs(1),

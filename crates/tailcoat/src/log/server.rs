@@ -5,17 +5,21 @@
 use std::collections::HashMap;
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, IsTerminal, Write};
+use std::net::{IpAddr, Ipv6Addr};
 use std::panic::Location;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::format::DateTexts;
+use super::record::Client;
 use crate::config::LogLevel;
 
 /// Errors and warnings that one place in the program may log in an interval; more are counted. Not
 /// an option: who wants to see less has `log-level`.
 const LINES_PER_INTERVAL_MAX: u32 = 10;
+/// Of these, those about one client, so that whoever makes many keeps none of others' from being seen.
+const LINES_PER_CLIENT_MAX: usize = 3;
 /// Interval of [`LINES_PER_INTERVAL_MAX`].
 const REPEAT_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -37,15 +41,20 @@ struct Inner {
 
 struct State {
     output: Box<dyn Write + Send>,
-    places: HashMap<&'static Location<'static>, Place>,
+    places: HashMap<Caller, Place>,
     dates: DateTexts,
 }
+
+/// A place in the program.
+type Caller = &'static Location<'static>;
 
 /// What a place in the program has logged in its interval.
 struct Place {
     since: Instant,
     lines: u32,
     suppressed: u64,
+    /// Whom the lines are about: no more than there are lines.
+    clients: Vec<IpAddr>,
 }
 
 /// How lines begin.
@@ -80,7 +89,7 @@ impl ServerLog {
     /// Logs that something failed. `help` is what a person can do about it, or empty.
     #[track_caller]
     pub fn error(&self, message: impl Display, help: &str) {
-        self.log(LogLevel::Error, &message, help, Some(Location::caller()));
+        self.log(LogLevel::Error, &message, help, Some((Location::caller(), None)));
     }
 
     /// The same, and below it, in lines of their own, what a person has to see to understand it.
@@ -91,7 +100,13 @@ impl ServerLog {
     /// Logs something that a person should look at. `help` is what they can do about it, or empty.
     #[track_caller]
     pub fn warn(&self, message: impl Display, help: &str) {
-        self.log(LogLevel::Warn, &message, help, Some(Location::caller()));
+        self.log(LogLevel::Warn, &message, help, Some((Location::caller(), None)));
+    }
+
+    /// The same, about a client: of those about one, some.
+    #[track_caller]
+    pub fn warn_of(&self, client: Client, message: impl Display) {
+        self.log(LogLevel::Warn, &message, "", Some((Location::caller(), network_of(client))));
     }
 
     /// Logs what a script of the operator's says, line by line. However often it does, for only they know what it is worth.
@@ -104,10 +119,10 @@ impl ServerLog {
         self.log(LogLevel::Info, &message, "", None);
     }
 
-    /// Logs what became of a request that a client, or anybody else, might ask about. Of many alike, some.
+    /// Logs what became of a request that its client, or anybody else, might ask about. Of many alike, some.
     #[track_caller]
-    pub fn notice(&self, message: impl Display) {
-        self.log(LogLevel::Info, &message, "", Some(Location::caller()));
+    pub fn notice_of(&self, client: Client, message: impl Display) {
+        self.log(LogLevel::Info, &message, "", Some((Location::caller(), network_of(client))));
     }
 
     /// Logs what helps to find faults.
@@ -115,7 +130,7 @@ impl ServerLog {
         self.log(LogLevel::Debug, &message, "", None);
     }
 
-    fn log(&self, level: LogLevel, message: &dyn Display, help: &str, place: Option<&'static Location<'static>>) {
+    fn log(&self, level: LogLevel, message: &dyn Display, help: &str, place: Option<(Caller, Option<IpAddr>)>) {
         self.log_with(level, message, (help, ""), place);
     }
 
@@ -124,14 +139,14 @@ impl ServerLog {
         level: LogLevel,
         message: &dyn Display,
         (help, details): (&str, &str),
-        place: Option<&'static Location<'static>>,
+        place: Option<(Caller, Option<IpAddr>)>,
     ) {
         if level as u8 > self.inner.level.load(Ordering::Relaxed) {
             return;
         }
         // A panic while the lock was held leaves nothing half done that matters for the next line.
         let mut state = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let suppressed = match place.map(|place| state.count_line(place, Instant::now())) {
+        let suppressed = match place.map(|(place, client)| state.count_line(place, client, Instant::now())) {
             Some(Repeat::Suppressed) => return,
             Some(Repeat::Shown { suppressed }) => suppressed,
             None => 0,
@@ -196,6 +211,22 @@ fn is_journal(journal_stream: Option<&str>) -> bool {
         .is_ok_and(|stat| device.parse() == Ok(stat.st_dev) && inode.parse() == Ok(stat.st_ino))
 }
 
+/// What of a client's address is not for its customer to choose: of IPv6 the first 64 bits (RFC 6177). None of one behind a
+/// unix socket, which speaks for many.
+fn network_of(client: Client) -> Option<IpAddr> {
+    let Client::Ip(address) = client else { return None };
+    Some(match address.ip().to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
+    })
+}
+
+impl Place {
+    fn new(since: Instant) -> Self {
+        Self { since, lines: 0, suppressed: 0, clients: Vec::new() }
+    }
+}
+
 /// Whether a line is shown.
 enum Repeat {
     Shown { suppressed: u64 },
@@ -203,15 +234,17 @@ enum Repeat {
 }
 
 impl State {
-    fn count_line(&mut self, place: &'static Location<'static>, now: Instant) -> Repeat {
-        let place = self.places.entry(place).or_insert(Place { since: now, lines: 0, suppressed: 0 });
+    fn count_line(&mut self, place: Caller, client: Option<IpAddr>, now: Instant) -> Repeat {
+        let place = self.places.entry(place).or_insert_with(|| Place::new(now));
         let mut suppressed = 0;
         if now.duration_since(place.since) >= REPEAT_INTERVAL {
             suppressed = place.suppressed;
-            *place = Place { since: now, lines: 0, suppressed: 0 };
+            *place = Place::new(now);
         }
-        if place.lines < LINES_PER_INTERVAL_MAX {
+        let of_client = client.map_or(0, |client| place.clients.iter().filter(|known| **known == client).count());
+        if place.lines < LINES_PER_INTERVAL_MAX && of_client < LINES_PER_CLIENT_MAX {
             place.lines += 1;
+            place.clients.extend(client);
             Repeat::Shown { suppressed }
         } else {
             place.suppressed += 1;
@@ -356,6 +389,30 @@ mod tests {
             }
         });
         assert!(text.ends_with("<3>again (4 more like this were not shown)\n"), "{text}");
+    }
+
+    #[test]
+    fn no_client_takes_all_lines() {
+        let client = |text: &str| Client::Ip(format!("{text}:1").parse().unwrap());
+        let text = logged(LogLevel::Info, Style::Journal, |log| {
+            for (number, address) in [
+                ("[2001:db8::1]", 4),
+                ("[2001:db8::2]", 2),
+                ("[2001:db8:0:1::1]", 1),
+                ("192.0.2.1", 4),
+                ("[::ffff:192.0.2.1]", 1),
+                ("192.0.2.2", 1),
+            ]
+            .into_iter()
+            .flat_map(|(address, count)| (0..count).map(move |number| (number, address)))
+            {
+                log.notice_of(client(address), format_args!("{address} {number}"));
+            }
+        });
+        let shown: Vec<&str> = text.lines().map(|line| line.trim_start_matches("<6>")).collect();
+        let of_first = ["[2001:db8::1] 0", "[2001:db8::1] 1", "[2001:db8::1] 2"];
+        let of_others = ["[2001:db8:0:1::1] 0", "192.0.2.1 0", "192.0.2.1 1", "192.0.2.1 2", "192.0.2.2 0"];
+        assert_eq!(shown, [&of_first[..], &of_others].concat());
     }
 
     #[test]

@@ -202,7 +202,9 @@ impl Site {
         let (client, reason) = (routed.client, response.reason);
         let (host, target) = (escaped(routed.host), escaped(routed.request.target()));
         let trace = told(routed.trace);
-        self.server_log.notice(format_args!("{}: {client} for {host} {target}: {reason}{trace}", response.status));
+        let status = response.status;
+        let message = format_args!("{status}: {client} for {host} {target}: {reason}{trace}");
+        self.server_log.notice_of(client, message);
     }
 
     async fn wait_for_page(

@@ -8,6 +8,7 @@ use rustls::server::ProducesTickets;
 
 use super::StartError;
 use super::listeners::Listeners;
+use super::memory::memory_bytes;
 use crate::acme;
 use crate::config::{AccessLog, Config};
 use crate::confinement::Confined;
@@ -28,6 +29,9 @@ use crate::worker::GenerationPlan;
 
 /// Descriptors that are kept for other things than connections and cached files: listeners, logs, runtimes.
 const DESCRIPTORS_RESERVED: usize = 64;
+
+/// The cache is this part of the memory that there is, at most, unless the configuration says how much it is.
+const CACHE_PART: u64 = 4;
 
 /// What a person can do when connections can't be accepted.
 const ACCEPT_HELP: &str = "raise the limit of open files (`LimitNOFILE` of systemd, `ulimit -n`), or memory; idle connections \
@@ -94,6 +98,10 @@ impl Assembly {
         let Lasting { store, server_log, .. } = lasting;
         // Most are for connections.
         config.cache.files_max = config.cache.files_max.min(lasting.descriptors_max / 4);
+        let cache = &mut config.cache;
+        if cache.memory_bytes_auto {
+            cache.memory_bytes_max = cache.memory_bytes_max.min(memory_bytes() / CACHE_PART);
+        }
         let is_automatic = acme::place_certificates(&mut config).map_err(StartError::at("cannot keep certificates"))?;
         let (logs, site_logs) = prepare_logs(&config, &lasting.access_log)?;
         let upstreams = succeed_upstreams(&config, server_log, before)?;

@@ -176,6 +176,8 @@ impl Upstream {
                 };
                 match upstream.open(&slot, &wanted, now_ms()).await {
                     Ok(way) => return Ok(Leased::new(way, slot)),
+                    // Not the server's fault, nor would another one do better.
+                    Err(AcquireError::Exhausted) => return Err(AcquireError::Exhausted),
                     Err(failed) => {
                         let server = &upstream.server_names[usize::from(slot.server)];
                         upstream.shared.log.warn(format_args!("{server}: {failed}"), "");

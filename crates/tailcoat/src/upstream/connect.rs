@@ -35,7 +35,7 @@ pub(super) struct Opened<'a> {
 /// Opens a connection. Says whether HTTP/2 is to be spoken on it.
 ///
 /// # Errors
-/// `Unreachable`, `ConnectTimeout` if it does not come about in time, `NotResolved`, `Untrusted`, `NoTls`.
+/// `Unreachable`, `Exhausted`, `ConnectTimeout` if it does not come about in time, `NotResolved`, `Untrusted`, `NoTls`.
 pub(super) async fn connect(server: &Server, opened: Opened<'_>) -> Result<(Stream, bool), AcquireError> {
     let deadline = Instant::now() + opened.limit;
     let connect = async {

@@ -31,6 +31,7 @@ pub use balance::hash_key;
 pub use http2::{ResponsePiece, StreamFailure, StreamLease, StreamTunnel};
 pub use keeper::{Lookup, keep, system_lookup};
 pub use lease::{Ending, Failure, Lease, Tunnel};
+use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 pub use shared::{ServerState, SharedUpstream};
 pub use tried::Tried;
@@ -49,6 +50,8 @@ pub enum AcquireError {
     QueueTimeout,
     /// The server could not be connected to: it refuses, or there is no way to it.
     Unreachable(io::ErrorKind),
+    /// This process has no descriptor, memory or port left for a connection.
+    Exhausted,
     /// The connection did not come about in time.
     ConnectTimeout,
     /// The server's name has no address.
@@ -63,7 +66,7 @@ impl AcquireError {
     /// The status that a client is answered with (RFC 9110, section 15.6).
     pub fn status(self) -> Status {
         match self {
-            Self::NoServer | Self::QueueFull | Self::QueueTimeout => Status::SERVICE_UNAVAILABLE,
+            Self::NoServer | Self::QueueFull | Self::QueueTimeout | Self::Exhausted => Status::SERVICE_UNAVAILABLE,
             Self::Unreachable(_) | Self::NotResolved | Self::Untrusted | Self::NoTls => Status::BAD_GATEWAY,
             Self::ConnectTimeout => Status::GATEWAY_TIMEOUT,
         }
@@ -75,7 +78,7 @@ impl AcquireError {
     pub fn retry_after_seconds(self, config: &config::Upstream) -> Option<u64> {
         match self {
             Self::NoServer => Some(config.eject_time.as_secs().max(1)),
-            Self::QueueFull | Self::QueueTimeout => Some(1),
+            Self::QueueFull | Self::QueueTimeout | Self::Exhausted => Some(1),
             Self::Unreachable(_) | Self::NotResolved | Self::ConnectTimeout | Self::Untrusted | Self::NoTls => None,
         }
     }
@@ -88,6 +91,7 @@ impl fmt::Display for AcquireError {
             Self::QueueFull => f.write_str("all servers are busy, and the queue is full"),
             Self::QueueTimeout => f.write_str("all servers are busy"),
             Self::Unreachable(kind) => write!(f, "cannot connect: {kind}"),
+            Self::Exhausted => f.write_str("no descriptor, memory or port is left for a connection"),
             Self::ConnectTimeout => f.write_str("cannot connect in time"),
             Self::NotResolved => f.write_str("the server's name has no address"),
             Self::Untrusted => f.write_str("the server's certificate is not one to be trusted for its name"),
@@ -106,9 +110,11 @@ fn monotonic_ms() -> u64 {
 
 impl From<io::Error> for AcquireError {
     fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::TimedOut => Self::ConnectTimeout,
-            kind => Self::Unreachable(kind),
+        match Errno::from_io_error(&error) {
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::ADDRNOTAVAIL) => Self::Exhausted,
+            Some(Errno::TIMEDOUT) => Self::ConnectTimeout,
+            _ if error.kind() == io::ErrorKind::TimedOut => Self::ConnectTimeout,
+            _ => Self::Unreachable(error.kind()),
         }
     }
 }

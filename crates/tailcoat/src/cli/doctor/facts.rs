@@ -74,7 +74,7 @@ impl Facts {
             }),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             cpu_quota_thousandths: cpu_quota(),
-            memory_bytes: memory_bytes(),
+            memory_bytes: Some(crate::server::memory_bytes()),
             frequency_governor: fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
                 .ok()
                 .map(|text| text.trim().to_owned()),
@@ -99,15 +99,6 @@ fn cpu_quota() -> Option<u64> {
     let text = fs::read_to_string("/sys/fs/cgroup/cpu.max").ok()?;
     let (quota, period) = text.trim().split_once(' ')?;
     (quota.parse::<u64>().ok()? * 1_000).checked_div(period.parse().ok()?)
-}
-
-fn memory_bytes() -> Option<u64> {
-    let of_machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-        Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
-    });
-    let of_container = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
-    [of_machine, of_container].into_iter().flatten().min()
 }
 
 fn files(config: Option<&Config>, config_file: Option<&Path>) -> Vec<(FileRole, PathBuf, u32)> {

@@ -210,6 +210,7 @@ impl Findings {
         }
         let cache_bytes = config.cache.memory_bytes_max;
         if let Some(memory_bytes) = facts.memory_bytes
+            && !config.cache.memory_bytes_auto
             && cache_bytes > memory_bytes / 100 * CACHE_PERCENT_MAX
         {
             self.add(
@@ -336,7 +337,9 @@ mod tests {
         type Change = fn(&mut Config);
         let cases: [(&str, Change); 4] = [
             ("8 workers share 4 cores", |config| config.server.workers = Some(8)),
-            ("the cache may take 51200 MiB of 65536 MiB", |config| config.cache.memory_bytes_max = 50 << 30),
+            ("the cache may take 51200 MiB of 65536 MiB", |config| {
+                (config.cache.memory_bytes_max, config.cache.memory_bytes_auto) = (50 << 30, false);
+            }),
             ("`rate-bytes-per-second-min` is 0", |config| config.limits.rate_bytes_per_second_min = 0),
             ("there is no `control-socket`", |config| config.server.control_socket = None),
         ];

@@ -549,12 +549,17 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
 pub(super) static CACHE: &[OptionDefinition] = &[
     OptionDefinition {
         name: "memory-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 0, max: 1 << 50 })],
-        default: r#"memory-bytes-max "256MiB""#,
-        doc: "Memory for the heads and contents that all workers together keep.",
+        parameters: &[one("size", Kind::SizeOrAuto { min: 0, max: 1 << 50 })],
+        default: "memory-bytes-max auto",
+        doc: "Memory for the heads and contents that all workers together keep. `auto` is 256 MiB, but no more than a quarter of \
+              the memory that the machine has or that its container or service may have (cgroups).",
         example: r#"memory-bytes-max "2GiB""#,
         known_as: &["memory", "open_file_cache", "mod_mem_cache"],
-        set: Set::Cache(|cache, values| cache.memory_bytes_max = values.number("size").unwrap_or_default()),
+        set: Set::Cache(|cache, values| {
+            if let Some(bytes) = values.number_or_auto("size") {
+                (cache.memory_bytes_max, cache.memory_bytes_auto) = (bytes, false);
+            }
+        }),
         ..OPTION
     },
     OptionDefinition {

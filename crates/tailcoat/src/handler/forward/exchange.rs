@@ -468,7 +468,8 @@ impl Exchange {
         };
         let request = escaped(self.upload.request_line());
         let trace = told(self.trace.as_ref());
-        self.inner.plan.log.warn(format_args!("{name} {what}: {request}, for {}{trace}", self.client), "");
+        let client = self.client;
+        self.inner.plan.log.warn_of(client, format_args!("{name} {what}: {request}, for {client}{trace}"));
     }
 
     /// An answer of ours.
@@ -491,7 +492,8 @@ impl Exchange {
         let destination = &self.inner.destination;
         let request = escaped(self.upload.request_line());
         let trace = told(self.trace.as_ref());
-        self.inner.plan.log.warn(format_args!("upstream {}: {error}: {request}{trace}", destination.name()), "");
+        let message = format_args!("upstream {}: {error}: {request}{trace}", destination.name());
+        self.inner.plan.log.warn_of(self.client, message);
         let mut response = self.response(error.status());
         if let Some(seconds) = destination.retry_after_seconds(error) {
             response.fields.push("Retry-After", seconds.to_string());
