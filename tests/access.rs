@@ -239,3 +239,29 @@ fn the_client_behind_a_proxy_is_logged() {
     let clients: BTreeSet<_> = text.lines().map(|line| line.split(' ').next().unwrap()).collect();
     assert_eq!(clients, BTreeSet::from(["2001:db8::7", "127.0.0.1"]), "{text}");
 }
+
+#[test]
+fn what_is_no_file_holds_nobody_up() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let (directory, server) = server("", "basic-auth \"/admin/*\" \"DIR/passwords\"");
+    let at = |name: &str| directory.path().join(name);
+    mknodat(CWD, at("fifo"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    std::fs::rename(at("fifo"), at("passwords")).unwrap();
+    // Until the file is looked at again, the old passwords may count.
+    let deadline = Instant::now() + PATIENCE;
+    while status(&server, "/admin/", &authorization("anna:secret")) == "200" {
+        assert!(Instant::now() < deadline, "the passwords are gone");
+        thread::sleep(Duration::from_millis(50));
+    }
+    let check = |settings: &str| {
+        let config = format!("site {{\nlisten \"127.0.0.1:0\"\n{settings}\n}}\n");
+        std::fs::write(at("tailcoat.kdl"), config.replace("FIFO", at("passwords").to_str().unwrap())).unwrap();
+        let output = tailcoat().arg("check").arg("-c").arg(at("tailcoat.kdl")).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("no regular file"), "{settings}: {said}");
+    };
+    check("respond \"/\" 200; basic-auth \"/*\" \"FIFO\"");
+    check("respond \"/\" 200; deny \"/*\" \"file:FIFO\"");
+    check("module \"/*\" \"FIFO\"");
+    check("respond \"/\" 200; certificate \"FIFO\" \"FIFO\"");
+}

@@ -14,7 +14,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::Validity;
 use super::order::Issued;
-use crate::config::{AutomaticCertificates, CertificateFiles, state_directory};
+use crate::config::{AutomaticCertificates, CertificateFiles, read_regular, state_directory};
 use crate::log::ServerLog;
 use crate::tls::{create_private_directory, write_private};
 
@@ -91,7 +91,7 @@ impl Store {
     /// The certificate at this path, if there is one that can be used.
     pub(super) fn certificate(&self, path: &Path) -> Option<Stored> {
         CertificateFiles { certificate: path.to_owned(), key: path.to_owned(), ocsp: None }.load().ok()?;
-        let certificate = CertificateDer::pem_file_iter(path).ok()?.next()?.ok()?;
+        let certificate = CertificateDer::from_pem_slice(&read_regular(path).ok()?).ok()?;
         let validity = {
             let (_, parsed) = X509Certificate::from_der(&certificate).ok()?;
             let validity = parsed.validity();

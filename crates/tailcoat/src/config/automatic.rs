@@ -7,6 +7,7 @@ use std::time::Duration;
 use base64ct::{Base64UrlUnpadded, Encoding};
 
 use super::model::HostPattern;
+use super::regular_file::read_regular;
 
 /// How certificates are got for sites that have none of their own.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,7 +109,8 @@ impl ExternalAccount {
     /// The file can't be read, or is not base64url: for a person.
     pub fn load_key(&self) -> Result<Vec<u8>, String> {
         let path = self.key_file.display();
-        let text = std::fs::read_to_string(&self.key_file).map_err(|error| format!("{path}: {error}"))?;
+        let text = read_regular(&self.key_file).map_err(|error| format!("{path}: {error}"))?;
+        let text = String::from_utf8_lossy(&text);
         let text = text.trim().trim_end_matches('=');
         Base64UrlUnpadded::decode_vec(text).map_err(|_| format!("{path}: this is not a key in base64url"))
     }

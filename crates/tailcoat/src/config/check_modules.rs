@@ -1,6 +1,5 @@
 //! What only shows when the files of modules are looked at.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
@@ -10,6 +9,7 @@ use super::diagnostic::{Diagnostics, Severity};
 use super::model::Handler;
 use super::module::Module;
 use super::read::Finding;
+use super::regular_file::open_regular;
 
 /// A module is WebAssembly, and what it is granted is there.
 pub(super) fn check_site(site: &SiteDraft, diagnostics: &mut Diagnostics) {
@@ -53,7 +53,7 @@ fn file_fault(file: &Path, span: &Range<usize>) -> Option<Finding> {
 /// Whether it is WebAssembly, as the preamble says: magic, version and layer, that of a component or a core module.
 fn is_module(file: &Path) -> io::Result<bool> {
     let mut preamble = Vec::new();
-    File::open(file)?.take(8).read_to_end(&mut preamble)?;
+    open_regular(file)?.take(8).read_to_end(&mut preamble)?;
     Ok(matches!(preamble.as_slice(), [0, b'a', b's', b'm', 1, 0, 0, 0] | [0, b'a', b's', b'm', _, _, 1, 0]))
 }
 

@@ -1,8 +1,10 @@
 //! Files of users and hashes of their passwords, as `htpasswd` writes them: a line for each, `USER:HASH`.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
+
+use super::regular_file::open_regular;
 
 /// Most bytes of a file: some hundred thousand users.
 pub const PASSWORD_FILE_BYTES_MAX: u64 = 16 << 20;
@@ -33,9 +35,8 @@ impl PasswordFile {
     /// # Errors
     /// If it can't be read, or is larger than [`PASSWORD_FILE_BYTES_MAX`].
     pub fn read(path: &Path) -> io::Result<Self> {
-        use std::io::Read;
         let mut bytes = Vec::new();
-        std::fs::File::open(path)?.take(PASSWORD_FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        open_regular(path)?.take(PASSWORD_FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > PASSWORD_FILE_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "more than 16 MiB"));
         }

@@ -1,6 +1,5 @@
 //! From a file to a KDL document: what is checked before the options are looked at.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
@@ -11,6 +10,7 @@ use kdl::{KdlDiagnostic, KdlDocument};
 use super::diagnostic::{Diagnostics, Source, is_harmful};
 use super::lex::{TokenKind, tokens};
 use super::read::{Finding, Reader, span};
+use super::regular_file::open_regular;
 use super::syntax::{self, Checked};
 
 /// Largest configuration file, in bytes: some ten thousand sites. Like the other limits of
@@ -19,7 +19,7 @@ pub const TEXT_BYTES_MAX: usize = 4 << 20;
 
 /// Reads a file's bytes, no more than are allowed and one.
 pub(super) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
-    read_bytes_from(File::open(path)?)
+    read_bytes_from(open_regular(path)?)
 }
 
 /// Reads no more bytes than are allowed and one.

@@ -14,6 +14,8 @@ use rustls::{InconsistentKeys, RootCertStore};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::regular_file::read_regular;
+
 /// The TLS of a site.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Tls {
@@ -138,7 +140,8 @@ impl CertificateError {
 
 /// Whether a file has a private key that takes a passphrase (RFC 7468, section 11; RFC 1421 as OpenSSL writes it).
 fn is_encrypted(path: &Path) -> bool {
-    std::fs::read_to_string(path).is_ok_and(|text| {
+    read_regular(path).is_ok_and(|text| {
+        let text = String::from_utf8_lossy(&text);
         text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") || text.contains("Proc-Type: 4,ENCRYPTED")
     })
 }
@@ -167,7 +170,7 @@ impl CertificateFiles {
     pub fn load(&self) -> Result<Certificate, CertificateError> {
         let chain = read_certificates(&self.certificate)?;
         let key =
-            PrivateKeyDer::from_pem_file(&self.key).map_err(CertificateError::of_pem(&self.key, "private key"))?;
+            read_pem(&self.key).and_then(|pem| PrivateKeyDer::from_pem_slice(&pem)).map_err(CertificateError::of_pem(&self.key, "private key"))?;
         let key = default_provider().key_provider.load_private_key(key);
         let key = key.map_err(|error| CertificateError::at(&self.key, error))?;
         let at_certificate = |reason: &dyn fmt::Display| CertificateError::at(&self.certificate, reason);
@@ -186,7 +189,7 @@ impl CertificateFiles {
             }
         }
         if let Some(ocsp) = &self.ocsp {
-            let response = std::fs::read(ocsp).map_err(|error| CertificateError::at(ocsp, describe(&error)))?;
+            let response = read_regular(ocsp).map_err(|error| CertificateError::at(ocsp, describe(&error)))?;
             // It may be about to be written. An empty one has no form in a handshake (RFC 6066, section 8).
             if response.is_empty() {
                 return Err(CertificateError::at(ocsp, "there is no OCSP response in this file"));
@@ -222,10 +225,14 @@ impl ClientCertificates {
 /// All certificates of a file, of which there is at least one.
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let none = || CertificateError::at(path, "there is no certificate in this file");
-    let certificates = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+    let certificates = read_pem(path)
+        .and_then(|pem| CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>())
         .map_err(CertificateError::of_pem(path, "certificate"))?;
     if certificates.is_empty() { Err(none()) } else { Ok(certificates) }
+}
+
+fn read_pem(path: &Path) -> Result<Vec<u8>, pem::Error> {
+    read_regular(path).map_err(pem::Error::Io)
 }
 
 /// The subject's alternative names; what the common name says nobody reads any more (RFC 9525, section 2).

@@ -9,6 +9,7 @@ use wasmtime_wasi_http::p2::bindings::ProxyPre;
 use super::engine::Linkers;
 use super::guest::Guest;
 use super::http_wasm;
+use crate::config::read_regular;
 
 /// What a core module begins with: magic and version (WebAssembly, section 5.5.16).
 pub(super) const CORE_PREAMBLE: &[u8] = b"\0asm\x01\0\0\0";
@@ -66,7 +67,7 @@ impl Code {
 /// # Errors
 /// It can't be read, or is no WebAssembly in its binary form.
 pub(super) fn read(file: &Path) -> Result<Vec<u8>, String> {
-    let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
+    let bytes = read_regular(file).map_err(|error| error.to_string())?;
     match bytes.starts_with(MAGIC) {
         true => Ok(bytes),
         false => Err("is no WebAssembly; `tailcoat module new` begins a module, and says how it is built".to_owned()),

@@ -1,6 +1,5 @@
 //! Values of rules: clients, rates, keys, conditions, texts with placeholders.
 
-use std::fs::File;
 use std::io::Read;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -9,6 +8,7 @@ use std::time::Duration;
 use super::parse::{Wrong, not_empty, split_placeholders};
 use super::web::{is_token, parse_field_value};
 use crate::config::model::PathPattern;
+use crate::config::open_regular;
 use crate::config::rules::*;
 use crate::config::suggest::{did_you_mean, nearest};
 
@@ -39,7 +39,7 @@ pub(super) fn parse_clients(text: &str, directory: &Path) -> Result<Clients, Wro
 /// Reads a list: a network or an address a line, with comments behind `#` or `;`, as those who publish such lists write them.
 fn read_list(file: PathBuf) -> Result<Clients, Wrong> {
     let wrong = |problem: String| Wrong::new(format!("{}: {problem}", file.display()));
-    let read = File::open(&file).and_then(|open| {
+    let read = open_regular(&file).and_then(|open| {
         let mut text = String::new();
         open.take(LIST_BYTES_MAX + 1).read_to_string(&mut text).map(|_| text)
     });
