@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::tree::{DIRECTORIES, PROGRAMS, Tree, copy, empty, write};
-use super::{Release, read, run_command};
+use super::{Release, open_directories, read, run_command};
 
 /// What runs when the package is installed and removed.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
@@ -35,6 +35,7 @@ pub(super) fn pack(tree: &Tree, release: &Release) -> Result<PathBuf, Box<dyn Er
     for script in SCRIPTS {
         copy(&Path::new("packaging/debian").join(script), &root.join("DEBIAN").join(script), 0o755)?;
     }
+    open_directories(&root)?;
     let package = release.directory.join(format!("tailcoat_{}_{architecture}.deb", release.version));
     let mut dpkg = Command::new("dpkg-deb");
     dpkg.args(["--root-owner-group", "--build"]).arg(&root).arg(&package);

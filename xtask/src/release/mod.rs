@@ -125,6 +125,11 @@ fn write_sums(release: &Release, made: &[PathBuf]) -> Result<PathBuf, Box<dyn Er
     Ok(file)
 }
 
+/// Has all directories below one be read by all, whatever the umask.
+fn open_directories(root: &Path) -> Result<(), Box<dyn Error>> {
+    run_command(Command::new("chmod").args(["--recursive", "u=rwX,go=rX"]).arg(root))
+}
+
 /// Runs a command that must end well.
 fn run_command(command: &mut Command) -> Result<(), Box<dyn Error>> {
     let name = command.get_program().display().to_string();

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Release, authorities, read, run_command};
+use super::{Release, authorities, open_directories, read, run_command};
 use crate::links;
 
 pub(super) const PROGRAMS: [&str; 2] = ["tailcoat", "tailor"];
@@ -51,6 +51,7 @@ impl Tree {
         tree.write("container/ca-certificates.crt", &authorities::pem())?;
         fs::create_dir_all(tree.root.join("container/state"))?;
         tree.check_links()?;
+        open_directories(&tree.root)?;
         Ok(tree)
     }
 
