@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::net::IpAddr;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::boundary::{Grant, Rights};
@@ -168,8 +169,10 @@ fn add_server(config: &Config, files: &mut Collected) {
     for log in config.access_logs() {
         if let AccessLogTarget::File(path) = &log.target {
             files.add_file(path, Rights::Append);
-            // A pipe is opened for both.
-            files.add(path, Rights::Read);
+            // A pipe is opened for both. Of a file that does not exist yet a reload would want more than there was.
+            if std::fs::metadata(path).is_ok_and(|status| status.file_type().is_fifo()) {
+                files.add(path, Rights::Read);
+            }
         }
     }
 }
