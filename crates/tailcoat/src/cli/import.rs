@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::configuration::print_findings;
-use super::{EXIT_CONFIG, EXIT_FAILURE, EXIT_REFUSED, EXIT_TRANSLATION, fail, print};
+use super::{EXIT_CONFIG, EXIT_REFUSED, EXIT_TRANSLATION, fail, print};
 use crate::import::{self, Imported, Outcome, Remark};
 
 #[derive(Debug, Args)]
@@ -78,13 +78,12 @@ impl Import {
 
 fn write(file: &Path, text: &str) -> ExitCode {
     match File::create_new(file).and_then(|mut file| file.write_all(text.as_bytes())) {
-        Ok(()) => return ExitCode::SUCCESS,
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fail(format_args!("{} is there already, and stays as it is: name another file", file.display()));
+            fail(format_args!("{} is there already, and stays as it is: name another file", file.display()))
         }
         Err(error) => fail(format_args!("{}: {error}", file.display())),
     }
-    ExitCode::from(EXIT_FAILURE)
 }
 
 fn print_remarks(heading: &str, remarks: &[&Remark]) {

@@ -169,8 +169,9 @@ impl CertificateFiles {
     /// A file can't be read, is not what it should be, or the key is another certificate's.
     pub fn load(&self) -> Result<Certificate, CertificateError> {
         let chain = read_certificates(&self.certificate)?;
-        let key =
-            read_pem(&self.key).and_then(|pem| PrivateKeyDer::from_pem_slice(&pem)).map_err(CertificateError::of_pem(&self.key, "private key"))?;
+        let key = read_pem(&self.key)
+            .and_then(|pem| PrivateKeyDer::from_pem_slice(&pem))
+            .map_err(CertificateError::of_pem(&self.key, "private key"))?;
         let key = default_provider().key_provider.load_private_key(key);
         let key = key.map_err(|error| CertificateError::at(&self.key, error))?;
         let at_certificate = |reason: &dyn fmt::Display| CertificateError::at(&self.certificate, reason);

@@ -225,8 +225,7 @@ pub(super) fn receive<T: DeserializeOwned>(socket: &OwnedFd) -> io::Result<(T, V
     let mut message = vec![0; MESSAGE_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut receive =
-        || recvmsg(socket, &mut [IoSliceMut::new(&mut message)], &mut ancillary, RecvFlags::CMSG_CLOEXEC);
+    let mut receive = || recvmsg(socket, &mut [IoSliceMut::new(&mut message)], &mut ancillary, RecvFlags::CMSG_CLOEXEC);
     let received = retry_on_intr(&mut receive)?;
     if received.bytes == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());

@@ -4,7 +4,7 @@ use super::http::{Shared, body_size};
 use super::location::Scene;
 use super::settings::{Level, time_option};
 use super::syntax::Directive;
-use super::upstream::{Scheme, set};
+use super::upstream::Scheme;
 use super::values::{self, Location, Within};
 use super::{Chain, Notes, caching, rewrite};
 use crate::import::kdl::Node;
