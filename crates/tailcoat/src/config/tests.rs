@@ -80,7 +80,7 @@ fn one_mistake_hides_no_other() {
         assert!(found.iter().any(|message| message.starts_with(expect)), "{expect}: {found:#?}");
     }
     // Others' units are told for ours, and once.
-    assert_eq!(messages(&in_place(Place::Site, "compress-bytes-min 10MB")), ["3: `10MB` needs quotes"]);
+    assert_eq!(messages(&in_place(Place::Site, "compress-bytes-min 10KB")), ["3: `10KB` needs quotes"]);
     // What can't be told apart is not guessed at.
     assert_eq!(
         messages("site a {\n browse yes\n root \"x\n"),
