@@ -45,8 +45,9 @@ fn each_has_its_reason() {
     check("", "/nothing", "");
 }
 
+/// One client's are told less often than those of many together.
 #[test]
 fn many_alike_are_counted() {
     let lines = logged("", &["GET /outside"; 50]);
-    assert_eq!(lines.iter().filter(|line| line.contains(" for h.example ")).count(), 10, "{lines:?}");
+    assert_eq!(lines.iter().filter(|line| line.contains(" for h.example ")).count(), 3, "{lines:?}");
 }

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
-use super::model::{AccessLog, Config, Handler};
+use super::access_log::AccessLog;
+use super::model::{Config, Handler};
 use super::module::{CompiledDirectory, Module};
 
 /// What of the system the server takes from itself when it has started.

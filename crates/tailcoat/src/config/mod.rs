@@ -4,6 +4,7 @@
 //! values [`value`] reads, [`build`] puts the parts together, and [`cross_check`] looks at the whole. Each notes what
 //! is wrong in [`Diagnostics`] and goes on, so that one run finds all.
 
+mod access_log;
 mod automatic;
 mod build;
 mod check_modules;

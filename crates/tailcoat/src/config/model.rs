@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use wire::http::Status;
 
+pub use super::access_log::{AccessLog, AccessLogFormat, AccessLogTarget};
 use super::automatic::AutomaticCertificates;
 use super::confinement::Confinement;
 use super::gateway::{Gateway, GatewayProtocol, ProgramUser};
@@ -601,43 +602,6 @@ pub enum ErrorPageFile {
     BelowRoot(String),
     /// Anywhere in the file system.
     File(PathBuf),
-}
-
-/// Where requests are logged, and how.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AccessLog {
-    /// Where to.
-    pub target: AccessLogTarget,
-    /// In which format.
-    pub format: AccessLogFormat,
-}
-
-/// Where an access log goes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum AccessLogTarget {
-    /// A file, opened again at SIGUSR1.
-    File(PathBuf),
-    /// Standard output.
-    Stdout,
-    /// The local syslog (`/dev/log`), with this facility.
-    Syslog(String),
-}
-
-/// Format of an access log.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum AccessLogFormat {
-    /// Common Log Format.
-    Common,
-    /// Common with Referer and User-Agent.
-    Combined,
-    /// One JSON object a line.
-    Json,
-    /// W3C Extended Log File Format.
-    W3c,
-    /// Fields in braces in a text.
-    Template(String),
-    /// Tailcoat's binary format, for `tailcoat log convert`.
-    Binary,
 }
 
 impl Default for Server {

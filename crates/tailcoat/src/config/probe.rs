@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use rustix::fs::{Access, access};
 
+use super::access_log::{AccessLog, AccessLogTarget};
 use super::build::Draft;
 use super::cross_check::describe_io;
 use super::diagnostic::{Diagnostics, Source};
-use super::model::{AccessLog, AccessLogTarget, Listen};
+use super::model::Listen;
 use super::read::{Finding, Reader};
 
 /// Notes what would keep the server from starting.

@@ -68,13 +68,20 @@ fn read_file(path: &Path, root: &Path, depth: usize) -> Result<Vec<Directive>, I
     include(directives, root, depth)
 }
 
+/// Whether a line begins a block that every configuration of nginx has some of.
+fn begins_block(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    matches!(words.as_slice(), ["http" | "events" | "server", "{"] | ["upstream" | "location", .., "{"])
+}
+
 /// What to say of a configuration of another server than nginx, if it looks like one.
 fn foreign(path: &Path, text: &str) -> Option<ImportError> {
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let has_section = lines().any(|line| line.starts_with('<') && line.ends_with('>'));
     let message = if has_section {
         "this looks like a configuration of Apache, and only those of nginx can be translated: see docs/from-apache.md"
-    } else if !lines().any(|line| line.ends_with(';')) && lines().any(|line| line.ends_with('{')) {
+    } else if !lines().any(|line| line.ends_with(';') || begins_block(line)) && lines().any(|line| line.ends_with('{'))
+    {
         "this is no configuration of nginx, and only those can be translated; for Caddy's, see docs/from-caddy.md"
     } else {
         return None;

@@ -1,0 +1,40 @@
+//! Access logs, as a configuration has them.
+
+use std::path::PathBuf;
+
+/// Where requests are logged, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AccessLog {
+    /// Where to.
+    pub target: AccessLogTarget,
+    /// In which format.
+    pub format: AccessLogFormat,
+}
+
+/// Where an access log goes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AccessLogTarget {
+    /// A file, opened again at SIGUSR1.
+    File(PathBuf),
+    /// Standard output.
+    Stdout,
+    /// The local syslog (`/dev/log`), with this facility.
+    Syslog(String),
+}
+
+/// Format of an access log.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AccessLogFormat {
+    /// Common Log Format.
+    Common,
+    /// Common with Referer and User-Agent.
+    Combined,
+    /// One JSON object a line.
+    Json,
+    /// W3C Extended Log File Format.
+    W3c,
+    /// Fields in braces in a text.
+    Template(String),
+    /// Tailcoat's binary format, for `tailcoat log convert`.
+    Binary,
+}
