@@ -83,6 +83,10 @@ impl Writer {
                 self.place_comment();
                 self.put(written, After::Value);
             }
+            TokenKind::Semicolon if self.after == After::Escline && self.newlines == 1 => {
+                self.continue_line();
+                self.put(";", After::Semicolon);
+            }
             TokenKind::Semicolon => {
                 if !matches!(self.after, After::Start | After::Open | After::LineComment) && self.newlines == 0 {
                     self.after = After::Semicolon;
@@ -221,6 +225,7 @@ mod tests {
         check("a /- { b } { c }", "a /-{\n    b\n} {\n    c\n}\n");
         check("a 1 \\\n  2\n", "a 1 \\\n    2\n");
         check("a 1 \\ // why\n  2\n", "a 1 \\ // why\n    2\n");
+        check("a \\\n;b", "a \\\n    ;\nb\n");
         check("a 1 \\\n\n\n b", "a 1 \\\n\nb\n");
         check("a;b; c\r\nd\r\n", "a\nb\nc\nd\n");
         check("a; // x\nb", "a // x\nb\n");
