@@ -325,7 +325,9 @@ fn what_is_counted_goes_on() {
         let status = String::from_utf8(operated.order(&["status", "--json"]).stdout).unwrap();
         let status: serde_json::Value = serde_json::from_str(&status).unwrap();
         let there = status["workers"].as_array().unwrap().iter().filter(|worker| worker["has_ended"] == false);
-        there.map(|worker| worker["has_answered"] == true).collect::<Vec<_>>() == [true; 3]
+        let answers: Vec<_> = there.map(|worker| worker["has_answered"] == true).collect();
+        // A fourth one if the open connection is that of one which leaves: it stays as long as the connection.
+        answers == [true; 3] || answers == [true; 4]
     });
     write!(open, "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n").unwrap();
     assert!(read_all(&mut open).starts_with("HTTP/1.1 200 "));
