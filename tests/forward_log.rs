@@ -66,7 +66,8 @@ fn the_access_log_tells_the_server_and_its_times() {
     assert_eq!((&**path, &**status, &**server, &**answered), ("/slow", "201", &*name(slow.address), "201"));
     assert_eq!((&**tries, &**cache), ("1", "-"));
     let [connect, first, all] = [connect, first, all].map(|number| number.parse::<u64>().unwrap());
-    assert!(connect <= first && first + 30_000 <= all + 1_000, "{lines_of:?}");
+    // The head may be noticed late, but the request was there before the pause.
+    assert!(connect <= first && first <= all && all >= 30_000, "{lines_of:?}");
     assert_eq!(*seconds, format!("0.{all:06}"));
     assert_eq!(words(2)[..6], ["/refused", "502", &name(refused), "-", "1", "-"]);
     assert_eq!(words(3)[..5], ["/silent", "504", &name(silent.address), "-", "1"]);
