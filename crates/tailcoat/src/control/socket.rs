@@ -1,13 +1,20 @@
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
 use rustix::process::geteuid;
 use serde::Serialize;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedSender, channel};
 use tokio::time::timeout;
@@ -17,14 +24,19 @@ use super::order::{Order, REPORTS_MAX, Reply, Report, Request};
 /// Bytes of an order or a report.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
+/// Bytes of an order that are read together with the directory that comes with them.
+const BEGINNING_BYTES_MAX: usize = 4 << 10;
+
 /// How long the server waits for an operator: for the order, and for each report to be taken.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Operators who are attended to at once; others wait.
 const CONNECTIONS_MAX: u32 = 16;
 
-/// The socket on which operators of this machine give orders: whoever may open its file, and is root or the server's own
-/// user.
+/// The socket on which operators of this machine give orders: whoever may open its file, is root or the server's own user,
+/// and shows the directory that the socket is in, opened (SCM_RIGHTS, unix(7)). Programs that the server has started for requests
+/// may be the same user, and no kernel keeps them from connecting; but they are kept from opening that directory
+/// (`confinement/`).
 #[derive(Debug)]
 pub struct ControlSocket {
     listener: UnixListener,
@@ -58,10 +70,10 @@ impl ControlSocket {
                 tokio::time::sleep(PATIENCE / 10).await;
                 continue;
             };
-            let orders = orders.clone();
+            let (orders, path) = (orders.clone(), self.path.clone());
             tokio::spawn(async move {
                 // Whoever does not wait for the report does not want it.
-                let _ = attend(stream, &orders).await;
+                let _ = attend(stream, &path, &orders).await;
                 drop(place);
             });
         }
@@ -92,16 +104,22 @@ impl Drop for ControlSocket {
 }
 
 /// Takes one order, and writes all reports on it, a line each.
-async fn attend(stream: tokio::net::UnixStream, orders: &UnboundedSender<Request>) -> io::Result<()> {
+async fn attend(stream: tokio::net::UnixStream, path: &Path, orders: &UnboundedSender<Request>) -> io::Result<()> {
     let user = stream.peer_cred()?.uid();
+    let (mut line, directory) = timeout(PATIENCE, receive_beginning(&stream)).await??;
     let (reader, mut writer) = stream.into_split();
     if user != 0 && user != geteuid().as_raw() {
         let reason = format!("user {user} is neither root nor the server's");
         return write(&mut writer, &Report::Refused(reason)).await;
     }
-    let mut line = Vec::new();
+    if !directory.is_some_and(|directory| is_directory_of(path, &directory)) {
+        let reason = "who gives orders has to show the directory of the socket, which programs of the server can't";
+        return write(&mut writer, &Report::Refused(reason.into())).await;
+    }
     let mut reader = BufReader::new(reader.take(LINE_BYTES_MAX));
-    timeout(PATIENCE, reader.read_until(b'\n', &mut line)).await??;
+    if !line.ends_with(b"\n") {
+        timeout(PATIENCE, reader.read_until(b'\n', &mut line)).await??;
+    }
     let order: Order = match serde_json::from_slice(&line) {
         Ok(order) => order,
         Err(error) => return write(&mut writer, &Report::Refused(format!("not an order: {error}"))).await,
@@ -128,6 +146,39 @@ async fn attend(stream: tokio::net::UnixStream, orders: &UnboundedSender<Request
     Ok(())
 }
 
+/// The beginning of an order, and what its sender shows.
+async fn receive_beginning(stream: &tokio::net::UnixStream) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
+    let receive = || {
+        let mut beginning = vec![0; BEGINNING_BYTES_MAX];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let buffers = &mut [IoSliceMut::new(&mut beginning)];
+        let received = recvmsg(stream, buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        beginning.truncate(received.bytes);
+        let shown = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+            _ => None,
+        });
+        Ok((beginning, shown))
+    };
+    stream.async_io(Interest::READABLE, receive).await
+}
+
+/// Whether this is the directory of the socket, opened to be read: by O_PATH programs can open it as well.
+fn is_directory_of(socket: &Path, shown: &OwnedFd) -> bool {
+    let is_open = rustix::fs::fcntl_getfl(shown).is_ok_and(|flags| !flags.contains(OFlags::PATH));
+    let wanted = rustix::fs::stat(directory_of(socket));
+    let is_same = wanted.and_then(|wanted| {
+        let shown = rustix::fs::fstat(shown)?;
+        Ok((wanted.st_dev, wanted.st_ino) == (shown.st_dev, shown.st_ino))
+    });
+    is_open && is_same.unwrap_or(false)
+}
+
+fn directory_of(socket: &Path) -> &Path {
+    socket.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 async fn write(writer: &mut tokio::net::unix::OwnedWriteHalf, report: &Report) -> io::Result<()> {
     timeout(PATIENCE, writer.write_all(&encoded(report)?)).await?
 }
@@ -141,13 +192,18 @@ fn encoded(message: &impl Serialize) -> io::Result<Vec<u8>> {
 /// Gives an order to the server that listens on this socket; `each` gets its reports, of which there is at least one.
 ///
 /// # Errors
-/// No server listens there, it does not answer, or `each` fails.
+/// No server listens there, its directory can't be opened, it does not answer, or `each` fails.
 pub fn give(path: &Path, order: &Order, mut each: impl FnMut(Report) -> io::Result<()>) -> io::Result<()> {
     use std::io::{BufRead, BufReader, Read, Write};
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(order.time_limit())?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(&encoded(order)?)?;
+    // A link to the socket may be elsewhere.
+    let real = path.canonicalize()?;
+    let directory = rustix::fs::open(directory_of(&real), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let order = encoded(order)?;
+    let sent_bytes = send_showing(&stream, &order, &[directory.as_fd()])?;
+    stream.write_all(&order[sent_bytes..])?;
     let mut reader = BufReader::new(stream);
     let (mut line, mut count) = (Vec::new(), 0);
     loop {
@@ -161,9 +217,19 @@ pub fn give(path: &Path, order: &Order, mut each: impl FnMut(Report) -> io::Resu
     }
 }
 
+/// Sends the beginning of an order with what is shown, which is at most one; how many bytes it was.
+fn send_showing(stream: &UnixStream, order: &[u8], shown: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !shown.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(shown)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok(sendmsg(stream, &[IoSlice::new(order)], &mut ancillary, SendFlags::NOSIGNAL)?)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::Read;
 
     use super::*;
 
@@ -194,14 +260,43 @@ mod tests {
             })
             .unwrap();
             assert_eq!(reports, [Report::Purged(121), Report::Done("nothing left".into())]);
-            for line in ["purge everything\n", r#"{"order":"purge-everything"}"#, ""] {
+            let open = |path: &Path, flags| rustix::fs::open(path, flags | OFlags::DIRECTORY, Mode::empty()).unwrap();
+            let directory = directory_of(&asked);
+            let refusal = |order: &[u8], shown: Option<&OwnedFd>| {
                 let mut stream = UnixStream::connect(&asked).unwrap();
-                stream.write_all(line.as_bytes()).unwrap();
+                let shown: Vec<_> = shown.into_iter().map(AsFd::as_fd).collect();
+                send_showing(&stream, order, &shown).unwrap();
                 stream.shutdown(std::net::Shutdown::Write).unwrap();
                 let mut report = String::new();
                 stream.read_to_string(&mut report).unwrap();
-                assert!(report.starts_with(r#"{"refused":"not an order"#), "{line}: {report}");
+                report
+            };
+            let opened = open(directory, OFlags::RDONLY);
+            for order in ["purge everything\n", r#"{"order":"purge-everything"}"#] {
+                let report = refusal(order.as_bytes(), Some(&opened));
+                assert!(report.starts_with(r#"{"refused":"not an order"#), "{order}: {report}");
             }
+            let order = encoded(&Order::PurgeCache { urls: vec![], prefixes: vec![], all: true }).unwrap();
+            let elsewhere = tempfile::tempdir().unwrap();
+            let others = [None, Some(open(elsewhere.path(), OFlags::RDONLY)), Some(open(directory, OFlags::PATH))];
+            for shown in others {
+                let report = refusal(&order, shown.as_ref());
+                assert!(report.starts_with(r#"{"refused":"who gives orders"#), "{shown:?}: {report}");
+            }
+            assert!(refusal(b"", None).starts_with(r#"{"refused":"who gives orders"#));
+            // By another name for it, and one that is longer than what is read at once.
+            let link = elsewhere.path().join("link");
+            std::os::unix::fs::symlink(&asked, &link).unwrap();
+            let urls = vec!["a".repeat(BEGINNING_BYTES_MAX); 100];
+            let mut purged = 0;
+            give(&link, &Order::PurgeCache { urls, prefixes: vec![], all: false }, |report| {
+                if let Report::Purged(count) = report {
+                    purged = count;
+                }
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!(purged, 100);
         });
         runtime.block_on(asking).unwrap();
         drop(runtime);

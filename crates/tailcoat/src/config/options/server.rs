@@ -246,7 +246,8 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         name: "control-socket",
         parameters: &[one("file", Kind::File)],
         doc: "A unix socket on which commands reach the running server: `tailcoat reload`, `upgrade`, `set`, `drain`, \
-              `cache purge`. Only root and the user that the server runs as may use it.",
+              `cache purge`. Only root and the user that the server runs as may use it, and no program of `cgi`, unless that \
+              may read the directory that the socket is in.",
         example: r#"control-socket "/run/tailcoat/control.sock""#,
         known_as: &["admin", "stats socket"],
         set: Set::Server(|server, values| server.control_socket = values.file("file")),
