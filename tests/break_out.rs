@@ -175,10 +175,37 @@ fn programs(directory: &Path) {
     assert_eq!(run("cat /proc/$PPID/environ 2>/dev/null >/dev/null || echo no"), "no\n");
     assert_eq!(run("unshare --user true 2>/dev/null || echo no"), "no\n");
     assert_eq!(run("grep CapEff /proc/self/status | tr -d '[:space:]'"), "CapEff:0000000000000000");
+    reaches_no_server(&run);
     // All of this is for those threads alone.
     check("a page, which is the server's here", fs::read(directory.join("secret/key")), Ok(()));
     check("what is the programs'", File::create(std::env::temp_dir().join("tailcoat-broken-out")), REFUSED);
     check("a shell", Command::new("/bin/sh").arg("-c").arg("true").status(), REFUSED);
+}
+
+/// Programs reach the server, who is the same user, by none of its threads: not its memory, nor by signals, nor by limits.
+fn reaches_no_server(run: &impl Fn(&str) -> String) {
+    let each_thread = |command: &str| run(&format!("for thread in $(ls /proc/$PPID/task); do {command}; done; true"));
+    assert!(each_thread("echo $thread").lines().count() > 1, "the spawner's threads are seen");
+    assert_eq!(each_thread("cat /proc/$thread/environ 2>/dev/null | head -c 1"), "");
+    assert_eq!(each_thread("head -c 1 /proc/$PPID/task/$thread/mem 2>&1 | grep -v 'Permission denied'"), "");
+    assert_eq!(each_thread("kill -0 $thread 2>/dev/null && echo $thread"), "");
+    assert_eq!(each_thread("prlimit --pid $thread --nofile=8 2>/dev/null && echo $thread"), "");
+    assert_eq!(run("kill -0 -- -1 2>/dev/null || echo nobody else"), "nobody else\n");
+    assert_eq!(run("sleep 60 & kill $! && wait $!; echo $?"), "143\n", "what they have started themselves");
+    assert_eq!(run("ulimit -n 64 && ulimit -n"), "64\n");
+    // A port that the server's user listens on with SO_REUSEPORT would have two owners; one that the kernel chooses has not.
+    let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    listener.set_reuse_port(true).unwrap();
+    listener.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let taken = listener.local_addr().unwrap().as_socket().unwrap().port();
+    let bind = |port: u16| {
+        run(&format!(
+            "perl -MSocket -e 'socket(my $s, PF_INET, SOCK_STREAM, 0); setsockopt($s, SOL_SOCKET, SO_REUSEPORT, 1); \
+             print bind($s, sockaddr_in({port}, INADDR_LOOPBACK)) ? \"bound\" : \"$!\"'"
+        ))
+    };
+    assert_eq!(bind(taken), "Permission denied");
+    assert_eq!(bind(0), "bound");
 }
 
 fn run(spawner: &Spawner, script: &str, directory: &Path) -> String {

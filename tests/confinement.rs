@@ -163,6 +163,64 @@ fn programs_see_neither_keys_nor_the_server() {
     assert!(get(&server, "/private/x").starts_with("HTTP/1.1 401 "), "the server itself reads them");
 }
 
+/// Whether programs are kept from sending signals to others, as kernels can since 6.12.
+fn confines_signals() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(12))
+}
+
+#[test]
+fn programs_can_neither_end_nor_order_the_server() {
+    let directory = elsewhere();
+    let at = |name: &str| directory.path().join(name);
+    for inner in ["site/cgi", "run"] {
+        fs::create_dir_all(at(inner)).unwrap();
+    }
+    let socket = at("run/control.sock");
+    let end = if confines_signals() { "kill -TERM $PPID 2>&1" } else { "echo not permitted" };
+    let script = format!(
+        "#!/bin/sh\necho 'Content-Type: text/plain'\necho\n{end}\n\
+         exec perl -MSocket -e 'socket(my $s, PF_UNIX, SOCK_STREAM, 0); connect($s, sockaddr_un(\"{}\")) or die; \
+         syswrite($s, \"{{}}\\n\"); print <$s>'\n",
+        socket.display()
+    );
+    fs::write(at("site/cgi/attack"), script).unwrap();
+    fs::set_permissions(at("site/cgi/attack"), fs::Permissions::from_mode(0o755)).unwrap();
+    let server = Server::run(&format!(
+        "server {{ workers 1; control-socket \"{}\" }}\nsite {{ listen \"127.0.0.1:0\"; cgi \"/cgi/*\" root=\"{}\" }}\n",
+        socket.display(),
+        at("site").display()
+    ));
+    let said = get(&server, "/cgi/attack");
+    assert!(said.to_lowercase().contains("not permitted"), "{said}");
+    assert!(said.contains(r#"{"refused":"who gives orders"#), "{said}");
+    assert!(get(&server, "/cgi/attack").starts_with("HTTP/1.1 200 "), "the server is still there");
+    let status = crate::support::tailcoat().args(["status", "--socket"]).arg(&socket).output().unwrap();
+    assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
+}
+
+/// `cargo xtask kernel-tls` runs it on an older one.
+#[test]
+fn a_kernel_that_confines_less_is_told_of_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("script");
+    fs::write(&script, "#!/bin/sh\necho 'Content-Type: text/plain'\necho\necho an answer\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let config = "site { listen \"127.0.0.1:0\"; cgi \"/script\" root=\"@DIR@\" }\n";
+    let operated = Operated::start_in(directory, config);
+    assert!(get(&operated.server, "/script").contains("an answer"));
+    operated.reload(config);
+    assert!(get(&operated.server, "/script").contains("an answer"));
+    let log = operated.file("errors.log");
+    let told: Vec<_> = log.lines().filter(|line| line.contains("Landlock")).collect();
+    match told[..] {
+        [] => assert!(confines_signals(), "{log}"),
+        [line] => assert!(line.contains("signals of programs"), "{line}"),
+        _ => panic!("{log}"),
+    }
+}
+
 #[test]
 fn the_launcher_ignores_what_is_for_the_server() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! `kernel-tls`: the tests of TLS in the kernel, in a virtual machine whose kernel has it.
+//! `kernel-tls`: the tests of TLS in the kernel, in a virtual machine whose kernel has it; and, as that is an older one, what
+//! is said of confinement that it lacks.
 //!
 //! The machine is Debian's kernel for clouds and, as its first files (initramfs), the built binary, the tests, busybox and
 //! what they need of this machine. It has no disk and no network, and is emulated: not every
@@ -22,6 +23,9 @@ const PROGRAMS: [&str; 6] = ["qemu-system-x86_64", "apt-get", "dpkg-deb", "strip
 
 /// The package whose latest dependency is a kernel.
 const KERNEL: &str = "linux-image-cloud-amd64";
+
+/// Tests that are run unless others are asked for.
+const TESTS: &str = "kernel_tls:: confinement::a_kernel_that_confines_less";
 
 /// Programs of this machine that tests start.
 const PROGRAMS_OF_TESTS: [&str; 5] = ["bash", "tee", "sleep", "curl", "openssl"];
@@ -50,7 +54,7 @@ cat /proc/net/tls_stat
 "#;
 
 pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn Error>> {
-    let (mut kernels, mut timeout, mut filter) = (Vec::new(), Duration::from_secs(900), "kernel_tls::".to_owned());
+    let (mut kernels, mut timeout, mut filter) = (Vec::new(), Duration::from_secs(900), TESTS.to_owned());
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--kernel" => kernels.push(PathBuf::from(arguments.next().ok_or(USAGE)?)),
@@ -110,7 +114,8 @@ impl Files<'_> {
         }
         self.add_modules(&mut image)?;
         let tests = self.tests.display();
-        let run = format!("{INIT}{tests} --test-threads 1 --nocapture '{filter}'\necho \"{END}$?\"\npoweroff -f\n");
+        let filter: String = filter.split_whitespace().map(|part| format!(" '{part}'")).collect();
+        let run = format!("{INIT}{tests} --test-threads 1 --nocapture{filter}\necho \"{END}$?\"\npoweroff -f\n");
         image.add_file(Path::new("init"), run.into_bytes(), true);
         Ok(image)
     }

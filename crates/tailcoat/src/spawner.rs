@@ -101,7 +101,10 @@ impl Spawner {
         let (reply, started) = oneshot::channel();
         let lost = |_| io::Error::other("the thread that starts programs has ended");
         self.jobs.send(Job { order, reply }).map_err(|_| io::Error::other("no thread starts programs"))?;
-        started.await.map_err(lost)?
+        let mut started = started.await.map_err(lost)??;
+        // The threads that start programs can't: programs must not set the limits of others, and have their bounds.
+        started.child().inspect(|child| limit_descriptors(child));
+        Ok(started)
     }
 }
 
@@ -142,10 +145,7 @@ fn work(jobs: &Mutex<Receiver<Job>>) {
         if reply.is_closed() {
             continue;
         }
-        let started = order.spawn().map(|child| {
-            limit_descriptors(&child);
-            Started(Some(child))
-        });
+        let started = order.spawn().map(|child| Started(Some(child)));
         // If nobody waits for it any more, it is killed.
         let _ = reply.send(started);
     }

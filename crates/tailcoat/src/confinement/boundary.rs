@@ -1,4 +1,4 @@
-//! Files and connections (Landlock, landlock(7)).
+//! Files, connections and signals (Landlock, landlock(7)).
 
 use std::collections::HashMap;
 use std::io;
@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
-    RulesetCreatedAttr, RulesetStatus,
+    ABI, Access, AccessFs, AccessNet, BitFlags, NetPort, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
+    RulesetCreatedAttr, Scope,
 };
 
 /// What is confined as far as the kernel can. Later versions know more rights, of which nothing is said here.
@@ -62,13 +62,36 @@ impl Rights {
     }
 }
 
-/// How much of what was wanted the kernel does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Enforcement {
-    Full,
-    /// It is an older one.
-    Partial,
-    None,
+/// What a thread, and all that it starts, may do. The rest is to be out of its reach.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// What there is of these files, or all files.
+    pub(super) files: Option<&'a [Grant]>,
+    /// Connections by TCP.
+    pub(super) connects: bool,
+    /// TCP on ports of its choice. Of those that listeners share (SO_REUSEPORT), any process of the same user may take its part.
+    pub(super) chooses_ports: bool,
+    /// Signals to others than it has started.
+    pub(super) signals_others: bool,
+}
+
+impl Wanted<'_> {
+    /// What of the rest a kernel with this version of Landlock leaves within reach, for a person.
+    pub(super) fn not_confined(self, version: ABI) -> Vec<&'static str> {
+        let has_bounds = self.files.is_some();
+        let all = [
+            (has_bounds, ABI::Unsupported..ABI::V1, "files"),
+            (has_bounds, ABI::V1..ABI::V3, "cutting files off"),
+            (has_bounds, ABI::V1..ABI::V5, "commands to devices"),
+            (!self.connects, ABI::Unsupported..ABI::V4, "connections"),
+            (!self.chooses_ports, ABI::Unsupported..ABI::V4, "ports of programs"),
+            (!self.signals_others, ABI::Unsupported..ABI::V6, "signals of programs"),
+        ];
+        all.into_iter()
+            .filter(|(is_wanted, lack, _)| *is_wanted && lack.contains(&version))
+            .map(|(.., what)| what)
+            .collect()
+    }
 }
 
 /// What a thread may do with files and connections. By default, everything.
@@ -79,27 +102,38 @@ pub(super) struct Boundary {
     forbids_connections: bool,
 }
 
-/// A boundary that can be taken up.
+/// A boundary that can be taken up; `None` if nothing is to be out of reach.
 pub(super) struct Prepared(Option<RulesetCreated>);
 
-/// Makes a boundary: what there is of these files, or all files; and whether there are connections.
+/// Makes a boundary.
 ///
 /// # Errors
 /// The kernel's; that it has no Landlock is none.
-pub(super) fn prepare(grants: Option<&[Grant]>, connects: bool) -> io::Result<(Boundary, Prepared)> {
-    let mut boundary = Boundary { granted: grants.map(|_| HashMap::new()), forbids_connections: !connects };
-    if grants.is_none() && connects {
+pub(super) fn prepare(wanted: Wanted<'_>) -> io::Result<(Boundary, Prepared)> {
+    let Wanted { files, connects, chooses_ports, signals_others } = wanted;
+    let mut boundary = Boundary { granted: files.map(|_| HashMap::new()), forbids_connections: !connects };
+    if files.is_none() && connects && chooses_ports && signals_others {
         return Ok((boundary, Prepared(None)));
     }
     let mut ruleset = Ruleset::default();
-    if grants.is_some() {
+    if files.is_some() {
         ruleset = ruleset.handle_access(AccessFs::from_all(VERSION)).map_err(io::Error::other)?;
     }
     if !connects {
         ruleset = ruleset.handle_access(AccessNet::ConnectTcp).map_err(io::Error::other)?;
     }
+    if !chooses_ports {
+        ruleset = ruleset.handle_access(AccessNet::BindTcp).map_err(io::Error::other)?;
+    }
+    if !signals_others {
+        ruleset = ruleset.scope(Scope::Signal).map_err(io::Error::other)?;
+    }
     let mut ruleset = ruleset.create().map_err(io::Error::other)?;
-    for grant in grants.unwrap_or_default() {
+    if !chooses_ports {
+        // One that the kernel chooses, as for connections from a given address.
+        ruleset = ruleset.add_rule(NetPort::new(0, AccessNet::BindTcp)).map_err(io::Error::other)?;
+    }
+    for grant in files.unwrap_or_default() {
         // What is not there can't be granted. Should it come later, a reload finds that it lacks.
         let Ok(metadata) = grant.path.metadata() else { continue };
         let Ok(file) = PathFd::new(&grant.path) else { continue };
@@ -119,18 +153,14 @@ pub(super) fn prepare(grants: Option<&[Grant]>, connects: bool) -> io::Result<(B
 }
 
 impl Prepared {
-    /// Restricts this thread.
+    /// Restricts this thread, as far as the kernel can: the version of its Landlock, if there was anything to do.
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn restrict(&self) -> io::Result<Enforcement> {
-        let Some(ruleset) = &self.0 else { return Ok(Enforcement::None) };
+    pub(super) fn restrict(&self) -> io::Result<Option<ABI>> {
+        let Some(ruleset) = &self.0 else { return Ok(None) };
         let status = ruleset.try_clone()?.restrict_self().map_err(io::Error::other)?;
-        Ok(match status.ruleset {
-            RulesetStatus::FullyEnforced => Enforcement::Full,
-            RulesetStatus::PartiallyEnforced => Enforcement::Partial,
-            RulesetStatus::NotEnforced => Enforcement::None,
-        })
+        Ok(Some(status.landlock.into()))
     }
 }
 
@@ -180,7 +210,8 @@ mod tests {
         std::os::unix::fs::symlink(at("sites/a"), at("link")).unwrap();
         let grant = |name: &str, rights: Rights| Grant { path: at(name), rights };
         let granted = [grant("sites", Rights::Read), grant("logs", Rights::Append), grant("logs", Rights::Read)];
-        let (boundary, _) = prepare(Some(&granted), false).unwrap();
+        let wanted = Wanted { files: Some(&granted), connects: false, chooses_ports: true, signals_others: true };
+        let (boundary, _) = prepare(wanted).unwrap();
         let check = |name: &str, rights: Rights, expect: bool| {
             let lacks = boundary.lacks(&[grant(name, rights)], false);
             assert_eq!(lacks.is_empty(), expect, "{name}, {rights:?}: {lacks:?}");
@@ -202,5 +233,27 @@ mod tests {
         check("before/b", Rights::Read, true);
         assert_eq!(boundary.lacks(&[], true), ["connections to others"]);
         assert_eq!(Boundary::default().lacks(&[grant("other", Rights::Change)], true), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_kernels_do_not_confine() {
+        let server = Wanted { files: Some(&[]), connects: false, chooses_ports: true, signals_others: true };
+        let proxy = Wanted { connects: true, ..server };
+        let programs = Wanted { files: Some(&[]), connects: true, chooses_ports: false, signals_others: false };
+        let nothing = Wanted { files: None, connects: true, chooses_ports: true, signals_others: true };
+        let check = |wanted: Wanted<'_>, version: ABI, expect: &[&str]| {
+            assert_eq!(wanted.not_confined(version), expect, "{version:?}");
+        };
+        check(server, ABI::Unsupported, &["files", "connections"]);
+        check(server, ABI::V1, &["cutting files off", "commands to devices", "connections"]);
+        check(server, ABI::V3, &["commands to devices", "connections"]);
+        check(server, ABI::V4, &["commands to devices"]);
+        check(server, ABI::V5, &[]);
+        check(proxy, ABI::Unsupported, &["files"]);
+        check(proxy, ABI::V3, &["commands to devices"]);
+        check(programs, ABI::Unsupported, &["files", "ports of programs", "signals of programs"]);
+        check(programs, ABI::V5, &["signals of programs"]);
+        check(programs, ABI::V6, &[]);
+        check(nothing, ABI::Unsupported, &[]);
     }
 }

@@ -15,12 +15,15 @@ mod user;
 use std::fmt::Write;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use self::boundary::{Boundary, Enforcement};
+use landlock::ABI;
+use rustix::process::DumpableBehavior;
+
+use self::boundary::{Boundary, Grant, Wanted};
 use self::needs::Needs;
 pub use self::user::{User, change_user, wanted_user};
-use crate::config::{Config, SystemCalls};
+use crate::config::{Config, Confinement, SystemCalls};
 use crate::spawner::Spawner;
 
 /// What this process has left. By default, all that it had.
@@ -34,8 +37,10 @@ pub struct Confined {
     spawner: Option<Arc<Spawner>>,
     /// Whether anything is confined, so that it matters what there is.
     is_confined: bool,
-    /// How much of Landlock the kernel has, if it was wanted.
-    enforcement: Option<Enforcement>,
+    /// Which version of Landlock the kernel has, if it was wanted.
+    landlock: Option<ABI>,
+    /// What that one can't confine, for a person.
+    not_confined: Vec<&'static str>,
     /// Whether system calls are confined, or why they are not, if that was wanted.
     system_calls: Option<Result<(), String>>,
 }
@@ -56,25 +61,17 @@ pub fn confine(config: &Config, sources: &[PathBuf]) -> io::Result<Confined> {
     }
     let needs = Needs::of(config, sources);
     if let Some(grants) = &needs.programs {
-        let grants = wanted.files.then(|| grants.clone());
-        let (boundary, ruleset) = boundary::prepare(grants.as_deref(), true)?;
-        let ruleset = Arc::new(ruleset);
-        let calls = wanted.system_calls;
-        confined.programs = boundary;
-        confined.spawner = Some(Spawner::start_threads(move || {
-            user::keep_for_starting_programs()?;
-            ruleset.restrict()?;
-            // Where the kernel can't, the main thread tells.
-            let _ = system_calls::confine_programs(calls);
-            Ok(())
-        })?);
+        confined.start_spawner(grants, wanted)?;
     }
-    if wanted.files || wanted.connections {
-        let grants = wanted.files.then_some(needs.files.as_slice());
-        let (boundary, ruleset) = boundary::prepare(grants, needs.connects || !wanted.connections)?;
-        confined.server = boundary;
-        confined.enforcement = Some(ruleset.restrict()?);
-    }
+    let of_server = Wanted {
+        files: wanted.files.then_some(&needs.files),
+        connects: needs.connects || !wanted.connections,
+        chooses_ports: true,
+        signals_others: true,
+    };
+    let (boundary, ruleset) = boundary::prepare(of_server)?;
+    confined.server = boundary;
+    confined.has_confined(of_server, ruleset.restrict()?);
     confined.loads_code = needs.loads_code || wanted.system_calls == SystemCalls::Allowed;
     if wanted.system_calls != SystemCalls::Allowed {
         confined.system_calls = Some(system_calls::confine_server(wanted.system_calls, needs.loads_code));
@@ -83,6 +80,41 @@ pub fn confine(config: &Config, sources: &[PathBuf]) -> io::Result<Confined> {
 }
 
 impl Confined {
+    /// Starts the threads that start programs. Those have the same bounds as these threads, so that the kernel takes them for
+    /// each other's equals, and would let programs read the server's memory and send it signals by these.
+    fn start_spawner(&mut self, grants: &[Grant], wanted: &Confinement) -> io::Result<()> {
+        // Nor has anybody else of the same user any business with a memory that keys are in.
+        rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+        let of_programs = Wanted {
+            files: wanted.files.then_some(grants),
+            connects: true,
+            chooses_ports: !wanted.connections,
+            signals_others: !wanted.files,
+        };
+        let (boundary, ruleset) = boundary::prepare(of_programs)?;
+        let landlock = Arc::new(OnceLock::new());
+        let (calls, found) = (wanted.system_calls, Arc::clone(&landlock));
+        self.spawner = Some(Spawner::start_threads(move || {
+            user::keep_for_starting_programs()?;
+            // All of them find the same.
+            let _ = found.set(ruleset.restrict()?);
+            // Where the kernel can't, the main thread tells.
+            let _ = system_calls::confine_programs(calls);
+            Ok(())
+        })?);
+        self.programs = boundary;
+        self.has_confined(of_programs, landlock.get().copied().flatten());
+        Ok(())
+    }
+
+    /// Notes what a kernel with this version of Landlock has not done of what was wanted.
+    fn has_confined(&mut self, wanted: Wanted<'_>, landlock: Option<ABI>) {
+        let Some(version) = landlock else { return };
+        self.landlock = Some(version);
+        let news = wanted.not_confined(version).into_iter().filter(|what| !self.not_confined.contains(what));
+        self.not_confined.extend(news.collect::<Vec<_>>());
+    }
+
     /// The threads that start programs, if there are to be some.
     pub fn spawner(&self) -> Option<&Arc<Spawner>> {
         self.spawner.as_ref()
@@ -117,18 +149,14 @@ impl Confined {
     /// What could not be done here that was wanted, for a person.
     pub fn shortcomings(&self) -> Option<String> {
         let mut text = String::new();
-        match self.enforcement {
-            Some(Enforcement::Partial) => {
-                text.push_str("this kernel confines some accesses to files and connections only")
-            }
-            Some(Enforcement::None) => {
-                text.push_str("this kernel has no Landlock: files and connections are not confined")
-            }
-            Some(Enforcement::Full) | None => {}
+        if !self.not_confined.is_empty() {
+            let how_much = if self.landlock == Some(ABI::Unsupported) { "no" } else { "an older" };
+            let what = self.not_confined.join(", ");
+            // Writing to a string can't fail.
+            let _ = write!(text, "this kernel has {how_much} Landlock, and does not confine: {what}");
         }
         if let Some(Err(error)) = &self.system_calls {
             let separator = if text.is_empty() { "" } else { "; " };
-            // Writing to a string can't fail.
             let _ = write!(text, "{separator}system calls are not confined: {error}");
         }
         (!text.is_empty()).then_some(text)

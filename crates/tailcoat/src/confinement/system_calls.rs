@@ -238,6 +238,11 @@ const IOCTLS: &[u64] = &[FIONBIO, FIONREAD, FIOCLEX, FIONCLEX, TCGETS, TIOCGWINS
 /// the system after each request, which makes a request half as dear again.
 const PAGEMAP_SCAN: u64 = 0xc060_6610;
 
+/// By these a descriptor's owner is set, to whom it sends signals (fcntl(2), socket(7)). libc does not name the numbers.
+const F_SETOWN_EX: u64 = 15;
+const FIOSETOWN: u64 = 0x8901;
+const SIOCSPGRP: u64 = 0x8902;
+
 /// What makes a process or a thread one of another kind: in namespaces of its own, where it would be root.
 const NAMESPACES: c_int =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
@@ -315,8 +320,30 @@ pub(super) fn confine_server(calls: SystemCalls, loads_code: bool) -> Result<(),
 /// The kernel's, for a person.
 pub(super) fn confine_programs(calls: SystemCalls) -> Result<(), String> {
     let Some(refused) = action(calls) else { return Ok(()) };
-    let rules = NOT_FOR_PROGRAMS.iter().map(|number| (*number, Vec::new())).collect();
+    let mut rules: Rules = NOT_FOR_PROGRAMS.iter().map(|number| (*number, Vec::new())).collect();
+    rules.extend(rules_for_this_thread()?);
     apply(rules, SeccompAction::Allow, refused)
+}
+
+/// What keeps programs from ending the server by the thread that starts them: Landlock lets them send signals to whoever has
+/// their bounds, as this thread has, and a signal to one thread ends all. Nor may they set limits of other processes, that
+/// of descriptors or of time, which Landlock knows nothing of.
+fn rules_for_this_thread() -> Result<Rules, String> {
+    let own = rustix::thread::gettid().as_raw_nonzero().get() as u64;
+    Ok([
+        (SYS_kill, vec![equal(0, own)?]),
+        (SYS_tkill, vec![equal(0, own)?]),
+        (SYS_tgkill, vec![equal(1, own)?]),
+        (SYS_rt_sigqueueinfo, vec![equal(0, own)?]),
+        (SYS_rt_tgsigqueueinfo, vec![equal(1, own)?]),
+        // Whose descriptor it is no filter sees. Who can't use it takes kill.
+        (SYS_pidfd_send_signal, Vec::new()),
+        (SYS_fcntl, vec![equal(1, F_SETOWN as u64)?, equal(1, F_SETOWN_EX)?]),
+        (SYS_ioctl, vec![equal(1, FIOSETOWN)?, equal(1, SIOCSPGRP)?]),
+        // 0 is the caller.
+        (SYS_prlimit64, vec![rule(0, SeccompCmpOp::Ne, 0)?]),
+    ]
+    .into())
 }
 
 fn action(calls: SystemCalls) -> Option<SeccompAction> {
