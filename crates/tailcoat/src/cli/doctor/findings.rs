@@ -168,8 +168,9 @@ impl Findings {
         for (role, path, mode) in &facts.files {
             let path = path.display();
             let (what, why, mend) = match role {
-                FileRole::Key if mode & 0o077 != 0 => {
-                    ("can be read by others", "who has a private key can pretend to be this server", "go-rwx")
+                // Its group may be that of the server's user, who has to read it.
+                FileRole::Key if mode & 0o027 != 0 => {
+                    ("can be read by others", "who has a private key can pretend to be this server", "g-w,o-rwx")
                 }
                 FileRole::Passwords if mode & 0o007 != 0 => (
                     "can be read by everybody",
@@ -310,10 +311,10 @@ mod tests {
             ("the server stays root: it finds nobody else to become", Cost::Safety, |facts| facts.stays_root = true),
             ("no TLS there", Cost::Function, |facts| facts.kernel_tls_missing = Some("no TLS there".to_owned())),
             ("4 workers share the time of 2 cores", Cost::Speed, |facts| facts.cpu_quota_thousandths = Some(1_500)),
-            ("/k.pem can be read by others (mode 640)", Cost::Safety, |facts| {
+            ("/k.pem can be read by others (mode 644)", Cost::Safety, |facts| {
                 facts.files = vec![
-                    (FileRole::Key, "/k.pem".into(), 0o640),
-                    (FileRole::Key, "/l.pem".into(), 0o600),
+                    (FileRole::Key, "/k.pem".into(), 0o644),
+                    (FileRole::Key, "/l.pem".into(), 0o640),
                     (FileRole::Passwords, "/p".into(), 0o640),
                     (FileRole::Root, "/srv".into(), 0o755),
                 ];
