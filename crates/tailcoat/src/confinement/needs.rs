@@ -101,6 +101,17 @@ impl Needs {
     }
 }
 
+/// Whether programs that are started for requests, and are the same user as the server, are kept from this file by nothing.
+pub fn is_shown_to_programs(config: &Config, file: &Path) -> bool {
+    let is_as_server = |gateway: &Gateway| gateway.protocol == GatewayProtocol::Cgi && gateway.programs.user.is_none();
+    if !config.gateways().any(is_as_server) {
+        return false;
+    }
+    let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let is_above = |grant: &Grant| grant.path.canonicalize().is_ok_and(|granted| real.starts_with(granted));
+    !config.confinement.files || programs(config).iter().any(is_above)
+}
+
 /// Grants, each once.
 #[derive(Default)]
 struct Collected {
@@ -307,4 +318,31 @@ fn programs(config: &Config) -> Vec<Grant> {
     confinement.write.iter().for_each(|path| files.add(path, Rights::Change));
     confinement.execute.iter().for_each(|path| files.add(path, Rights::Execute));
     files.grants
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::check_bytes;
+
+    #[test]
+    fn what_programs_are_shown() {
+        let check = |text: &str, file: &str, expect: bool| {
+            let checked = check_bytes("test.kdl", text.into(), Path::new("/"));
+            let config = checked.config.unwrap_or_else(|| panic!("{}", checked.diagnostics.to_text(false)));
+            assert_eq!(is_shown_to_programs(&config, Path::new(file)), expect, "{text}: {file}");
+        };
+        let site = |options: &str| {
+            format!(
+                "site {{ listen \"127.0.0.1:1\"; cgi \"*\" root=\"/usr/share\" {{ {options} }}; respond \"*\" 404 }}\n"
+            )
+        };
+        let plain = site("");
+        check(&plain, "/etc/ssl/private/key.pem", true);
+        check(&plain, "/usr/share/key.pem", true);
+        check(&plain, "/var/lib/tailcoat/key.pem", false);
+        check(&site("user \"nobody\""), "/etc/ssl/private/key.pem", false);
+        check(&format!("confinement {{ files off }}\n{plain}"), "/var/lib/tailcoat/key.pem", true);
+        check("site { listen \"127.0.0.1:1\"; respond \"*\" 404 }\n", "/etc/ssl/private/key.pem", false);
+    }
 }

@@ -31,6 +31,8 @@ pub(super) struct Facts {
     pub(super) stays_root: bool,
     /// Files of the configuration, and the bits of their permissions.
     pub(super) files: Vec<(FileRole, PathBuf, u32)>,
+    /// Those of them with secrets that programs may read that are started for requests.
+    pub(super) shown_to_programs: Vec<PathBuf>,
 }
 
 /// What a file is for.
@@ -64,6 +66,7 @@ impl Facts {
             Some((name, fs::read_to_string(path).ok()?.trim().to_owned()))
         });
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let files = files(config, config_file);
         Self {
             settings: settings.collect(),
             open_files_max: limit.maximum.unwrap_or(u64::MAX),
@@ -79,7 +82,8 @@ impl Facts {
                 .ok()
                 .map(|text| text.trim().to_owned()),
             stays_root: rustix::process::geteuid().is_root() && is_nobody_else_wanted(config),
-            files: files(config, config_file),
+            shown_to_programs: config.map(|config| shown_to_programs(config, &files)).unwrap_or_default(),
+            files,
         }
     }
 
@@ -123,4 +127,10 @@ fn files(config: Option<&Config>, config_file: Option<&Path>) -> Vec<(FileRole, 
         Some((role, path, mode))
     };
     named.into_iter().filter_map(with_mode).collect()
+}
+
+fn shown_to_programs(config: &Config, files: &[(FileRole, PathBuf, u32)]) -> Vec<PathBuf> {
+    let secrets = files.iter().filter(|(role, ..)| matches!(role, FileRole::Key | FileRole::Passwords));
+    let paths = secrets.map(|(_, path, _)| path);
+    paths.filter(|path| confinement::is_shown_to_programs(config, path)).cloned().collect()
 }

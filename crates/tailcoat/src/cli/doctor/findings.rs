@@ -189,6 +189,15 @@ impl Findings {
             };
             self.add(Cost::Safety, format!("{path} {what} (mode {mode:o})"), why, format!("chmod {mend} '{path}'"));
         }
+        if !facts.shown_to_programs.is_empty() {
+            let shown: Vec<_> = facts.shown_to_programs.iter().map(|path| path.display().to_string()).collect();
+            self.add(
+                Cost::Safety,
+                format!("programs of `cgi` can read {}", shown.join(", ")),
+                "they run as the server's user: who finds a fault in one of them has these as well",
+                "in the configuration, `user` in `cgi`, who may not read them; or keep them outside of /etc and /tmp",
+            );
+        }
     }
 
     fn config(&mut self, facts: &Facts, config: &Config) {
@@ -290,7 +299,7 @@ mod tests {
     #[test]
     fn each_fault_of_the_machine_is_found_alone() {
         type Change = fn(&mut Facts);
-        let cases: [(&str, Cost, Change); 13] = [
+        let cases: [(&str, Cost, Change); 14] = [
             ("net.core.somaxconn is 128", Cost::Speed, |facts| put(facts, "net.core.somaxconn", "128")),
             ("net.ipv4.tcp_max_syn_backlog is 128", Cost::Speed, |facts| {
                 put(facts, "net.ipv4.tcp_max_syn_backlog", "128")
@@ -311,6 +320,9 @@ mod tests {
             ("the server stays root: it finds nobody else to become", Cost::Safety, |facts| facts.stays_root = true),
             ("no TLS there", Cost::Function, |facts| facts.kernel_tls_missing = Some("no TLS there".to_owned())),
             ("4 workers share the time of 2 cores", Cost::Speed, |facts| facts.cpu_quota_thousandths = Some(1_500)),
+            ("programs of `cgi` can read /etc/k.pem, /etc/p", Cost::Safety, |facts| {
+                facts.shown_to_programs = vec!["/etc/k.pem".into(), "/etc/p".into()];
+            }),
             ("/k.pem can be read by others (mode 644)", Cost::Safety, |facts| {
                 facts.files = vec![
                     (FileRole::Key, "/k.pem".into(), 0o644),
