@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::support::guests::{guests, serve_guests, serve_guests_with};
+use crate::support::guests::{content, guests, serve_guests, serve_guests_with};
 use crate::support::{PATIENCE, Server, ask, read_all, read_until};
 
 /// Limits that a test can wait for. Those of time that passes have a test of their own: on a busy machine a module that
@@ -166,12 +166,87 @@ fn instances_and_memory_of_all_modules_have_limits() {
 }
 
 #[test]
-fn no_request_sees_anothers_data() {
+fn no_request_sees_anothers_data_unless_instances_are_used_again() {
     let Some(guests) = guests() else { return };
-    let server = serve_guests(guests, "", "");
-    for _ in 0..20 {
-        // Each instance counts its own requests.
-        let answer = get(&server, "/count");
-        assert!(answer.ends_with("\r\n\r\n1") || answer.ends_with("1\r\n1\r\n0\r\n\r\n"), "{answer}");
+    let files = tempfile::tempdir().unwrap();
+    let directory = format!("directory \"/data\" \"{}\"", files.path().display());
+    // Each instance counts its own requests.
+    let check = |options: &str, targets: &str, expect: &str| {
+        let server = serve_guests(guests, &format!("{options}; {directory}"), "");
+        let mut counts = Vec::new();
+        for target in targets.split(' ') {
+            let answer = get(&server, target);
+            if target == "/count" {
+                counts.push(content(&answer));
+            }
+        }
+        assert_eq!(counts.join(" "), expect, "{options}: {targets}");
+    };
+    for waits in ["waits-for-disk on", "waits-for-disk off"] {
+        let check = |reset: &str, targets: &str, expect: &str| check(&format!("{reset}; {waits}"), targets, expect);
+        check("reset fresh", "/count /count /count", "1 1 1");
+        // That is for what has a memory that the server can reach.
+        check("reset memory", "/count /count /count", "1 1 1");
+        check("reset none; idle-instances-max 0", "/count /count", "1 1");
+        // Whoever failed, or is not done, is not used again.
+        for target in ["/trap", "/exit", "/kept-answer", "/kept-content", "/after", "/loop-in-content"] {
+            check("reset none; processor-time-max \"500ms\"", &format!("/count {target} /count"), "1 1");
+        }
     }
+}
+
+#[test]
+fn instances_are_used_again_if_configured() {
+    let Some(guests) = guests() else { return };
+    let files = tempfile::tempdir().unwrap();
+    for waits in ["on", "off"] {
+        let options = format!("reset none; waits-for-disk {waits}; directory \"/data\" \"{}\"", files.path().display());
+        let server = serve_guests(guests, &options, "");
+        // On a busy machine an instance may be interrupted between its answer and its end; then the next is a fresh one.
+        let start = Instant::now();
+        while content(&get(&server, "/count")) != "5" {
+            assert!(start.elapsed() < PATIENCE, "waits-for-disk {waits}");
+            assert_eq!(content(&get(&server, "/read?/data/x")), "error: NotFound");
+        }
+    }
+}
+
+#[test]
+fn what_an_instance_keeps_is_no_answer() {
+    let Some(guests) = guests() else { return };
+    for reset in ["fresh", "none"] {
+        let server = serve_guests(guests, &format!("reset {reset}; handles-max 20"), "");
+        let answer = get(&server, "/kept-answer");
+        assert!(answer.starts_with("HTTP/1.1 500 "), "{reset}: {answer}");
+        server.await_log("it gave no answer");
+        assert_eq!(content(&get(&server, "/kept-content")), "begun", "{reset}");
+        // One that piles up handles goes before it has none left.
+        for _ in 0..50 {
+            assert_eq!(content(&get(&server, "/kept-handle")), "kept", "{reset}");
+        }
+    }
+}
+
+#[test]
+fn each_request_has_its_own_share_of_the_log_and_of_time() {
+    let Some(guests) = guests() else { return };
+    let server = serve_guests(guests, "reset none; log-bytes-max \"100B\"; processor-time-max \"200ms\"", "");
+    for _ in 0..20 {
+        assert!(content(&get(&server, "/log?9")).ends_with("logged"));
+    }
+    server.await_log("line 8");
+    let log = server.end_with_log();
+    assert!(log.iter().all(|line| !line.contains("wrote more")), "{log:?}");
+}
+
+#[test]
+fn who_waits_for_short_content_holds_no_instance() {
+    let Some(guests) = guests() else { return };
+    let server = serve_guests(guests, "instances-max 1; queue-timeout \"100ms\"", "");
+    let mut slow = server.connect();
+    slow.write_all(b"POST /echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\n").unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(get(&server, "/hello").contains("hello\n"));
+    slow.write_all(b"there").unwrap();
+    assert_eq!(content(&read_all(&mut slow)), "there");
 }

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::guests::{compiled_directory, guests, serve_guests};
+use crate::support::guests::{compiled_directory, content, guests, serve_guests};
 use crate::support::tls;
 use crate::support::upstream::{Step, Upstream};
 use crate::support::versions::{ALL, AnyVersion};
@@ -14,21 +14,6 @@ use crate::support::{PATIENCE, Server, ask, read_all, read_until};
 /// The answer to a GET, whole.
 fn get(server: &Server, target: &str) -> String {
     ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h.example\r\nConnection: close\r\n\r\n"))
-}
-
-/// Its content, without chunks: whether it has some depends on how quick the module was.
-fn content(answer: &str) -> String {
-    let (head, mut rest) = answer.split_once("\r\n\r\n").unwrap_or_default();
-    if !head.contains("Transfer-Encoding: chunked") {
-        return rest.to_owned();
-    }
-    let mut content = String::new();
-    while let Some((size, after)) = rest.split_once("\r\n") {
-        let size = usize::from_str_radix(size, 16).unwrap();
-        content.push_str(&after[..size]);
-        rest = if size == 0 { "" } else { &after[size + 2..] };
-    }
-    content
 }
 
 fn check(server: &Server, target: &str, expect: &str) {

@@ -61,3 +61,18 @@ pub(crate) fn serve_guests_with(guests: &Path, options: &str, before: &str, shar
         compiled.display()
     ))
 }
+
+/// The content of an answer, without chunks: whether it has some depends on how quick the module was.
+pub(crate) fn content(answer: &str) -> String {
+    let (head, mut rest) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    if !head.contains("Transfer-Encoding: chunked") {
+        return rest.to_owned();
+    }
+    let mut content = String::new();
+    while let Some((size, after)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap();
+        content.push_str(&after[..size]);
+        rest = if size == 0 { "" } else { &after[size + 2..] };
+    }
+    content
+}

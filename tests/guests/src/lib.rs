@@ -87,6 +87,16 @@ fn misbehave(path: &str, request: &IncomingRequest, out: ResponseOutparam) {
             let _body = response.body().unwrap();
             ResponseOutparam::set(out, Ok(response));
         }
+        "/kept-answer" => std::mem::forget(out),
+        "/kept-content" => {
+            let (body, stream) = begin(out, 200, &[]);
+            stream.blocking_write_and_flush(b"begun").unwrap();
+            std::mem::forget((body, stream));
+        }
+        "/kept-handle" => {
+            std::mem::forget(Fields::new());
+            send(out, 200, &[], b"kept");
+        }
         "/error" => ResponseOutparam::set(out, Err(types::ErrorCode::InternalError(None))),
         "/interim" => send(out, 103, &[], b""),
         "/memory" => eat_memory(),

@@ -39,10 +39,12 @@ pub struct Module {
     pub client_fields: ClientFields,
     /// Bytes of a request's content.
     pub body_bytes_max: BodyBytesMax,
-    /// What becomes of an http-wasm module's instance between two requests.
+    /// What becomes of an instance between two requests.
     pub reset: Reset,
     /// What an http-wasm module can ask for as its settings.
     pub settings: String,
+    /// Whether what is in its directories may have to be waited for.
+    pub waits_for_disk: bool,
     /// What the module is given besides requests.
     pub grants: Grants,
     /// How much it may use.
@@ -171,6 +173,7 @@ impl Module {
             body_bytes_max: BodyBytesMax::Inherited,
             reset: Reset::default(),
             settings: String::new(),
+            waits_for_disk: true,
             grants: Grants::default(),
             limits: ModuleLimits::default(),
         }

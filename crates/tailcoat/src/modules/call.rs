@@ -3,29 +3,29 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context as Task, Poll};
+use std::task::{Context as Task, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use wasmtime::Store;
-use wasmtime_wasi_http::p2::bindings::ProxyPre;
+use wasmtime_wasi_http::WasiBody;
 use wasmtime_wasi_http::p2::bindings::http::types::{ErrorCode, Scheme};
 use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
-use wasmtime_wasi_http::{WasiBody, WasiHttpView};
 
+use super::Module;
+use super::component::{Begun, ComponentInstance, answer};
 use super::failure::Failure;
-use super::meter::Meter;
 use super::run::Run;
-use super::{Guest, Module};
 
 /// A request that an instance answers. Dropping it ends the instance.
 pub struct Call {
     module: Arc<Module>,
     response: oneshot::Receiver<Result<Response<HyperOutgoingBody>, ErrorCode>>,
-    run: Run<()>,
+    run: Run<Option<ComponentInstance>>,
+    /// The instance that has done its part and may be used again.
+    ended: Option<ComponentInstance>,
     failure: Arc<OnceLock<Failure>>,
 }
 
@@ -53,65 +53,52 @@ impl Module {
         Arc::clone(&self.instances).try_acquire_owned().ok()
     }
 
-    /// Whether an instance may wait for a disk, as it can reach files. Then it runs where that holds up no worker, and each
-    /// operation is done in place: handing each to yet another thread costs ten times as much as it takes.
-    pub(super) fn waits_for_files(&self) -> bool {
-        !self.config.grants.directories.is_empty()
+    /// Whether an instance may wait for a disk, as it can reach files. Then it runs where that holds up no worker.
+    fn waits_for_disk(&self) -> bool {
+        self.config.waits_for_disk && !self.config.grants.directories.is_empty()
     }
 
     /// Has an instance answer a request. Nothing happens before the call is polled.
     pub fn call(
         self: &Arc<Self>,
-        code: ProxyPre<Guest>,
+        begun: Begun,
         place: OwnedSemaphorePermit,
         is_tls: bool,
         request: Request<WasiBody>,
     ) -> Call {
         let (sender, response) = oneshot::channel();
-        let meter = Arc::new(Meter::new(self.config.limits.processor_time_max));
+        let meter = begun.meter(self);
         let failure = Arc::<OnceLock<Failure>>::default();
         let what = format!("{} {}", request.method(), request.uri().path());
         self.metrics.requests.add(1);
         let (module, of_run, metered) = (Arc::clone(self), Arc::clone(&failure), Arc::clone(&meter));
         let run = async move {
-            let guest = match Guest::new(&module, Arc::clone(&metered)) {
-                Ok(guest) => guest,
-                Err(error) => return fail(&module, &of_run, Failure::failed(format_args!("{error:#}")), &what),
+            // Until the instance has ended, however long that is after its response.
+            let _place = place;
+            let (mut store, answerer) = match begun.store(&module, metered) {
+                Ok(begun) => begun,
+                Err(error) => {
+                    fail(&module, &of_run, Failure::failed(format_args!("{error:#}")), &what);
+                    return None;
+                }
             };
             let scheme = if is_tls { Scheme::Https } else { Scheme::Http };
-            let mut store = Store::new(module.runtime.engine(), guest);
-            if let Err(error) = answer(&code, &mut store, scheme, request, sender).await {
-                let failure = Failure::of(&error, &store.data().meter, &store.data().limiter);
-                fail(&module, &of_run, failure, &what);
+            match answer(&mut store, answerer, scheme, request, sender).await {
+                Ok(proxy) => ComponentInstance::keep(store, proxy, &module),
+                Err(error) => {
+                    let failure = Failure::of(&error, &store.data().meter, &store.data().limiter);
+                    fail(&module, &of_run, failure, &what);
+                    // After what went wrong is known, for with it the channels go by which the response came.
+                    drop(store);
+                    None
+                }
             }
-            // After what went wrong is known, for with it the channels go by which the response came.
-            drop(store);
-            drop(place);
         };
         let runtime = Arc::clone(&self.runtime);
         let run =
-            if self.waits_for_files() { Run::new_away(run, meter, runtime) } else { Run::new(run, meter, runtime) };
-        Call { module: Arc::clone(self), response, run, failure }
+            if self.waits_for_disk() { Run::new_away(run, meter, runtime) } else { Run::new(run, meter, runtime) };
+        Call { module: Arc::clone(self), response, run, failure, ended: None }
     }
-}
-
-/// Runs an instance from its beginning to its end.
-async fn answer(
-    code: &ProxyPre<Guest>,
-    store: &mut Store<Guest>,
-    scheme: Scheme,
-    request: Request<WasiBody>,
-    sender: oneshot::Sender<Result<Response<HyperOutgoingBody>, ErrorCode>>,
-) -> wasmtime::Result<()> {
-    store.limiter(|guest| &mut guest.limiter);
-    store.epoch_deadline_callback(|store| store.data().meter.on_interrupt());
-    store.set_epoch_deadline(1);
-    // First of all, so that the channel goes no sooner than the store.
-    let mut http = store.data_mut().http();
-    let response = http.new_response_outparam(sender)?;
-    let request = http.new_incoming_request(scheme, request)?;
-    let proxy = code.instantiate_async(&mut *store).await?;
-    proxy.wasi_http_incoming_handler().call_handle(store, request, response).await
 }
 
 /// Takes note of how an instance's run has ended.
@@ -124,8 +111,13 @@ fn fail(module: &Module, noted: &OnceLock<Failure>, failure: Failure, request: &
 impl Call {
     /// Runs the instance; ready with its response, or with what went wrong before there was one.
     pub fn poll_response(&mut self, task: &mut Task<'_>) -> Poll<Result<Response<ResponseBody>, Failure>> {
-        let _ = self.run.poll(task);
-        match Pin::new(&mut self.response).poll(task) {
+        self.run(task);
+        let mut polled = Pin::new(&mut self.response).poll(task);
+        if polled.is_pending() && self.ended.take().is_some() {
+            // It has kept the place for its answer, which goes with it.
+            polled = Pin::new(&mut self.response).poll(task);
+        }
+        match polled {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(Ok(response))) => Poll::Ready(Ok(response.map(ResponseBody))),
             Poll::Ready(Ok(Err(code))) => Poll::Ready(Err(self.fail(Failure::failed(code)))),
@@ -142,10 +134,14 @@ impl Call {
     /// The content can't be completed.
     pub fn poll_content(&mut self, body: &mut ResponseBody, task: &mut Task<'_>) -> Poll<Result<Frame, Failure>> {
         // What is there needs no more running.
-        let mut polled = Pin::new(&mut body.0).poll_frame(task);
+        let mut polled = Pin::new(&mut body.0).poll_frame(&mut Task::from_waker(Waker::noop()));
         if polled.is_pending() {
-            let _ = self.run.poll(task);
+            self.run(task);
             polled = Pin::new(&mut body.0).poll_frame(task);
+            if polled.is_pending() && self.ended.take().is_some() {
+                // It has kept its content open, which ends with it.
+                polled = Pin::new(&mut body.0).poll_frame(task);
+            }
         }
         match polled {
             Poll::Pending => Poll::Pending,
@@ -164,9 +160,19 @@ impl Call {
         }
     }
 
-    /// Lets an instance whose response is complete do what it still has to, for so long at most.
-    pub fn finish(self, limit: Duration) {
-        self.run.finish(limit);
+    /// Lets an instance whose response is complete do what it still has to, for so long at most; or gives it back, if it has
+    /// ended and may be used again.
+    pub fn finish(self, limit: Duration) -> Option<ComponentInstance> {
+        if self.ended.is_none() {
+            self.run.finish(limit);
+        }
+        self.ended
+    }
+
+    fn run(&mut self, task: &mut Task<'_>) {
+        if let Poll::Ready(Some(ended)) = self.run.poll(task) {
+            self.ended = ended;
+        }
     }
 
     /// Takes note of a failure that is none of the instance's run.

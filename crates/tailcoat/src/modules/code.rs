@@ -17,13 +17,10 @@ pub(super) const CORE_PREAMBLE: &[u8] = b"\0asm\x01\0\0\0";
 /// What all WebAssembly begins with, components too.
 const MAGIC: &[u8] = b"\0asm";
 
-/// A compiled component, as cheap to copy as a pointer.
-pub type ComponentCode = ProxyPre<Guest>;
-
 /// A compiled module.
 pub enum Code {
     /// A component of the world `wasi:http/proxy`.
-    Component(ComponentCode),
+    Component(ProxyPre<Guest>),
     /// A core module of the HTTP handler ABI of http-wasm.
     HttpWasm(http_wasm::Code),
 }

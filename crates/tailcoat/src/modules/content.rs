@@ -37,6 +37,12 @@ impl RequestContent {
         let state = Arc::<Mutex<State>>::default();
         (Self(Arc::clone(&state)), RequestContentSupply(state))
     }
+
+    /// Content that is there.
+    pub fn whole(content: Bytes, trailers: Option<HeaderMap>) -> Self {
+        let piece = Some(content).filter(|content| !content.is_empty());
+        Self(Arc::new(Mutex::new(State { piece, trailers, is_complete: true, ..State::default() })))
+    }
 }
 
 impl RequestContentSupply {
@@ -55,25 +61,28 @@ impl RequestContentSupply {
 
     /// Supplies a piece. To be called when one is wanted.
     pub fn supply(&self, piece: Bytes) {
-        lock(&self.0).change(|state| state.piece = Some(piece));
+        change(&self.0, |state| state.piece = Some(piece));
     }
 
     /// Says that nothing more comes.
     pub fn complete(&self, trailers: Option<HeaderMap>) {
-        lock(&self.0).change(|state| {
+        change(&self.0, |state| {
             state.is_complete = true;
             state.trailers = trailers;
         });
     }
 }
 
-impl State {
-    /// Changes something that the module may wait for.
-    fn change(&mut self, change: impl FnOnce(&mut Self)) {
-        change(self);
-        if let Some(reader) = self.reader.take() {
-            reader.wake();
-        }
+/// Changes something that the module may wait for.
+fn change(state: &Mutex<State>, change: impl FnOnce(&mut State)) {
+    let reader = {
+        let mut state = lock(state);
+        change(&mut state);
+        state.reader.take()
+    };
+    // Whoever is woken wants the lock.
+    if let Some(reader) = reader {
+        reader.wake();
     }
 }
 
@@ -93,7 +102,10 @@ impl Body for RequestContent {
             return Poll::Ready(Some(Err(Error::ConnectionTerminated)));
         }
         state.reader = Some(task.waker().clone());
-        if let Some(supplier) = state.supplier.take() {
+        let supplier = state.supplier.take();
+        // Whoever is woken wants the lock.
+        drop(state);
+        if let Some(supplier) = supplier {
             supplier.wake();
         }
         Poll::Pending
@@ -102,7 +114,7 @@ impl Body for RequestContent {
 
 impl Drop for RequestContentSupply {
     fn drop(&mut self) {
-        lock(&self.0).change(|state| state.is_abandoned = true);
+        change(&self.0, |state| state.is_abandoned = true);
     }
 }
 

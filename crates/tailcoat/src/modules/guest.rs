@@ -25,11 +25,17 @@ const RANDOM_BYTES_MAX: u64 = 1 << 20;
 /// Clocks of modules go by steps of this size, too coarse to measure caches of the processor by.
 pub(super) const CLOCK_STEP: Duration = Duration::from_micros(100);
 
+/// WASI's context, and where it writes lines.
+struct Wasi {
+    context: WasiCtx,
+    log: LineLog,
+}
+
 /// The data of an instance on the host's side.
 pub struct Guest {
     module: Arc<Module>,
     /// Made when it is first asked for: most need neither clocks, random numbers, environment nor output.
-    wasi: Option<Box<WasiCtx>>,
+    wasi: Option<Box<Wasi>>,
     http: WasiHttpCtx,
     hooks: Hooks,
     table: ResourceTable,
@@ -62,6 +68,20 @@ impl Guest {
         })
     }
 
+    /// It begins with another request, for which it may write so many bytes to the log.
+    pub(super) fn restart(&mut self, log_bytes_max: usize) {
+        self.meter.restart();
+        self.limiter.restart();
+        if let Some(wasi) = &self.wasi {
+            wasi.log.restart(log_bytes_max);
+        }
+    }
+
+    /// How many handles the instance has.
+    pub(super) fn handles(&mut self) -> usize {
+        self.table.iter_mut().count()
+    }
+
     pub(super) fn key_value(&mut self) -> View<'_> {
         View { store: self.key_value.as_ref(), table: &mut self.table }
     }
@@ -81,30 +101,31 @@ pub(super) fn line_log(module: &Module) -> LineLog {
 ///
 /// # Errors
 /// A granted directory can't be opened.
-fn context(module: &Module) -> wasmtime::Result<Box<WasiCtx>> {
+fn context(module: &Module) -> wasmtime::Result<Box<Wasi>> {
     let (grants, log) = (&module.config.grants, line_log(module));
     let mut context = WasiCtxBuilder::new();
     context
         .stdout(log.clone())
-        .stderr(log)
+        .stderr(log.clone())
         .envs(&grants.environment)
         .max_random_size(RANDOM_BYTES_MAX)
         .wall_clock(CoarseClock::new())
         .monotonic_clock(CoarseClock::new())
-        .allow_blocking_current_thread(module.waits_for_files());
+        // Handing an operation to yet another thread costs ten times as much as it takes.
+        .allow_blocking_current_thread(true);
     for granted in &grants.directories {
         let permissions = if granted.is_writable { FsPerms::ReadWrite } else { FsPerms::ReadOnly };
         context.preopened_dir(&granted.directory, &granted.name, permissions)?;
     }
-    Ok(Box::new(context.build()))
+    Ok(Box::new(Wasi { context: context.build(), log }))
 }
 
 impl WasiView for Guest {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let Self { module, wasi, table, .. } = self;
         // Local invariant: only directories can fail to be opened, and with those it was made at the beginning.
-        let ctx = wasi.get_or_insert_with(|| context(module).expect("a context without directories"));
-        WasiCtxView { ctx, table }
+        let wasi = wasi.get_or_insert_with(|| context(module).expect("a context without directories"));
+        WasiCtxView { ctx: &mut wasi.context, table }
     }
 }
 

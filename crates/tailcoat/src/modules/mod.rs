@@ -1,5 +1,6 @@
-//! WebAssembly modules, compiled ahead of time: components of the `wasi:http/proxy` world (WASI 0.2), each request in an
-//! instance of its own; and core modules of the HTTP handler ABI of http-wasm ([`http_wasm`]).
+//! WebAssembly modules, compiled ahead of time: components of the `wasi:http/proxy` world (WASI 0.2), and core modules
+//! of the HTTP handler ABI of http-wasm ([`http_wasm`]). Each request has an instance of its own, unless it is configured that
+//! they are used again.
 //!
 //! A module runs on the thread of the worker that has its request, for most are done in microseconds. It is interrupted
 //! every millisecond, so that the worker's other requests have their turn; one that computes for longer goes on on threads
@@ -8,6 +9,7 @@
 mod call;
 mod code;
 mod compiled;
+mod component;
 mod content;
 mod engine;
 mod failure;
@@ -28,7 +30,8 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 pub use call::{Call, Frame, ResponseBody};
-pub use code::{Code, ComponentCode};
+pub use code::Code;
+pub use component::{Begun, ComponentInstance};
 pub use content::{RequestContent, RequestContentSupply};
 pub use failure::Failure;
 pub use inspect::{Access, Inspection, inspect};

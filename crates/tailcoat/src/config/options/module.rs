@@ -107,6 +107,17 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "waits-for-disk",
+        parameters: FLAG,
+        default: "waits-for-disk on",
+        doc: "Whether what is in the module's directories may have to be waited for: then it runs on threads of its own, so \
+              that it holds up nobody. `off` is quicker, for files that are in memory (in tmpfs, or few and often used): the \
+              module runs where others do, and if a disk does have to be waited for, so does all that the worker serves.",
+        example: "waits-for-disk off",
+        set: Set::Module(|module, values| module.waits_for_disk = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "outgoing",
         parameters: &[many("host", Kind::OutgoingHost)],
         repeatable: true,
@@ -158,7 +169,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "instances-max",
         parameters: &[one("count", Kind::Count { min: 1, max: 10_000 })],
         default: "instances-max 1000",
-        doc: "Instances of this module at a time: each answers one request, so that none ever sees another's data.",
+        doc: "Instances of this module at a time: each answers one request at a time.",
         example: "instances-max 50",
         set: Set::Module(|module, values| {
             module.limits.instances_max = values.number("count").unwrap_or_default() as usize;
@@ -169,11 +180,11 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "reset",
         parameters: &[one("how", Kind::Choice(&Reset::NAMES))],
         default: "reset fresh",
-        doc: "What becomes of the instance of an http-wasm module between two requests. `fresh`: the next request has one of \
-              its own, so that none ever sees another's data. `memory`: it is used again, and its memory becomes what it was \
-              when it had started (its global variables, which languages keep but a stack pointer in, stay). `none`: it is \
-              used again as it is, which is fastest; what it keeps of a request is its own affair. Components always have a \
-              fresh one.",
+        doc: "What becomes of an instance between two requests. `fresh`: the next request has one of its own, so that none \
+              ever sees another's data. `memory`: it is used again, and its memory becomes what it was when it had started \
+              (its global variables, which languages keep but a stack pointer in, stay); that is for http-wasm modules, and \
+              components have a fresh one. `none`: it is used again as it is, which is fastest; what it keeps of a request \
+              is its own affair.",
         example: "reset none",
         set: Set::Module(|module, values| {
             module.reset = Reset::from_name(&values.text("how").unwrap_or_default());

@@ -9,11 +9,12 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use wire::http::Fields;
 
+use super::component::Components;
 use super::request::module_trailers;
 use super::response::passed_on_fields;
 use crate::handler::{ClientLink, ContentSource, Filled, Now};
 use crate::metrics::ModuleFailure;
-use crate::modules::{Call, Failure, Frame, Module, RequestContentSupply, ResponseBody};
+use crate::modules::{Call, Code, Failure, Frame, RequestContentSupply, ResponseBody};
 
 /// Bytes of a request's content that a module gets at once.
 const PIECE_BYTES_MAX: usize = 64 << 10;
@@ -23,7 +24,7 @@ const PIECE_BYTES_MAX: usize = 64 << 10;
 pub(super) struct Upload {
     link: Rc<ClientLink>,
     /// `None` when all has gone, or there was nothing.
-    supply: Option<RequestContentSupply>,
+    pub(super) supply: Option<RequestContentSupply>,
     /// The module waits for content, and the client has none.
     awaits_client: bool,
 }
@@ -90,7 +91,8 @@ pub(super) struct ModuleContent {
     call: Option<Call>,
     body: ResponseBody,
     upload: Upload,
-    module: Arc<Module>,
+    handler: Rc<Components>,
+    code: Arc<Code>,
     /// What has come and was not taken.
     piece: Bytes,
     trailers: Option<Box<Fields>>,
@@ -100,12 +102,19 @@ pub(super) struct ModuleContent {
 }
 
 impl ModuleContent {
-    pub(super) fn new(call: Call, body: ResponseBody, upload: Upload, module: Arc<Module>) -> Self {
+    pub(super) fn new(
+        call: Call,
+        body: ResponseBody,
+        upload: Upload,
+        handler: Rc<Components>,
+        code: Arc<Code>,
+    ) -> Self {
         Self {
             call: Some(call),
             body,
             upload,
-            module,
+            handler,
+            code,
             piece: Bytes::new(),
             trailers: None,
             bytes: 0,
@@ -154,14 +163,14 @@ impl ModuleContent {
     pub(super) fn finish(&mut self) {
         self.upload.link().set_deadline(None);
         if let Some(call) = self.call.take() {
-            call.finish(self.module.config().limits.between_bytes_timeout);
+            self.handler.finish(call, Arc::clone(&self.code));
         }
     }
 
     /// Ends the module, and takes note of why.
     pub(super) fn fail(&mut self, cause: ModuleFailure, how: &str) {
         self.upload.link().set_deadline(None);
-        self.module.note(&Failure::new(cause, how), None);
+        self.handler.module.note(&Failure::new(cause, how), None);
         self.call = None;
     }
 
@@ -173,7 +182,7 @@ impl ModuleContent {
                 Poll::Ready(Ok(Frame::Data(data))) if data.is_empty() => {}
                 Poll::Ready(Ok(Frame::Data(data))) => {
                     self.bytes += data.len() as u64;
-                    if self.bytes > self.module.config().limits.response_bytes_max {
+                    if self.bytes > self.handler.module.config().limits.response_bytes_max {
                         return self.break_off(ModuleFailure::ResponseBytesMax, "wrote more than response-bytes-max");
                     }
                     self.piece = data;
@@ -203,7 +212,7 @@ impl ModuleContent {
     /// Notes until when the module has to write more.
     fn await_more(&mut self) {
         if !std::mem::replace(&mut self.is_waiting, true) {
-            await_until(self.upload.link(), self.module.config().limits.between_bytes_timeout);
+            await_until(self.upload.link(), self.handler.module.config().limits.between_bytes_timeout);
         }
     }
 }

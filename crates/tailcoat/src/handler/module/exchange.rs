@@ -10,17 +10,19 @@ use tokio::sync::OwnedSemaphorePermit;
 use wasmtime_wasi_http::WasiBody;
 use wire::http::{Method, Status};
 
+use super::component::Components;
 use super::content::{ModuleContent, Upload, await_until};
 use super::response::Answer;
 use crate::handler::{BuiltResponse, ClientLink, Outcome, Response, Routed};
 use crate::metrics::ModuleFailure;
-use crate::modules::{Call, ComponentCode, Failure, Module, RequestContentSupply, ResponseBody};
+use crate::modules::{Call, Code, Failure, RequestContentSupply, ResponseBody};
 
 type Request = http::Request<WasiBody>;
 
 /// The exchange, as a future that is ready with the response or with what became of it.
 pub(super) struct Exchange {
-    module: Arc<Module>,
+    handler: Rc<Components>,
+    code: Arc<Code>,
     upload: Upload,
     method: Method,
     is_tls: bool,
@@ -28,11 +30,10 @@ pub(super) struct Exchange {
 }
 
 enum State {
+    /// It has not begun.
+    AwaitingRequest,
     /// All instances are at work.
-    AwaitingInstance(
-        Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>>>>,
-        Option<Box<(ComponentCode, Request)>>,
-    ),
+    AwaitingInstance(Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>>>>, Option<Box<Request>>),
     AwaitingResponse(Call),
     /// The head of the response is there.
     AwaitingContent(Box<Answer>),
@@ -41,40 +42,46 @@ enum State {
 }
 
 impl Exchange {
-    pub(super) fn new(
-        module: &Arc<Module>,
-        code: &ComponentCode,
-        link: Rc<ClientLink>,
-        routed: &Routed<'_>,
-        request: Request,
-        supply: Option<RequestContentSupply>,
-    ) -> Self {
-        let limits = &module.config().limits;
-        let is_tls = routed.is_secure();
-        let state = match module.try_instance() {
-            Some(place) => {
-                await_until(&link, limits.first_byte_timeout);
-                State::AwaitingResponse(module.call(code.clone(), place, is_tls, request))
-            }
+    /// One that is to begin with [`Self::begin`].
+    pub(super) fn new(handler: Rc<Components>, code: Arc<Code>, link: Rc<ClientLink>, routed: &Routed<'_>) -> Self {
+        let (method, is_tls) = (routed.request.method(), routed.is_secure());
+        Self { handler, code, upload: Upload::new(link, None), method, is_tls, state: State::AwaitingRequest }
+    }
+
+    /// Gives the request to an instance, or waits for one.
+    pub(super) fn begin(mut self, request: Request, supply: Option<RequestContentSupply>) -> Self {
+        self.upload.supply = supply;
+        let module = &self.handler.module;
+        match module.try_instance() {
+            Some(place) => self.call(place, request),
             None => {
-                await_until(&link, limits.queue_timeout);
-                State::AwaitingInstance(Box::pin(module.instance()), Some(Box::new((code.clone(), request))))
+                await_until(self.link(), module.config().limits.queue_timeout);
+                self.state = State::AwaitingInstance(Box::pin(module.instance()), Some(Box::new(request)));
             }
-        };
-        let upload = Upload::new(link, supply);
-        let (module, method) = (Arc::clone(module), routed.request.method());
-        Self { module, upload, method, is_tls, state }
+        }
+        self
+    }
+
+    pub(super) fn link(&self) -> &ClientLink {
+        self.upload.link()
+    }
+
+    fn call(&mut self, place: OwnedSemaphorePermit, request: Request) {
+        let Components { module, .. } = &*self.handler;
+        await_until(self.link(), module.config().limits.first_byte_timeout);
+        let begun = self.handler.begin(&self.code);
+        self.state = State::AwaitingResponse(module.call(begun, place, self.is_tls, request));
     }
 
     /// Takes note that the time is up.
     fn on_late(&mut self) -> Status {
         match std::mem::replace(&mut self.state, State::Done) {
             State::AwaitingInstance(..) => {
-                self.module.note(&no_instance(), None);
+                self.handler.module.note(&no_instance(), None);
                 Status::SERVICE_UNAVAILABLE
             }
-            State::AwaitingResponse(_) | State::AwaitingContent(_) | State::Done => {
-                self.module.note(&no_answer(), None);
+            State::AwaitingRequest | State::AwaitingResponse(_) | State::AwaitingContent(_) | State::Done => {
+                self.handler.module.note(&no_answer(), None);
                 Status::GATEWAY_TIMEOUT
             }
         }
@@ -89,16 +96,14 @@ impl Exchange {
                     let (Some(place), Some(waiting)) = (place, waiting.take()) else {
                         return Poll::Ready(Err(Status::SERVICE_UNAVAILABLE));
                     };
-                    let (code, request) = *waiting;
-                    self.await_response();
-                    self.state = State::AwaitingResponse(self.module.call(code, place, self.is_tls, request));
+                    self.call(place, *waiting);
                 }
                 State::AwaitingResponse(call) => match call.poll_response(task) {
                     Poll::Ready(Ok(response)) => self.on_response(response),
                     Poll::Ready(Err(failure)) => return Poll::Ready(Err(status_of(&failure))),
                     // An instance that has read something goes on.
                     Poll::Pending => {
-                        let time = self.module.config().limits.first_byte_timeout;
+                        let time = self.handler.module.config().limits.first_byte_timeout;
                         ready!(self.upload.poll_supply_within(time, task)).map_err(|_| Status::BAD_REQUEST)?;
                     }
                 },
@@ -107,13 +112,9 @@ impl Exchange {
                     let built = ready!(answer.poll(self.method, task)).map_err(|_| Status::INTERNAL_SERVER_ERROR);
                     return Poll::Ready(built);
                 }
-                State::Done => return Poll::Pending,
+                State::AwaitingRequest | State::Done => return Poll::Pending,
             }
         }
-    }
-
-    fn await_response(&self) {
-        await_until(self.upload.link(), self.module.config().limits.first_byte_timeout);
     }
 
     fn on_response(&mut self, response: http::Response<ResponseBody>) {
@@ -121,7 +122,8 @@ impl Exchange {
             unreachable!("a response comes when it is awaited")
         };
         let (head, body) = response.into_parts();
-        let content = ModuleContent::new(call, body, self.upload.take(), Arc::clone(&self.module));
+        let content =
+            ModuleContent::new(call, body, self.upload.take(), Rc::clone(&self.handler), Arc::clone(&self.code));
         self.state = State::AwaitingContent(Box::new(Answer::new(head, content)));
     }
 }

@@ -1,6 +1,5 @@
 //! A request's way through a module of http-wasm: most are done at once, and of those nothing is kept.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -15,6 +14,7 @@ use wire::http::{Fields, Method, Status};
 
 use super::content::{Upload, await_until};
 use super::exchange::{no_answer, no_instance, status_of};
+use super::idle::IdleInstances;
 use super::next_response::{NextResponse, of_bytes};
 use super::refuse;
 use crate::handler::forward::{is_trace_field, push_trace_fields};
@@ -27,13 +27,7 @@ use crate::modules::{Code, Failure, Module, RequestContent, RequestContentSupply
 /// A worker's part of a module: the instances that wait for requests.
 pub(super) struct HttpWasm {
     module: Arc<Module>,
-    idle: RefCell<Vec<Idle>>,
-}
-
-/// An instance, and of which code it is.
-struct Idle {
-    instance: Box<Instance>,
-    code: Arc<Code>,
+    idle: IdleInstances<Box<Instance>>,
 }
 
 /// An instance that has a request, and its place among the module's instances.
@@ -49,7 +43,7 @@ type Handled = Result<(Box<Instance>, Next), Status>;
 
 impl HttpWasm {
     pub(super) fn new(module: Arc<Module>) -> Self {
-        Self { module, idle: RefCell::default() }
+        Self { idle: IdleInstances::new(module.config().limits.idle_instances_max), module }
     }
 
     /// Has an instance handle a request.
@@ -76,7 +70,7 @@ impl HttpWasm {
 
     /// Gives a request to an instance: one that waits for some, or a fresh one.
     fn begin(&self, code: &Arc<Code>, routed: &Routed<'_>) -> (HandlerCall, Option<RequestContentSupply>) {
-        let mut begun = match self.take_idle(code) {
+        let mut begun = match self.idle.take(code) {
             Some(instance) => Begun::Used(instance),
             None => Begun::Fresh(Box::default()),
         };
@@ -98,17 +92,6 @@ impl HttpWasm {
             supply
         });
         (self.module.handle_request(Arc::clone(code), begun), supply)
-    }
-
-    fn take_idle(&self, code: &Arc<Code>) -> Option<Box<Instance>> {
-        let mut idle = self.idle.borrow_mut();
-        while let Some(Idle { instance, code: its }) = idle.pop() {
-            // Others are left of code that was replaced.
-            if Arc::ptr_eq(&its, code) {
-                return Some(instance);
-            }
-        }
-        None
     }
 
     async fn wait_for_place(self: Rc<Self>, code: Arc<Code>, request: OwnedRequest, link: Rc<ClientLink>) -> Outcome {
@@ -241,10 +224,9 @@ impl Busy {
 
     /// Keeps the instance for another request, if it may be used again.
     fn end(mut self) {
-        let module = &self.handler.module;
-        let mut idle = self.handler.idle.borrow_mut();
-        if idle.len() < module.config().limits.idle_instances_max && self.instance.reset(module) {
-            idle.push(Idle { instance: self.instance, code: self.code });
+        let HttpWasm { module, idle } = &*self.handler;
+        if idle.has_room() && self.instance.reset(module) {
+            idle.put(self.instance, self.code);
         }
     }
 }

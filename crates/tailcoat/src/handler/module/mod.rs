@@ -1,36 +1,40 @@
 //! WebAssembly modules: a request goes to an instance, and its answer comes back; or the request goes on to the next
 //! handler, and the answer of that one to the instance.
 
+mod component;
 mod content;
 mod exchange;
 mod http_wasm;
+mod idle;
 mod next_response;
 mod request;
 mod response;
 
-use std::future::{Future, ready};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context as Task, Poll, Waker};
 
 use wire::http::{Method, Status, path};
 
-use self::exchange::Exchange;
+use self::component::Components;
 use self::http_wasm::HttpWasm;
 use super::{BuiltResponse, Outcome, Response, Routed};
-use crate::modules::{Code, ComponentCode, Module};
+use crate::modules::{Code, Module};
 
 /// Has a module answer requests. Each worker has its own.
 pub struct ModuleHandler {
     module: Arc<Module>,
     http_wasm: Rc<HttpWasm>,
+    components: Rc<Components>,
 }
 
 impl ModuleHandler {
     /// A worker's handler.
     pub fn new(module: Arc<Module>) -> Self {
-        Self { http_wasm: Rc::new(HttpWasm::new(Arc::clone(&module))), module }
+        Self {
+            http_wasm: Rc::new(HttpWasm::new(Arc::clone(&module))),
+            components: Rc::new(Components::new(Arc::clone(&module))),
+            module,
+        }
     }
 
     /// Answers a request.
@@ -53,31 +57,9 @@ impl ModuleHandler {
         let code = self.module.code();
         match &*code {
             Code::HttpWasm(_) => self.http_wasm.handle(&code, routed),
-            Code::Component(component) => self.ask_component(component, routed),
+            Code::Component(_) => self.components.handle(&code, routed),
         }
     }
-
-    fn ask_component(&self, code: &ComponentCode, routed: &Routed<'_>) -> Outcome {
-        let link = Rc::clone(routed.link.link());
-        let request = request::module_request(routed, link.framing(), self.module.config().client_fields);
-        let Some((request, supply)) = request else { return refuse(Status::BAD_REQUEST) };
-        let has_content = supply.is_some();
-        let mut exchange = Exchange::new(&self.module, code, link, routed, request, supply);
-        if has_content {
-            return Outcome::Wait(Box::pin(exchange));
-        }
-        // Most are done at once. One that has to wait is polled again at once.
-        match Pin::new(&mut exchange).poll(&mut Task::from_waker(Waker::noop())) {
-            // Content that is still to come has limits of time, which only answers that were waited for have.
-            Poll::Ready(outcome) if is_stream(&outcome) => Outcome::Wait(Box::pin(ready(outcome))),
-            Poll::Ready(outcome) => outcome,
-            Poll::Pending => Outcome::Wait(Box::pin(exchange)),
-        }
-    }
-}
-
-fn is_stream(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Ready(Response::Built(response)) if response.body.stream.is_some())
 }
 
 fn refuse(status: Status) -> Outcome {

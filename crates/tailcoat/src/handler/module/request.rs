@@ -3,38 +3,28 @@
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
-use http_body_util::{BodyExt, Empty};
-use wasmtime_wasi_http::WasiBody;
 use wire::h1::BodyFraming;
 use wire::http::{Fields, KnownField};
 
 use crate::config::ClientFields;
 use crate::handler::Routed;
 use crate::handler::forward::{host_and_port, is_passed_on, push_client_fields, push_trace_fields, target};
-use crate::modules::{RequestContent, RequestContentSupply};
 
 /// The authority of a request that names none (HTTP/1.0): each has one for a module.
 const NO_HOST: &str = "localhost";
 
-/// Makes the request, and the supply of its content if it has some. `None` if it can't be told to a module: there are
-/// bytes in a target that are in none (RFC 3986, section 2).
+/// Makes the request but for its content. `None` if it can't be told to a module: there are bytes in a target that are in
+/// none (RFC 3986, section 2).
 pub(super) fn module_request(
     routed: &Routed<'_>,
     framing: BodyFraming,
     client_fields: ClientFields,
-) -> Option<(http::Request<WasiBody>, Option<RequestContentSupply>)> {
-    let (body, supply) = match framing {
-        BodyFraming::None => (Empty::new().map_err(|never| match never {}).boxed_unsync(), None),
-        BodyFraming::Length(_) | BodyFraming::Chunked => {
-            let (content, supply) = RequestContent::new();
-            (content.boxed_unsync(), Some(supply))
-        }
-    };
-    let mut request = http::Request::new(body);
+) -> Option<http::Request<()>> {
+    let mut request = http::Request::new(());
     *request.method_mut() = http::Method::from_bytes(routed.request.method_name()).ok()?;
     *request.uri_mut() = uri(routed)?;
     *request.headers_mut() = fields(routed, framing, client_fields);
-    Some((request, supply))
+    Some(request)
 }
 
 /// The target in absolute form: what the module is told are its parts.

@@ -1,0 +1,42 @@
+//! Instances that wait for requests: those of one worker and one module.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crate::modules::Code;
+
+/// Instances, each with the code that it runs.
+pub(super) struct IdleInstances<T> {
+    count_max: usize,
+    instances: RefCell<Vec<(T, Arc<Code>)>>,
+}
+
+impl<T> IdleInstances<T> {
+    /// Room for so many.
+    pub(super) fn new(count_max: usize) -> Self {
+        Self { count_max, instances: RefCell::default() }
+    }
+
+    /// One that runs this code. Others are left of code that was replaced, and go.
+    pub(super) fn take(&self, code: &Arc<Code>) -> Option<T> {
+        let mut instances = self.instances.borrow_mut();
+        while let Some((instance, its)) = instances.pop() {
+            if Arc::ptr_eq(&its, code) {
+                return Some(instance);
+            }
+        }
+        None
+    }
+
+    /// Whether there is room for one more.
+    pub(super) fn has_room(&self) -> bool {
+        self.instances.borrow().len() < self.count_max
+    }
+
+    /// Keeps one, if there is room.
+    pub(super) fn put(&self, instance: T, code: Arc<Code>) {
+        if self.has_room() {
+            self.instances.borrow_mut().push((instance, code));
+        }
+    }
+}
