@@ -112,6 +112,8 @@ impl Call {
     /// Runs the instance; ready with its response, or with what went wrong before there was one.
     pub fn poll_response(&mut self, task: &mut Task<'_>) -> Poll<Result<Response<ResponseBody>, Failure>> {
         self.run(task);
+        let waker = self.run.waker(task);
+        let task = &mut Task::from_waker(waker.as_ref().unwrap_or_else(|| task.waker()));
         let mut polled = Pin::new(&mut self.response).poll(task);
         if polled.is_pending() && self.ended.take().is_some() {
             // It has kept the place for its answer, which goes with it.
@@ -137,6 +139,8 @@ impl Call {
         let mut polled = Pin::new(&mut body.0).poll_frame(&mut Task::from_waker(Waker::noop()));
         if polled.is_pending() {
             self.run(task);
+            let waker = self.run.waker(task);
+            let task = &mut Task::from_waker(waker.as_ref().unwrap_or_else(|| task.waker()));
             polled = Pin::new(&mut body.0).poll_frame(task);
             if polled.is_pending() && self.ended.take().is_some() {
                 // It has kept its content open, which ends with it.

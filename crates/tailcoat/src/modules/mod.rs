@@ -22,6 +22,7 @@ mod limiter;
 mod log;
 mod meter;
 mod outgoing;
+mod pauses;
 mod run;
 mod ticker;
 

@@ -1,15 +1,16 @@
 //! Where an instance runs: on the worker's thread, and on others when it computes for long.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as Task, Poll};
+use std::task::{Context as Task, Poll, Waker};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
 use super::engine::Runtime;
 use super::meter::Meter;
+use super::pauses::Pauses;
 use super::ticker::Ticker;
 
 /// A module that has computed so long leaves the worker's thread when it is next interrupted. Not an option: it is as
@@ -29,7 +30,7 @@ enum Place<T> {
     /// On the thread that polls it.
     Here(Metered<T>),
     /// On a thread for those that take long.
-    Away(JoinHandle<T>),
+    Away(JoinHandle<T>, Arc<Pauses>),
     /// Nowhere any more.
     Ended,
 }
@@ -82,10 +83,19 @@ impl<T: Send + 'static> Run<T> {
         polled
     }
 
+    /// What is to be woken when the instance has given something and pauses, if it runs elsewhere. Its end wakes the task by
+    /// which it was polled.
+    pub(super) fn waker(&self, task: &Task<'_>) -> Option<Waker> {
+        match &self.place {
+            Place::Away(_, pauses) => Some(pauses.waker(task)),
+            Place::Here(_) | Place::Ended => None,
+        }
+    }
+
     fn poll_place(&mut self, task: &mut Task<'_>) -> Poll<Option<T>> {
         match &mut self.place {
             Place::Ended => Poll::Ready(None),
-            Place::Away(handle) => Pin::new(handle).poll(task).map(Result::ok),
+            Place::Away(handle, _) => Pin::new(handle).poll(task).map(Result::ok),
             Place::Here(run) => Pin::new(run).poll(task).map(Some),
         }
     }
@@ -98,7 +108,7 @@ impl<T: Send + 'static> Run<T> {
                 // It ends by itself.
                 drop(self.runtime.threads().spawn(tokio::time::timeout(limit, run)));
             }
-            Place::Away(mut handle) => {
+            Place::Away(mut handle, _) => {
                 self.runtime.threads().spawn(async move {
                     if tokio::time::timeout(limit, &mut handle).await.is_err() {
                         handle.abort();
@@ -111,9 +121,17 @@ impl<T: Send + 'static> Run<T> {
 
     fn leave_worker(&mut self) {
         self.place = match std::mem::replace(&mut self.place, Place::Ended) {
-            Place::Here(run) => {
+            Place::Here(mut run) => {
                 self.meter.set_away();
-                Place::Away(self.runtime.threads().spawn(run))
+                let pauses = Arc::<Pauses>::default();
+                let of_thread = Arc::clone(&pauses);
+                let run = poll_fn(move |task| {
+                    of_thread.begin();
+                    let polled = Pin::new(&mut run).poll(task);
+                    of_thread.end(polled.is_ready());
+                    polled
+                });
+                Place::Away(self.runtime.threads().spawn(run), pauses)
             }
             elsewhere => elsewhere,
         };
@@ -122,7 +140,7 @@ impl<T: Send + 'static> Run<T> {
 
 impl<T> Drop for Run<T> {
     fn drop(&mut self) {
-        if let Place::Away(handle) = &self.place {
+        if let Place::Away(handle, _) = &self.place {
             handle.abort();
         }
     }
