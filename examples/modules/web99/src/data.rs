@@ -1,8 +1,13 @@
 //! The files: tables of users and advertisements, and the post log.
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write as _};
+
+use wasip2::filesystem::preopens;
+use wasip2::filesystem::types::{DescriptorFlags, ErrorCode, OpenFlags, PathFlags};
+use wasip2::io::streams::OutputStream;
 
 use crate::ads::{self, ADS, Choice, PERSONALITY_RECORD_BYTES};
 use crate::form::{Post, USER_ID_FIRST};
@@ -14,7 +19,13 @@ const UNNUMBERED_BYTES: usize = 128;
 
 const PERSONALITIES: &str = "/data/User.Personality";
 const ADVERTISEMENTS: &str = "/data/Custom.Ads";
+const DATA: &str = "/data";
 const POST_LOG: &str = "/data/post.log";
+
+thread_local! {
+    /// The end of the post log, which an instance that is used again keeps open.
+    static LOG_END: RefCell<Option<OutputStream>> = const { RefCell::new(None) };
+}
 
 /// The first advertisement after the user's last one that suits the user, by the tables as they are in their files: read for
 /// each request, so that new ones count at once.
@@ -49,7 +60,25 @@ pub(crate) fn append_record(post: &Post, user: u32, now_seconds: u64) -> io::Res
          {user:10}\n"
     );
     debug_assert_eq!(record.len(), UNNUMBERED_BYTES);
-    OpenOptions::new().append(true).open(POST_LOG)?.write_all(record.as_bytes())
+    LOG_END.with_borrow_mut(|end| {
+        let stream = match end.take() {
+            Some(stream) => stream,
+            None => log_end()?,
+        };
+        // By one call of the host, where the standard library has three.
+        stream.blocking_write_and_flush(record.as_bytes()).map_err(io::Error::other)?;
+        *end = Some(stream);
+        Ok(())
+    })
+}
+
+fn log_end() -> io::Result<OutputStream> {
+    let directories = preopens::get_directories();
+    let data = directories.iter().find(|(_, name)| name == DATA).ok_or(io::ErrorKind::NotFound)?;
+    let name = POST_LOG.trim_start_matches(DATA).trim_start_matches('/');
+    let failed = |code: ErrorCode| io::Error::other(code);
+    let log = data.0.open_at(PathFlags::empty(), name, OpenFlags::empty(), DescriptorFlags::WRITE).map_err(failed)?;
+    log.append_via_stream().map_err(failed)
 }
 
 /// The post log: a line with the count, and the records with their numbers.
@@ -86,7 +115,8 @@ pub(crate) fn reset(users: u32, seed: u32, now_seconds: u64) -> io::Result<()> {
     }
     replace(ADVERTISEMENTS, &ads)?;
     replace(PERSONALITIES, &personalities)?;
-    replace(POST_LOG, "")
+    // In place, for others have it open.
+    File::create(POST_LOG).map(drop)
 }
 
 /// Readers see the old file or the new one, whole.
