@@ -1,5 +1,5 @@
-"""WebAssembly modules beside a file of 1 KiB: a component with a fresh instance a request, http-wasm with each reset; and the
-file while modules loop.
+"""WebAssembly modules beside a file of 1 KiB: a component with a fresh instance a request, and with one that is used again;
+http-wasm with each reset; and the file while modules loop.
 
 wrk is the client: what a module answers is not in the tree."""
 
@@ -44,6 +44,7 @@ def run(bench):
     arguments, modules, paths = bench.arguments, [], {"file": path}
     if arguments.component:
         modules.append(server("component", arguments.component, arguments.component_path))
+        modules.append(server("component-none", arguments.component, arguments.component_path, "none"))
         modules += others(bench, modules[0])
         paths |= {module.name: arguments.component_path for module in modules}
     if arguments.http_wasm:
