@@ -3,10 +3,14 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use wasmtime::PoolingAllocationConfig;
+
 use crate::support::elsewhere::elsewhere;
+use crate::support::guests::guests;
 use crate::support::operated::Operated;
 use crate::support::{Server, ask};
 
@@ -219,6 +223,28 @@ fn a_kernel_that_confines_less_is_told_of_once() {
         [line] => assert!(line.contains("signals of programs"), "{line}"),
         _ => panic!("{log}"),
     }
+}
+
+#[test]
+fn memory_of_modules_is_kept_beside_programs() {
+    let (true, Some(guests)) = (is_root() && PoolingAllocationConfig::is_pagemap_scan_available(), guests()) else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let config = format!(
+        "modules {{ compiled off }}\n\
+         site {{ listen \"127.0.0.1:0\"; cgi \"/cgi/*\" root=\"@DIR@\"; module \"*\" \"{}\" }}\n",
+        guests.display()
+    );
+    // As somebody who is not let into files of a process that is root's, as those of one that is not dumpable are.
+    let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
+    let operated = Operated::start_with(directory, &config, |command| {
+        command.uid(nobody.uid.as_raw()).gid(nobody.gid.as_raw());
+    });
+    let open = fs::read_dir(format!("/proc/{}/fd", operated.server.id())).unwrap();
+    let open: Vec<_> = open.filter_map(|file| fs::read_link(file.unwrap().path()).ok()).collect();
+    assert!(open.iter().any(|file| file.ends_with("pagemap")), "{open:?}");
 }
 
 #[test]

@@ -67,6 +67,13 @@ struct Loaded {
 #[derive(Debug)]
 pub struct LoadError(String);
 
+/// Opens the file by which wasmtime finds the pages that an instance has written to, of this process. A process that is not
+/// dumpable can't, as one with programs is (`confinement/`); then the memory of each instance is given back to the system.
+pub fn open_page_map() {
+    // It stays open in there; whether the kernel can scan it is asked again when the pool is made.
+    let _ = wasmtime::PoolingAllocationConfig::is_pagemap_scan_available();
+}
+
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

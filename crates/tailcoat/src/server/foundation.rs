@@ -31,6 +31,10 @@ impl Foundation {
         // As who it is started: root has the kernel load its module. Later this process may connect to nothing, perhaps.
         let kernel_tls = config.server.kernel_tls.is_wanted.then(|| find_kernel_tls(log)).flatten();
         let user = confinement::change_user(config).map_err(StartError::at("cannot become another user"))?;
+        // Not before, as root: its descriptor would tell physical addresses to whoever breaks in.
+        if config.module_routes().next().is_some() {
+            crate::modules::open_page_map();
+        }
         let launch = Launch::of_this_process().map_err(StartError::at("cannot tell where this program is"))?;
         let sources = match origin {
             Origin::File(path, _) => FileStates::of(path).paths().map(Path::to_owned).collect(),
