@@ -158,6 +158,34 @@ fn a_front_controller() {
 
 /// Scripts find out by REQUEST_URI which page is wanted: it is the client's, whatever path the script is run for.
 #[test]
+fn what_guards_a_script_holds_for_all_ways_to_it() {
+    let (site, application) = (site(), echo());
+    let root = site.path().join("root");
+    let text = |guard: &str| {
+        format!(
+            "site {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n {guard}\n\
+             fastcgi \"*.php\" \"{}\" {{\n index \"index.php\"\n fallback \"/index.php\"\n }}\n }}\n",
+            root.display(),
+            application.address
+        )
+    };
+    let all = Server::run(&text("deny all path=\"*.php\""));
+    for target in ["/a.php", "/a.php/x", "/", "/wiki/", "/nothing", "/index.php"] {
+        assert_eq!(get(&all, "GET", target), "403", "{target}");
+        assert_eq!(get(&all, "POST", target), "403", "{target}");
+    }
+    assert_eq!(get(&all, "GET", "/static/style.css"), "css");
+    let one = Server::run(&text("deny all path=\"/wiki/index.php\""));
+    assert_eq!(get(&one, "GET", "/wiki/"), "403");
+    assert_eq!(get(&one, "GET", "/wiki/index.php/x"), "403");
+    assert!(get(&one, "GET", "/nothing").starts_with("/index.php|"));
+    // A script that is asked for by its own path still sees what the client asked for.
+    let open = Server::run(&text("request-limit \"*.php\" 9"));
+    assert!(get(&open, "GET", "/wiki/").starts_with("/wiki/index.php|-|"), "{}", get(&open, "GET", "/wiki/"));
+    assert!(get(&open, "GET", "/nothing?a").ends_with("|/nothing?a"), "{}", get(&open, "GET", "/nothing?a"));
+}
+
+#[test]
 fn what_was_asked_for_before_it_was_rewritten() {
     let (site, application) = (site(), echo());
     let root = site.path().join("root");

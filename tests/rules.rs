@@ -105,6 +105,46 @@ fn a_single_entry_for_what_is_no_file() {
 }
 
 #[test]
+fn no_index_and_no_fallback_leads_around_a_guard() {
+    let check = |rules: &str, statuses: &[(&str, &str)]| {
+        let (_directory, server) = server(rules);
+        for (target, status) in statuses {
+            // From the disk, from the cache, in part, and on a condition.
+            for field in ["X: y", "X: y", "Range: bytes=0-1,3-3", "If-None-Match: *", "Accept-Encoding: gzip"] {
+                let answer = Answer::of(&server, &format!("GET {target} HTTP/1.1\r\n{field}"));
+                let is_open = matches!(answer.status(), "200" | "206" | "304");
+                assert_eq!(if is_open { "200" } else { answer.status() }, *status, "{rules}: {target} {field}");
+            }
+        }
+    };
+    check("deny all path=\"*.html\"", &[("/", "403"), ("/blog/", "403"), ("/blog", "301"), ("/empty/file.txt", "200")]);
+    check("deny all path=\"/blog/index.html\"", &[("/", "200"), ("/blog/", "403"), ("/blog/index.html", "403")]);
+    check("deny all path=\"/blog/\"", &[("/blog/", "403"), ("/blog/index.html", "200")]);
+    check("allow all path=\"/app/\"\ndeny all path=\"/app/*\"", &[("/", "200"), ("/app/", "403")]);
+    check("fallback \"/app/index.html\"\ndeny all path=\"/app/*\"", &[("/nothing", "403"), ("/", "200")]);
+    check("fallback \"/nowhere\"\ndeny all path=\"/app/*\"\nrate-limit \"/nowhere\" \"1/s\"", &[("/nothing", "404")]);
+    check("respond \"/index.html\" 410", &[("/", "410"), ("/index.html", "410"), ("/blog/", "200")]);
+}
+
+#[test]
+fn who_may_come_depends_on_the_request() {
+    let (_directory, server) = server(
+        "deny all path=\"/blog/*\" method=\"!GET HEAD\" status=405\n\
+         deny all field=\"!X-Key: secret\" path=\"/app/*\"\n\
+         deny all query=\"a=1\"\n\
+         rewrite \"/moved/*\" \"/app/{rest}\"",
+    );
+    let check = |head: &str, status: &str| assert_eq!(Answer::of(&server, head).status(), status, "{head}");
+    check("GET /blog/ HTTP/1.1", "200");
+    check("POST /blog/ HTTP/1.1\r\nContent-Length: 0", "405");
+    check("GET /app/ HTTP/1.1", "403");
+    check("GET /moved/ HTTP/1.1", "403");
+    check("GET /moved/ HTTP/1.1\r\nX-Key: secret", "200");
+    check("GET /?a=1 HTTP/1.1", "403");
+    check("GET /?a=2 HTTP/1.1", "200");
+}
+
+#[test]
 fn fields_of_responses() {
     let (_directory, server) = server(
         "response-header \"X-All\" \"yes\"\n\

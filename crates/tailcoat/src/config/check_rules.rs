@@ -56,7 +56,10 @@ impl RulesDraft {
         let place = || (source.clone(), setting.span.clone());
         match setting.option.name {
             "allow" => self.open_allow = Some(place()),
-            "deny" => self.open_allow = None,
+            // One on a condition leaves others.
+            "deny" if self.rules.clients.last().is_some_and(|rule| rule.conditions.is_of_path_only()) => {
+                self.open_allow = None;
+            }
             "redirect" | "rewrite" => {
                 self.check_rewrite(setting, &mut reader);
                 self.rewrites.push(place());

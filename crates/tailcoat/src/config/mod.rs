@@ -58,7 +58,7 @@ pub use model::*;
 pub use module::*;
 pub use pages::{default_config, manual, reference};
 pub use password_file::{PASSWORD_FILE_BYTES_MAX, PasswordFile, PasswordHash};
-pub use programs::Runners;
+pub use programs::{Precedence, Runners};
 pub use regular_file::{open_regular, read_regular};
 pub use response_caching::{NamePattern, ResponseCaching, SetCookie};
 pub use rules::*;

@@ -353,9 +353,10 @@ pub struct Route {
 }
 
 /// Which paths, after percent-decoding and removal of dot segments.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PathPattern {
     /// `*`: all.
+    #[default]
     Any,
     /// `/a`: just this.
     Exact(String),

@@ -1,6 +1,6 @@
 //! Which files are programs, whose source is not for clients, and who runs them.
 
-use super::model::{Files, GatewayPart, Handler, PathPattern, Route, Site};
+use super::model::{Config, Files, GatewayPart, Handler, PathPattern, Route, Site};
 
 /// Who runs the programs among a route's files: the paths of the routes that may.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,12 +46,17 @@ impl Runners {
 
     /// Whether a directory may come to the files, but not its entry of this name.
     fn may_take_entry(&self, name: &str) -> bool {
-        self.before.iter().any(|pattern| match pattern {
-            PathPattern::Any => false,
-            // Who takes what is below a directory takes the directory.
-            PathPattern::Prefix(prefix) => !prefix.ends_with('/'),
-            pattern => may_end_with(pattern, name),
-        })
+        self.before.iter().any(|pattern| may_take_entry(pattern, name))
+    }
+}
+
+/// Whether paths of this pattern may be an entry of this name, but not the directory that has it.
+fn may_take_entry(pattern: &PathPattern, name: &str) -> bool {
+    match pattern {
+        PathPattern::Any => false,
+        // Who takes what is below a directory takes the directory.
+        PathPattern::Prefix(prefix) => !prefix.ends_with('/'),
+        pattern => may_end_with(pattern, name),
     }
 }
 
@@ -103,14 +108,55 @@ impl Files {
     }
 }
 
+/// What of a site has a say in a request before one of its handlers has: another path may be answered otherwise for it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Precedence {
+    /// The handler's own paths.
+    own: PathPattern,
+    /// The paths of rules that guard, and of the handlers before.
+    patterns: Vec<PathPattern>,
+}
+
+impl Precedence {
+    /// What comes before a site's route.
+    pub fn of(config: &Config, site: &Site, route: usize) -> Self {
+        let before = site.routes[..route].iter().map(|route| &route.path);
+        let guards = site.rules.guarding().chain(config.rules.guarding());
+        let patterns = before.chain(guards).filter(|pattern| **pattern != PathPattern::Any).cloned().collect();
+        Self { own: site.routes[route].path.clone(), patterns }
+    }
+
+    /// Whether a request for one path that the handler answers with what another has is to be asked for by that one: what
+    /// is said of that path is not what is said of the first.
+    pub fn tells_apart(&self, path: &[u8], other: &[u8]) -> bool {
+        path != other
+            && self.own.matches(other)
+            && self.patterns.iter().any(|pattern| pattern.guards(path) != pattern.guards(other))
+    }
+}
+
 impl Site {
+    /// Which paths are scripts.
+    pub fn script_patterns(&self) -> impl Iterator<Item = &PathPattern> {
+        self.routes.iter().filter_map(|route| match &route.handler {
+            Handler::Gateway(gateway, GatewayPart::Scripts) if gateway.has_files() => Some(&gateway.scripts),
+            _ => None,
+        })
+    }
+
     /// Whether files of this site may have requests asked for again under another path.
     pub fn asks_elsewhere(&self) -> bool {
         self.routes.iter().enumerate().any(|(index, route)| match &route.handler {
             Handler::Files(files) => {
                 let runners = Runners::of(self, index);
+                let leads = || files.index.iter().map(String::as_str).chain(files.fallback.as_deref());
+                let is_before = |name: &str| {
+                    let name = name.trim_start_matches('/');
+                    self.routes[..index].iter().any(|route| may_take_entry(&route.path, name))
+                };
                 // Who takes all that the files decline gets it as it was asked for.
-                !runners.after.contains(&PathPattern::Any) && files.may_have_program(&runners)
+                (!runners.after.contains(&PathPattern::Any) && files.may_have_program(&runners))
+                    || leads().any(is_before)
             }
             _ => false,
         })

@@ -39,7 +39,9 @@ impl Rules {
     pub fn guards(&self, path: &PathPattern) -> bool {
         let PathPattern::Exact(path) = path else { return false };
         let is_for = |pattern: &PathPattern| pattern.guards(path.as_bytes());
-        let keeps_out = |rule: &&ClientRule| !rule.is_allowed && rule.clients.contains(&ClientPattern::All);
+        let keeps_out = |rule: &&ClientRule| {
+            !rule.is_allowed && rule.conditions.is_of_path_only() && rule.clients.contains(&ClientPattern::All)
+        };
         self.clients.iter().filter(keeps_out).any(|rule| is_for(&rule.path))
             || self.passwords.iter().any(|rule| rule.file.is_some() && is_for(&rule.path))
     }
@@ -50,12 +52,16 @@ impl Rules {
 pub struct ClientRule {
     /// Where.
     pub path: PathPattern,
+    /// Under which conditions: all must hold.
+    pub conditions: Conditions,
     /// Whether they may.
     pub is_allowed: bool,
     /// Who.
     pub clients: Vec<ClientPattern>,
     /// Files that some of them are from.
     pub files: Vec<PathBuf>,
+    /// What they get who may not.
+    pub status: Status,
 }
 
 /// Which clients.
@@ -427,6 +433,14 @@ impl Conditions {
 }
 
 impl Rules {
+    /// The paths of all rules that keep requests from handlers.
+    pub fn guarding(&self) -> impl Iterator<Item = &PathPattern> {
+        let clients = self.clients.iter().map(|rule| &rule.path);
+        let limits = self.rate_limits.iter().map(|limit| &limit.path);
+        let more_limits = self.request_limits.iter().map(|limit| &limit.path);
+        clients.chain(limits).chain(more_limits).chain(self.passwords.iter().map(|rule| &rule.path))
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -15,7 +15,7 @@ use super::response_cache::{ResponseCache, SharedResponseCache};
 use super::static_file::{FileTree, StaticFile};
 use super::status::StatusHandler;
 use super::{Outcome, Routed};
-use crate::config::{self, Config, ErrorPageFile, Files, GatewayPart, PathPattern, Runners};
+use crate::config::{self, Config, ErrorPageFile, Files, GatewayPart, PathPattern, Precedence, Runners};
 use crate::log::ServerLog;
 use crate::metrics::HandlerKind;
 use crate::modules::{Module, Modules};
@@ -133,13 +133,13 @@ impl SharedSite {
     /// it has: files that are open, responses that are stored, programs that run.
     pub fn new(site: &config::Site, config: &Config, parts: Parts<'_>, before: Option<&Self>) -> Self {
         let Parts { store, upstreams, modules, .. } = parts;
-        let tree = |files: &Files, runners: Runners| {
+        let tree = |files: &Files, runners: Runners, precedence: Precedence| {
             let (server_field, ranges_max) = (config.server.server_field, config.limits.ranges_max);
             let mut trees = before.into_iter().flat_map(Self::trees);
-            let known = trees.find(|tree| tree.is_of(files, &runners, server_field, ranges_max));
-            known
-                .cloned()
-                .unwrap_or_else(|| FileTree::new(files.clone(), runners, server_field, ranges_max, Arc::clone(store)))
+            let known = trees.find(|tree| tree.is_of(files, (&runners, &precedence), server_field, ranges_max));
+            known.cloned().unwrap_or_else(|| {
+                FileTree::new(files.clone(), runners, precedence, server_field, ranges_max, Arc::clone(store))
+            })
         };
         let mut gateways: Vec<Arc<SharedGateway>> = Vec::new();
         let handlers: Vec<_> = site
@@ -147,13 +147,18 @@ impl SharedSite {
             .iter()
             .enumerate()
             .map(|(index, route)| match &route.handler {
-                config::Handler::Files(files) => SharedHandler::StaticFile(tree(files, Runners::of(site, index))),
+                config::Handler::Files(files) => SharedHandler::StaticFile(tree(
+                    files,
+                    Runners::of(site, index),
+                    Precedence::of(config, site, index),
+                )),
                 config::Handler::Respond(respond) => SharedHandler::Respond(Arc::new(Respond::new(respond))),
                 config::Handler::Gateway(gateway, part) => {
                     let known = gateways.iter().find(|shared| Arc::ptr_eq(&shared.config, gateway)).cloned();
                     let shared = known.unwrap_or_else(|| {
                         let before = before.and_then(|before| before.gateway(gateway));
-                        let shared = Arc::new(SharedGateway::new(gateway, config, parts, before));
+                        let precedence = Precedence::of(config, site, index);
+                        let shared = Arc::new(SharedGateway::new(gateway, config, precedence, parts, before));
                         gateways.push(Arc::clone(&shared));
                         shared
                     });
@@ -189,7 +194,8 @@ impl SharedSite {
                 ErrorPageFile::BelowRoot(path) => (site_tree.clone()?, path.clone().into_bytes()),
                 ErrorPageFile::File(file) => {
                     let directory = file.parent().unwrap_or(Path::new("/"));
-                    (tree(&Files::below(directory.to_string_lossy()), Runners::default()), path_below(directory, file))
+                    let files = Files::below(directory.to_string_lossy());
+                    (tree(&files, Runners::default(), Precedence::default()), path_below(directory, file))
                 }
             };
             Some((page.from, page.to, tree, path))
@@ -272,7 +278,13 @@ impl SharedSite {
 }
 
 impl SharedGateway {
-    fn new(gateway: &Arc<config::Gateway>, config: &Config, parts: Parts<'_>, before: Option<&Self>) -> Self {
+    fn new(
+        gateway: &Arc<config::Gateway>,
+        config: &Config,
+        precedence: Precedence,
+        parts: Parts<'_>,
+        before: Option<&Self>,
+    ) -> Self {
         let Parts { store, upstreams, log, spawner, observer, .. } = parts;
         let forward = &gateway.forward;
         let (plan, runner) = match gateway.protocol {
@@ -303,7 +315,7 @@ impl SharedGateway {
             Some(before) => Arc::clone(&before.plan),
             None => {
                 let tree = gateway.has_files().then(|| ScriptTree::new(gateway, store));
-                GatewayPlan::new(Arc::clone(gateway), tree, log, server_field)
+                GatewayPlan::new(Arc::clone(gateway), tree, log, server_field, precedence)
             }
         };
         Self { config: Arc::clone(gateway), plan: plan_of_scripts, forward: plan, runner, cache }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::{FLAG, Kind, OPTION, OptionDefinition, Set, many, one, optional, property};
+use super::{FLAG, Kind, OPTION, OptionDefinition, Set, any, many, one, optional, property};
 use crate::config::model::{FieldMatch, FieldRule, Files, PathPattern};
 
 /// Where files are.
@@ -42,9 +42,9 @@ pub(super) static BLOCK: &[OptionDefinition] = &[OptionDefinition {
 pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "index",
-        parameters: &[many("file", Kind::FileName)],
+        parameters: &[any("file", Kind::FileName)],
         default: r#"index "index.html""#,
-        doc: "Files tried, in order, for a directory.",
+        doc: "Files tried, in order, for a directory; without names, none are.",
         example: r#"index "index.html" "index.htm""#,
         known_as: &["DirectoryIndex", "index-file.names", "file.index"],
         set: Set::Files(|files, values| files.index = values.texts("file")),

@@ -9,7 +9,7 @@ pub(super) const DOC: &str = "\
     What is done with requests before handlers have them, and with responses after. They stand outside all blocks, for \
     all sites, or in `site`. In whatever order they are written, a request passes them in this one:\n\
     \n\
-    1. `allow` and `deny`: who may come, by address; else 403.\n\
+    1. `allow` and `deny`: who may come, by address, and for what; else 403.\n\
     2. `rate-limit` and `request-limit`: how often; else 429.\n\
     3. `redirect` and `rewrite`: the first that fits is applied, and no other after it.\n\
     4. `basic-auth`: who may come, by password; else 401.\n\
@@ -19,8 +19,9 @@ pub(super) const DOC: &str = "\
     more.\n\
     8. `response-header`: on all responses, of handlers as well as of the rules above.\n\
     \n\
-    What guards a path (1, 2 and 4) holds both for the path that was asked for and for the one that a rewrite made of \
-    it, so that no rewrite leads around it; and there `\"/a/*\"` is also `\"/a\"`. Of `allow` and `deny`, `redirect` and `rewrite`, and `basic-auth`, those of a \
+    What guards a path (1, 2 and 4) holds for the path that was asked for, for the one that a rewrite made of it, for that \
+    of a directory's `index` and of a `fallback`, and for a script's (`/a.php`) also where more follows it (`/a.php/b`), \
+    so that nothing leads around it; and there `\"/a/*\"` is also `\"/a\"`. Of `allow` and `deny`, `redirect` and `rewrite`, and `basic-auth`, those of a \
     site come before those of all sites, and the first that fits counts; all limits that fit count; fields are changed \
     first as all sites say, then as the site says.";
 
@@ -28,12 +29,13 @@ pub(super) const DOC: &str = "\
 pub(super) static RULES: &[OptionDefinition] = &[
     OptionDefinition {
         name: "allow",
-        parameters: CLIENT_PARAMETERS,
+        parameters: &[CLIENT_PARAMETERS[0], CLIENT_PARAMETERS[1], CONDITIONS[0], CONDITIONS[1], CONDITIONS[2]],
         repeatable: true,
         doc: "Clients that may come, by address, or `all`; `unix` are those over unix sockets; `\"file:PATH\"` is a list, with an \
               address or network a line and comments behind `#` or `;`, which reloads read again. The first `allow` or \
-              `deny` that fits the client, and the `path` if it has one, decides. Who fits none may come: end with \
-              `deny all` to keep out all others. The address is the one behind `trusted-proxies`.",
+              `deny` that fits the client, the `path` if it has one, and the conditions, which are those of `rewrite`, \
+              decides. Who fits none may come: end with `deny all` to keep out all others. The address is the one behind \
+              `trusted-proxies`.",
         example: r#"allow "192.0.2.0/24" "2001:db8::/32" path="/admin/*""#,
         known_as: &["Allow", "Require", "remote_ip"],
         set: Set::Rules(|rules, values| rules.clients.push(client_rule(true, values))),
@@ -41,10 +43,17 @@ pub(super) static RULES: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "deny",
-        parameters: CLIENT_PARAMETERS,
+        parameters: &[
+            CLIENT_PARAMETERS[0],
+            CLIENT_PARAMETERS[1],
+            CONDITIONS[0],
+            CONDITIONS[1],
+            CONDITIONS[2],
+            property("status", Kind::Status { min: 400, max: 599 }),
+        ],
         repeatable: true,
-        doc: "Clients that get 403. See `allow`.",
-        example: r#"deny all path="/admin/*""#,
+        doc: "Clients that get the `status`, by default 403. See `allow`.",
+        example: r#"deny all path="/admin/*" method="!GET HEAD" status=405"#,
         known_as: &["Deny", "block"],
         set: Set::Rules(|rules, values| rules.clients.push(client_rule(false, values))),
         ..OPTION
@@ -254,9 +263,9 @@ pub(super) static RULES: &[OptionDefinition] = &[
     },
 ];
 
-const CLIENT_PARAMETERS: &[Parameter] = &[many("client", Kind::Client), property("path", Kind::PathPattern)];
+const CLIENT_PARAMETERS: [Parameter; 2] = [many("client", Kind::Client), property("path", Kind::PathPattern)];
 
-/// Conditions of redirects and rewrites.
+/// Conditions of redirects and rewrites, and but for the last those of who may come.
 const CONDITIONS: [Parameter; 4] = [
     property("method", Kind::Methods),
     property("query", Kind::QueryTest),
@@ -274,18 +283,23 @@ fn path(values: &Values) -> PathPattern {
 
 fn client_rule(is_allowed: bool, values: &Values) -> ClientRule {
     let (clients, files) = values.clients("client");
-    ClientRule { path: path(values), is_allowed, clients, files }
+    let status = values.status("status").unwrap_or(Status::FORBIDDEN);
+    ClientRule { path: path(values), conditions: conditions(values), is_allowed, clients, files, status }
+}
+
+fn conditions(values: &Values) -> Conditions {
+    Conditions {
+        methods: values.methods("method"),
+        query: values.query_test("query"),
+        field: values.field_test("field"),
+        is_missing: values.flag("missing").unwrap_or(false),
+    }
 }
 
 fn rewrite(status: Option<Status>, values: &Values) -> Rewrite {
     Rewrite {
         path: path(values),
-        conditions: Conditions {
-            methods: values.methods("method"),
-            query: values.query_test("query"),
-            field: values.field_test("field"),
-            is_missing: values.flag("missing").unwrap_or(false),
-        },
+        conditions: conditions(values),
         target: values.template("target").unwrap_or_default(),
         status,
     }

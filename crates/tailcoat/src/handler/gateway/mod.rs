@@ -19,13 +19,13 @@ use wire::http::{Fields, Method, Status};
 
 pub use self::error_lines::ErrorLines;
 use self::script::{Lookup, Scripts};
-pub use self::script::{Script, ScriptTree};
+pub use self::script::{Script, ScriptTree, script_paths};
 use self::variables::variables;
 use super::cgi::Launch;
 use super::forward::{Asked, Dialect, Forward, not_allowed};
 use super::response_cache::{Fetch, FetchFuture};
 use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed, redirect_to_directory};
-use crate::config::{self, GatewayPart, GatewayProtocol};
+use crate::config::{self, GatewayPart, GatewayProtocol, Precedence};
 use crate::log::ServerLog;
 
 /// What workers share of a handler.
@@ -37,6 +37,7 @@ pub struct GatewayPlan {
     log: ServerLog,
     /// Whether answers say `Server: tailcoat`.
     server_field: bool,
+    precedence: Precedence,
 }
 
 impl GatewayPlan {
@@ -46,8 +47,9 @@ impl GatewayPlan {
         tree: Option<Arc<ScriptTree>>,
         log: &ServerLog,
         server_field: bool,
+        precedence: Precedence,
     ) -> Arc<Self> {
-        Arc::new(Self { config, tree, log: log.clone(), server_field })
+        Arc::new(Self { config, tree, log: log.clone(), server_field, precedence })
     }
 
     /// Whether responses carry `Server`.
@@ -129,6 +131,11 @@ impl Inner {
             Found::Refused(status) => return answer(BuiltResponse::new(status)),
             Found::Directory => return Outcome::Ready(redirect_to_directory(&routed)),
         };
+        // The script of a directory, or the one for what nothing has.
+        let is_led_to = script.path_info.is_empty() && !script.file.is_empty();
+        if is_led_to && self.plan.precedence.tells_apart(routed.path, &script.name) {
+            return Outcome::Elsewhere(script.name);
+        }
         if let Some(refused) = self.forward.refuse_content(&routed) {
             return answer(refused);
         }

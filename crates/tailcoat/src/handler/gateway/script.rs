@@ -242,6 +242,11 @@ impl Scripts {
     }
 }
 
+/// The parts of a path that are scripts of this pattern as far as names tell, the shortest first.
+pub fn script_paths<'a>(pattern: &'a PathPattern, path: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+    candidates(pattern, path).map(|end| &path[..end])
+}
+
 /// Where the parts of a path end that fit the pattern, the shortest first. A name never ends with a slash.
 fn candidates<'a>(pattern: &'a PathPattern, path: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
     let ends = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);

@@ -120,7 +120,7 @@ impl FileTree {
     }
 
     /// Whether a file is for who runs it: by its name, or because asking for it by its own path asks them.
-    fn is_program(&self, name: &[u8]) -> bool {
+    pub(super) fn is_program(&self, name: &[u8]) -> bool {
         !self.runners.is_empty() && (self.files.is_program(name) || self.runners.take_before(&self.path_of(name)))
     }
 
@@ -225,7 +225,9 @@ impl Loading<'_> {
         };
         self.origin.sources.insert(0, Source { name: name.into(), version: Some(file.status.identity) });
         self.origin.unsettled = file.unsettled;
-        self.origin.is_excluded = self.tree.is_program(name);
+        // What is a directory's index may be guarded, or be another handler's, by its own path.
+        let tells_apart = || self.tree.precedence.tells_apart(&url_path, &self.tree.path_of(name));
+        self.origin.is_excluded = self.tree.is_program(name) || (self.path.ends_with(b"/") && tells_apart());
         let codings = if varies { Some(self.codings(&description, name, &file)?) } else { None };
         let unsettled_content = file.unsettled.then_some(&file.content);
         let etag = etag(&file.status.identity, unsettled_content, Coding::Identity);

@@ -265,7 +265,7 @@ impl Inner {
             Ok(Found::DirectoryWithoutIndex) | Err(Refusal::NotFound)
                 if may_fall_back && self.tree.files.fallback.is_some() =>
             {
-                Step::Fallback
+                self.guarded_fallback(routed).map_or(Step::Fallback, |path| Step::Done(Outcome::Elsewhere(path)))
             }
             Ok(Found::DirectoryWithoutIndex) if routed.has_next => Step::Done(Outcome::Decline),
             Ok(Found::DirectoryWithoutIndex) => Step::Done(refuse(routed, Refusal::NoIndex)),
@@ -274,13 +274,21 @@ impl Inner {
     }
 
     /// A program is for who runs it. If none follows, one that is a directory's index, or the fallback, is asked for by its
-    /// own path, which is who runs it to know; and what nobody runs, nobody gets.
+    /// own path, which is who runs it to know; and what nobody runs, nobody gets. So is an index that is guarded by its path.
     fn on_program(&self, routed: &Routed<'_>, program: &Object) -> Outcome {
         let path = self.tree.path_of(program.file_name());
-        if path == routed.path || self.tree.runners.take_after(routed.path) {
+        let is_told_apart = self.tree.precedence.tells_apart(routed.path, &path);
+        if path == routed.path || (!is_told_apart && self.tree.runners.take_after(routed.path)) {
             return Outcome::Decline;
         }
         Outcome::Elsewhere(path)
+    }
+
+    /// The path of the fallback, if it is not for who may have the path that was asked for.
+    fn guarded_fallback(&self, routed: &Routed<'_>) -> Option<Vec<u8>> {
+        let name = self.fallback_path();
+        let path = self.tree.path_of(name.strip_prefix(b"/").unwrap_or(name));
+        self.tree.precedence.tells_apart(routed.path, &path).then_some(path)
     }
 
     /// Where there is a next handler, a directory's path without its slash is this one's only if the path with it is: else
@@ -288,7 +296,9 @@ impl Inner {
     fn on_directory(&self, routed: &Routed<'_>, inside: LoadResult) -> Outcome {
         let files = &self.tree.files;
         match inside {
-            Ok(Found::Object(object)) if object.is_excluded() && self.tree.runners.take_after(routed.path) => {
+            Ok(Found::Object(object))
+                if self.tree.is_program(object.file_name()) && self.tree.runners.take_after(routed.path) =>
+            {
                 Outcome::Decline
             }
             Ok(Found::DirectoryWithoutIndex) if !files.browse && files.fallback.is_none() => Outcome::Decline,

@@ -9,7 +9,7 @@ use super::in_progress::{Demand, InProgress};
 use super::load::{Found, LoadError, Refusal};
 use super::refusal_of_hidden;
 use super::roots::{OpenedRoot, SharedRoots};
-use crate::config::{Files, Runners};
+use crate::config::{Files, Precedence, Runners};
 use crate::handler::Now;
 use crate::object_cache::{Access, Blocking, ObjectStore, RETRY_AFTER_MS, RootId};
 
@@ -26,6 +26,8 @@ pub struct FileTree {
     pub(super) files: Files,
     /// Who runs the programs among them.
     pub(super) runners: Runners,
+    /// What has a say in requests before.
+    pub(super) precedence: Precedence,
     /// Whether heads say `Server: tailcoat`.
     pub(super) server_field: bool,
     /// Ranges in one request; more are answered with the whole.
@@ -49,6 +51,7 @@ impl FileTree {
     pub fn new(
         files: Files,
         runners: Runners,
+        precedence: Precedence,
         server_field: bool,
         ranges_max: usize,
         store: Arc<ObjectStore>,
@@ -57,6 +60,7 @@ impl FileTree {
         Arc::new(Self {
             files,
             runners,
+            precedence,
             server_field,
             ranges_max,
             store,
@@ -69,11 +73,18 @@ impl FileTree {
     }
 
     /// Whether it is what this configuration makes; see [`Self::new`].
-    pub fn is_of(&self, files: &Files, runners: &Runners, server_field: bool, ranges_max: usize) -> bool {
+    pub fn is_of(
+        &self,
+        files: &Files,
+        (runners, precedence): (&Runners, &Precedence),
+        server_field: bool,
+        ranges_max: usize,
+    ) -> bool {
         self.server_field == server_field
             && self.ranges_max == ranges_max
             && self.files == *files
             && self.runners == *runners
+            && self.precedence == *precedence
     }
 
     /// The content type of a file of this name.

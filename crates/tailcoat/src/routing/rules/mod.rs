@@ -148,7 +148,7 @@ impl Rules {
         let redirected = self.shared.https().redirect(routed).map(Rewritten::Answer);
         let rewritten = redirected.or_else(|| self.rewrites.find(routed).map(|rule| apply(rule, routed)));
         match self.guard(routed, routed.path, &[], &passage.visit) {
-            Ok(other_path) => passage.other_paths.extend(other_path),
+            Ok(others) => passage.other_paths.extend(others),
             Err(refusal) => return Entry::Answer(refusal),
         }
         match rewritten {
@@ -156,7 +156,7 @@ impl Rules {
             Some(Rewritten::Answer(response)) => return Entry::Answer(response),
             Some(Rewritten::Target(target)) => {
                 match self.guard(routed, &target.path, &passage.paths(routed), &passage.visit) {
-                    Ok(other_path) => passage.other_paths.extend(other_path),
+                    Ok(others) => passage.other_paths.extend(others),
                     Err(refusal) => return Entry::Answer(refusal),
                 }
                 passage.targets.push(target);
@@ -208,7 +208,7 @@ impl Rules {
 
     fn enter_target(&self, target: Target, passage: &mut Passage, routed: &Routed<'_>) -> Entry {
         match self.guard(routed, &target.path, &passage.paths(routed), &passage.visit) {
-            Ok(other_path) => passage.other_paths.extend(other_path),
+            Ok(others) => passage.other_paths.extend(others),
             Err(refusal) => return Entry::Answer(refusal),
         }
         passage.targets.push(target);
@@ -231,7 +231,7 @@ impl Rules {
         let known: Vec<&[u8]> = passage.other_paths.iter().map(Vec::as_slice).collect();
         if !known.contains(&routed.path) {
             match self.guard(routed, routed.path, &known, &passage.visit) {
-                Ok(other_path) => passage.other_paths.extend(other_path),
+                Ok(others) => passage.other_paths.extend(others),
                 Err(refusal) => return Entry::Answer(refusal),
             }
         }
@@ -271,19 +271,24 @@ impl Rules {
     }
 
     /// Whether a path, also as other servers may read it, is open to a client, and not asked for too often: 1 and 2.
-    /// `before` are paths for which that was asked already, and whose limits are not taken again. Returns the path as
-    /// other servers may read it, if that is another one.
+    /// `before` are paths for which that was asked already, and whose limits are not taken again. Returns the other paths
+    /// that it stands for: as other servers may read it, and those of scripts in it.
     fn guard(
         &self,
         routed: &Routed<'_>,
         path: &[u8],
         before: &[&[u8]],
         visit: &Visit,
-    ) -> Result<Option<Vec<u8>>, Box<BuiltResponse>> {
+    ) -> Result<Vec<Vec<u8>>, Box<BuiltResponse>> {
         self.guard_one(routed, path, before, visit)?;
-        let Some(other_path) = path::read_otherwise(path) else { return Ok(None) };
-        self.guard_one(routed, &other_path, &[before, &[path]].concat(), visit)?;
-        Ok(Some(other_path))
+        let mut others: Vec<Vec<u8>> = path::read_otherwise(path).into_iter().collect();
+        others.extend(self.shared.scripts_in(path).map(<[u8]>::to_vec));
+        let mut known = [before, &[path]].concat();
+        for other in &others {
+            self.guard_one(routed, other, &known, visit)?;
+            known.push(other);
+        }
+        Ok(others)
     }
 
     fn guard_one(
@@ -295,8 +300,11 @@ impl Rules {
     ) -> Result<(), Box<BuiltResponse>> {
         // Where a password will do as well, it is asked for later.
         let may_sign_in = || self.password_for(path).is_some_and(|rule| self.passwords[rule].is_alternative);
-        if self.shared.lets_in(visit.client(), path) == Some(false) && !may_sign_in() {
-            return Err(BuiltResponse::refusal(Status::FORBIDDEN, "a `deny` is for the client's address"));
+        if let Some(rule) = self.shared.rule_for_client(routed, visit.client(), path)
+            && !rule.is_allowed
+            && !may_sign_in()
+        {
+            return Err(BuiltResponse::refusal(rule.status, "a `deny` is for the client"));
         }
         self.shared.take_limits(routed, path, before, visit)
     }
@@ -315,7 +323,8 @@ impl Rules {
         let client = passage.visit.client();
         let mut needed = passage.paths(routed).into_iter().filter_map(|path| {
             let rule = self.password_for(path)?;
-            let is_let_in = self.passwords[rule].is_alternative && self.shared.lets_in(client, path) == Some(true);
+            let is_let_in = self.passwords[rule].is_alternative
+                && self.shared.rule_for_client(routed, client, path).is_some_and(|rule| rule.is_allowed);
             (!is_let_in).then_some(rule)
         });
         needed.find(|rule| !passage.asked.contains(rule))

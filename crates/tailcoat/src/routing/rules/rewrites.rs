@@ -120,7 +120,7 @@ fn has_query(template: &Template) -> bool {
 }
 
 /// Whether all that is asked for besides the path holds.
-fn fits(conditions: &Conditions, routed: &Routed<'_>) -> bool {
+pub fn fits(conditions: &Conditions, routed: &Routed<'_>) -> bool {
     let Conditions { methods, query, field, is_missing: _ } = conditions;
     let method = routed.request.method_name();
     holds(methods, |methods| methods.iter().any(|name| name.as_bytes() == method))

@@ -11,8 +11,10 @@ use wire::http::Status;
 use super::https::Https;
 use super::passwords::PasswordStore;
 use super::rate_table::RateTable;
+use super::rewrites::fits;
 use super::{AddressSet, CountTable, KeyHasher, PasswordChecks, TrustedProxies, Visit};
 use crate::config::{ClientRule, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit, RequestLimit, Rules};
+use crate::handler::gateway::script_paths;
 use crate::handler::{BuiltResponse, Routed};
 use crate::log::{Client, ServerLog};
 use crate::metrics::Limit;
@@ -29,6 +31,8 @@ pub struct SharedRules {
     checks: Arc<PasswordChecks>,
     hasher: KeyHasher,
     server_log: ServerLog,
+    /// Which paths are scripts.
+    scripts: Vec<PathPattern>,
 }
 
 /// The rules of all sites, and the proxies that are trusted.
@@ -129,6 +133,7 @@ impl<'c> Common<'c> {
             checks: Arc::clone(&self.kept.checks),
             hasher: self.kept.hasher.clone(),
             server_log: self.server_log.clone(),
+            scripts: site.script_patterns().cloned().collect(),
             rules,
         };
         self.kept.sites.insert(key, own);
@@ -210,10 +215,15 @@ impl SharedRules {
         &self.checks
     }
 
-    /// Whether a client may come to a path: what the first rule that fits says; `None` if there is none.
-    pub(super) fn lets_in(&self, client: Client, path: &[u8]) -> Option<bool> {
-        let first = self.clients.iter().find(|(rule, set)| set.has(client) && rule.path.guards(path));
-        first.map(|(rule, _)| rule.is_allowed)
+    /// Whether a client may come to a path: the first rule that fits says it; `None` if there is none.
+    pub(super) fn rule_for_client(&self, routed: &Routed<'_>, client: Client, path: &[u8]) -> Option<&ClientRule> {
+        let is_for = |rule: &ClientRule| rule.path.guards(path) && fits(&rule.conditions, routed);
+        self.clients.iter().find(|(rule, set)| set.has(client) && is_for(rule)).map(|(rule, _)| rule)
+    }
+
+    /// Paths of scripts, as far as names tell, that a path leads to with more behind them.
+    pub(super) fn scripts_in<'p>(&'p self, path: &'p [u8]) -> impl Iterator<Item = &'p [u8]> {
+        self.scripts.iter().flat_map(|pattern| script_paths(pattern, path)).filter(move |script| *script != path)
     }
 
     /// Counts a request for a path in all limits that are for it, but not those that are for one `before`.

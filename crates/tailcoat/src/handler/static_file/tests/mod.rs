@@ -13,7 +13,7 @@ use wire::h1::DATE_BYTES;
 use wire::http::{KnownField, Method, Request, RequestHead, Span, range};
 
 use super::{FileTree, StaticFile};
-use crate::config::{Cache, Files, RootPiece, Runners};
+use crate::config::{Cache, Files, Precedence, RootPiece, Runners};
 use crate::handler::{Body, ClientLinkCell, Form, Now, Outcome, Response, Routed, Segment};
 use crate::log::Client;
 use crate::object_cache::{Content, ObjectStore, WorkerCache};
@@ -57,7 +57,8 @@ impl Site {
         }
         let store = ObjectStore::new(limits).unwrap();
         let cache = Rc::new(WorkerCache::new(Arc::clone(&store)));
-        let handler = StaticFile::new(FileTree::new(files, runners, true, 16, store), Rc::clone(&cache));
+        let handler =
+            StaticFile::new(FileTree::new(files, runners, Precedence::default(), true, 16, store), Rc::clone(&cache));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         Self { directory, handler, cache, runtime, later_ms: 0 }
     }
