@@ -13,12 +13,17 @@ const NGINX: Recipe<'_> = Recipe {
         ("nginx.conf", include_str!("applications/nginx.conf")),
         ("sites/one.conf", include_str!("applications/nginx-site.conf")),
         ("sites/two.conf", include_str!("applications/nginx-guards.conf")),
+        ("sites/three.conf", include_str!("applications/nginx-ways.conf")),
         ("root/index.html", "<p>home</p>\n"),
         ("root/page.html", "<p>page</p>\n"),
         ("root/style.css", "p { color: red }\n"),
         ("root/404.html", "<p>not here</p>\n"),
         ("root/sub/index.html", "<p>sub</p>\n"),
         ("root/.htaccess", "secret\n"),
+        ("root/scripts/index.php", "script\n"),
+        ("root/private/a.html", "private\n"),
+        ("root/moved/a.html", "moved\n"),
+        ("root/twice/a.html", "twice\n"),
         ("data/file.txt", "data\n"),
         ("data/a/b.txt", "deep\n"),
         ("app/spa/app.html", "<p>application</p>\n"),
@@ -98,6 +103,31 @@ const REFUSED_PATHS: [&str; 7] = [
     "/cookie/file.txt",
     "/dynamic/page.html",
 ];
+/// Paths that nginx refuses for what they lead to, and others beside them that it answers.
+const WAYS: [(&str, bool); 22] = [
+    ("/", true),
+    ("/page.html", true),
+    ("/sub/", false),
+    ("/sub/index.html", false),
+    ("/scripts/", false),
+    ("/scripts/index.php", false),
+    ("/lost/a", false),
+    ("/named/a", false),
+    ("/private/a.html", false),
+    ("/spa/app.html", true),
+    ("/spa/assets/a.txt", true),
+    ("/spa/assets/", false),
+    ("/data/file.txt", false),
+    ("/data/a/b.txt", false),
+    ("/only/", false),
+    ("/only/index.html", true),
+    ("/never/page.html", false),
+    ("/moved/a.html", false),
+    ("/twice/a.html", false),
+    ("/once/a.html", false),
+    ("/stays/page.html", false),
+    ("/stays/", false),
+];
 const FIELDS: [&str; 4] = ["location", "cache-control", "x-answer", "content-type"];
 
 #[test]
@@ -124,11 +154,22 @@ fn what_guards_is_never_more_open() {
     }
 }
 
+#[test]
+fn no_way_leads_around_a_guard() {
+    let Some(nginx) = RealServer::start(&NGINX) else { return };
+    let (server, config) = translated(&nginx, "sites/three.conf", 4, "are refused");
+    for (path, is_open) in WAYS {
+        let [found, expect] = [&server.address, &nginx.address].map(|to| answer(*to, "ways.example", path).0);
+        assert_eq!(expect == "200", is_open, "{path}: {expect}");
+        assert!(is_open || found.as_str() >= "400", "{path}: {found}, by nginx {expect}\n{config}");
+    }
+}
+
 /// A server with the translation of a file of nginx's, and its text.
 fn translated(nginx: &RealServer, file: &str, code: i32, expect: &str) -> (Server, String) {
     let output = tailcoat().arg("import").arg(nginx.directory().join(file)).output().unwrap();
     let remarks = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{remarks}");
+    assert_eq!(output.status.code(), Some(code), "{remarks}\n{}", String::from_utf8_lossy(&output.stdout));
     assert!(remarks.contains(expect), "{remarks}");
     let address = format!("\"{}\"", nginx.address);
     let config = String::from_utf8(output.stdout).unwrap();

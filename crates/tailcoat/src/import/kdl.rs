@@ -89,6 +89,14 @@ impl Node {
         self.values.last().map_or("", |(Value::Text(value) | Value::Word(value))| value)
     }
 
+    /// With what is made of its last value.
+    pub(super) fn with_last_value(mut self, make: impl FnOnce(&str) -> String) -> Self {
+        if let Some(Value::Text(value) | Value::Word(value)) = self.values.last_mut() {
+            *value = make(value);
+        }
+        self
+    }
+
     /// Whether it is for all paths of this pattern, on no condition.
     pub(super) fn is_rule_of(&self, pattern: &str) -> bool {
         matches!(self.values.first(), Some(Value::Text(value)) if value == pattern)

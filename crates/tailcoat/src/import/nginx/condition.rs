@@ -1,6 +1,6 @@
 //! `if`: what conditions of `redirect` and `rewrite` say, too.
 
-use super::rewrite::{redirect, rewrite};
+use super::rewrite::{is_redirect, redirect, rewrite};
 use super::syntax::Directive;
 use super::values::expression;
 use crate::import::kdl::Node;
@@ -9,8 +9,10 @@ use crate::import::kdl::Node;
 pub(super) enum Action {
     /// A redirect or rewrite; `None` if it never applies.
     Redirect(Option<Node>),
-    /// A status, and a rewrite to the answer that has it.
+    /// An answer without content: the status, and a rewrite to what has it.
     Answer(u16, Node),
+    /// A refusal.
+    Deny(Node),
 }
 
 /// A property of `redirect` and `rewrite` that says when one applies.
@@ -39,8 +41,15 @@ pub(super) fn answer_path(status: u16) -> String {
     format!("/-/{status}")
 }
 
+/// Keeps everybody from paths on a condition.
+pub(super) fn deny(status: u16, pattern: Option<&str>, test: &Test) -> Node {
+    let node = pattern.into_iter().fold(Node::new("deny").word("all"), |node, pattern| node.property("path", pattern));
+    let node = test.on(node);
+    if status == 403 { node } else { node.word_property("status", status) }
+}
+
 /// A rewrite to the answer that has this status.
-pub(super) fn answer(status: u16, pattern: Option<&str>, test: &Test) -> Node {
+fn answer(status: u16, pattern: Option<&str>, test: &Test) -> Node {
     test.on(Node::with("rewrite", pattern.unwrap_or("*")).text(answer_path(status)))
 }
 
@@ -75,11 +84,10 @@ pub(super) fn translate(directive: &Directive, pattern: Option<&str>) -> Result<
     }
     match (action.first().parse(), action.argument(1)) {
         // A request is always answered.
-        (Ok(444), _) => Ok(Action::Answer(403, answer(403, pattern, &test))),
+        (Ok(444), _) => Ok(Action::Deny(deny(403, pattern, &test))),
         // Nobody reads what a refusal says besides.
-        (Ok(status @ 400..=599), _) | (Ok(status @ 200..=299), "") => {
-            Ok(Action::Answer(status, answer(status, pattern, &test)))
-        }
+        (Ok(status @ 400..=599), _) => Ok(Action::Deny(deny(status, pattern, &test))),
+        (Ok(status @ 200..=299), "") => Ok(Action::Answer(status, answer(status, pattern, &test))),
         _ => Err(unknown()),
     }
 }
@@ -100,10 +108,15 @@ pub(super) fn is_guard(directive: &Directive) -> bool {
         .any(|variable| subject.trim_start_matches('!').starts_with(variable));
     directive.children().iter().any(|child| match child.name.as_str() {
         "return" => is_about_client || matches!(child.first().parse(), Ok(400u16..)),
-        "rewrite" => is_about_client,
+        "rewrite" => is_about_client || (!is_redirect(child) && !is_of_missing(directive)),
         "if" => is_guard(child),
         _ => false,
     })
+}
+
+/// Whether an `if` is for paths that nobody has.
+pub(super) fn is_of_missing(directive: &Directive) -> bool {
+    directive.name == "if" && parts(directive)[0].starts_with("!-")
 }
 
 /// Subject, operator and value of a condition.
@@ -132,6 +145,9 @@ fn test(subject: &str, operator: &str, value: &str) -> Result<Option<Test>, Stri
         let field = name.replace('_', "-");
         return Ok(match operator {
             "" => Some(Test::Field(field)),
+            // A field without a value is like none.
+            "=" if value.is_empty() => Some(Test::Field(format!("!{field}: ~."))),
+            "!=" if value.is_empty() => Some(Test::Field(format!("{field}: ~."))),
             "=" | "!=" => Some(Test::Field(format!("{not}{field}: {value}"))),
             _ if is_expression => Some(Test::Field(format!("{not}{field}: ~{value}"))),
             _ => None,
@@ -185,6 +201,8 @@ mod tests {
         check("$http_user_agent", "~*", "bot", field("user-agent: ~(?i)bot"));
         check("$http_x_key", "!=", "a", field("!x-key: a"));
         check("$http_x_key", "", "", field("x-key"));
+        check("$http_x_key", "=", "", field("!x-key: ~."));
+        check("$http_x_key", "!=", "", field("x-key: ~."));
         check("$arg_a", "=", "1", query("a=1"));
         check("$args", "!~", "x", query("!~x"));
         check("$request_method", "=", "POST", method("POST"));

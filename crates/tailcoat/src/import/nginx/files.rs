@@ -1,8 +1,8 @@
 //! Files of a location: where they are, and what is done if there is none.
 
-use super::Notes;
 use super::syntax::Directive;
 use super::values::Location;
+use super::{Chain, Notes};
 use crate::import::kdl::Node;
 
 /// The part of a location that says where its files are.
@@ -38,6 +38,7 @@ impl<'a> FilesBlock<'a> {
 /// Files for a part of a site. What they become is known when all of the site is: nothing, if nobody else has what they lack.
 #[derive(Debug)]
 pub(super) struct FilesPart {
+    pub(super) location: Location,
     pub(super) pattern: String,
     pub(super) root: Option<String>,
     /// Whether there is more to say of them than of those of the site.
@@ -45,6 +46,8 @@ pub(super) struct FilesPart {
     pub(super) options: Vec<Node>,
     /// Whether another handler has what they lack.
     pub(super) has_successor: bool,
+    /// The `try_files` that leads what they lack to another path, and the rewrite that does so once nobody has it.
+    pub(super) missing: Option<(Directive, Node)>,
 }
 
 /// What a site has behind the handler of a part.
@@ -59,16 +62,29 @@ pub(super) struct Behind<'a> {
 }
 
 impl FilesPart {
-    /// The handlers that answer as a location does: with its files, and else with 404, whoever else would have the path.
-    pub(super) fn into_nodes(self, behind: Behind<'_>) -> Vec<Node> {
+    /// The handlers that answer as a location does: with its files, and else with 404, whoever else would have the path. A
+    /// rewrite of what is not there goes to `redirects`, if nobody else would have that before.
+    pub(super) fn into_nodes(self, behind: Behind<'_>, redirects: &mut Vec<Node>, notes: &mut Notes) -> Vec<Node> {
         let has_own_fallback = self.options.iter().any(|option| option.name() == "fallback");
         let is_taken = behind.has_fallback || behind.has_handler;
-        if !self.is_own && !is_taken && behind.root.is_some() {
+        // Whoever has the same files would have others of them stand for a directory.
+        let is_option_of_place = |option: &Node| matches!(option.name(), "index" | "browse" | "strip-prefix");
+        let is_elsewhere = behind.root.is_some()
+            && (behind.root != self.root.as_deref() || self.options.iter().any(is_option_of_place));
+        let is_refused = self.missing.is_some() && (is_taken || is_elsewhere);
+        if !self.is_own && !is_taken && !is_elsewhere && behind.root.is_some() && self.missing.is_none() {
             return Vec::new();
         }
-        let is_elsewhere = behind.root.is_some() && behind.root != self.root.as_deref();
-        let missing = Node::with("respond", &self.pattern).word(404);
-        let missing = (!has_own_fallback && !self.has_successor && (is_taken || is_elsewhere)).then_some(missing);
+        let mut missing = Node::with("respond", &self.pattern).word(404);
+        match self.missing {
+            Some((directive, _)) if is_refused => {
+                let why = "what is not there would go to others before it goes where it leads";
+                missing = missing.comment(notes.refused(&directive, why));
+            }
+            Some((_, rewrite)) => redirects.push(rewrite),
+            None => {}
+        }
+        let has_end = !self.has_successor && (is_taken || is_elsewhere);
         let files = self.root.map(|root| {
             let mut options = self.options;
             if behind.has_fallback && !has_own_fallback {
@@ -76,12 +92,12 @@ impl FilesPart {
             }
             Node::with("files", &self.pattern).property("root", root).block(options)
         });
-        files.into_iter().chain(missing).collect()
+        files.into_iter().chain(has_end.then_some(missing)).collect()
     }
 }
 
 /// `alias /srv/b/` of `/a/`: the root, and the prefix that paths lose.
-fn alias(target: &str, location: &Location) -> Option<(String, Option<String>)> {
+pub(super) fn alias(target: &str, location: &Location) -> Option<(String, Option<String>)> {
     match location {
         Location::Prefix(prefix) | Location::PrefixFirst(prefix) => {
             let prefix = prefix.trim_end_matches('/');
@@ -109,20 +125,35 @@ pub(super) enum Last {
     Named(String),
 }
 
-#[derive(Default)]
 pub(super) struct Tries {
+    /// Whether a file is served by its own path.
+    pub(super) has_files: bool,
+    /// Whether a directory is, by its index.
+    pub(super) has_directories: bool,
     pub(super) is_html_added: bool,
     pub(super) last: Last,
+}
+
+impl Default for Tries {
+    fn default() -> Self {
+        Self { has_files: true, has_directories: true, is_html_added: false, last: Last::Nothing }
+    }
 }
 
 impl Tries {
     pub(super) fn read(directive: &Directive, notes: &mut Notes) -> Self {
         let Some((last, files)) = directive.arguments.split_last() else { return Self::default() };
-        let is_html_added = files.iter().any(|file| file == "$uri.html");
+        let has = |name: &str| files.iter().any(|file| file == name);
         if files.iter().any(|file| !matches!(file.as_str(), "$uri" | "$uri/" | "$uri.html" | "$uri/index.html")) {
             notes.left(directive, "files are tried by their own path, and with `.html`");
         }
-        let last = match last.as_str() {
+        let mut tries = Self {
+            has_files: has("$uri"),
+            has_directories: has("$uri/") || has("$uri/index.html"),
+            is_html_added: has("$uri.html"),
+            last: Last::Nothing,
+        };
+        tries.last = match last.as_str() {
             status if status.starts_with('=') => {
                 if status != "=404" {
                     notes.left(directive, "what is not there is answered with 404");
@@ -130,6 +161,7 @@ impl Tries {
                 Last::Nothing
             }
             name if name.starts_with('@') => Last::Named(name.to_owned()),
+            // nginx goes there again and again.
             "$uri" | "$uri/" => Last::Nothing,
             path => {
                 let (file, query) = path.split_at(path.find(['?', '$']).unwrap_or(path.len()));
@@ -140,6 +172,42 @@ impl Tries {
                 }
             }
         };
-        Self { is_html_added, last }
+        tries
+    }
+}
+
+/// Which files stand for a directory, and whether one without such is listed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Directories<'a> {
+    pub(super) index: Vec<&'a str>,
+    is_listed: bool,
+}
+
+impl<'a> Directories<'a> {
+    /// Those of a location.
+    pub(super) fn of(chain: Chain<'a>, tries: &Tries) -> Self {
+        if !tries.has_directories {
+            return Self { index: Vec::new(), is_listed: false };
+        }
+        let said = chain.all("index");
+        let names = said.iter().flat_map(|directive| directive.arguments.iter().map(String::as_str));
+        let index: Vec<&str> = if said.is_empty() { vec!["index.html"] } else { names.collect() };
+        // What is not in the directory is another location's to say.
+        let index = index.into_iter().filter(|name| !name.starts_with('/') && !name.contains('$')).collect();
+        Self { index, is_listed: chain.last("autoindex").is_some_and(|listed| listed.first() != "off") }
+    }
+
+    /// What is to be said of them where others hold, or none are said.
+    pub(super) fn options(&self, around: Option<&Self>) -> Vec<Node> {
+        let default = Directories { index: vec!["index.html"], is_listed: false };
+        let around = around.unwrap_or(&default);
+        let mut options = Vec::new();
+        if self.index != around.index {
+            options.push(self.index.iter().fold(Node::new("index"), |node, name| node.text(name)));
+        }
+        if self.is_listed != around.is_listed {
+            options.push(Node::new("browse").word(if self.is_listed { "on" } else { "off" }));
+        }
+        options
     }
 }

@@ -1,10 +1,12 @@
 //! What keeps somebody out in ways that can't be said here: it is said as far as it can be, and refused beyond.
 
 use super::condition::{self, Test};
+use super::precedence::Found;
 use super::settings::{Level, Rules};
 use super::syntax::Directive;
 use super::values::{Location, expression, without_look_around};
-use super::{Notes, forward};
+use super::{Chain, Notes, forward};
+use crate::import::kdl::Node;
 
 /// Takes up a directive that guards, and says whether it is one.
 pub(super) fn add(rules: &mut Rules, directive: &Directive, level: &Level, notes: &mut Notes) -> bool {
@@ -34,12 +36,12 @@ fn limit_except(rules: &mut Rules, directive: &Directive, level: &Level, notes: 
         methods.push("HEAD".to_owned());
     }
     let test = Test::Method(format!("!{}", methods.join(" ")));
-    let mut node = condition::answer(403, level.pattern(), &test);
+    let mut node = condition::deny(403, level.pattern(), &test);
     let denies_all = |child: &Directive| child.name == "deny" && child.first() == "all";
     if !directive.children().iter().all(denies_all) {
         node = node.comment(notes.refused(directive, "other methods are for nobody here, and not for some"));
     }
-    rules.answer_elsewhere(403, node);
+    rules.closed.push(node);
 }
 
 /// `internal`: nobody may ask for these paths. They are asked for within nginx: by error pages and scripts, as here; by
@@ -70,17 +72,219 @@ fn is_led_to(location: &Location, block: &[Directive]) -> bool {
     })
 }
 
-/// A location whose expression can't be read: if it guards paths or hands them on, all that it may be for are refused.
-pub(super) fn unreadable(directive: &Directive, why: String, rules: &mut Rules, notes: &mut Notes) {
-    let is_harmless = |child: &Directive| {
-        let name = child.name.as_str();
-        !is_guard(name) && !matches!(name, "deny" | "auth_basic" | "internal" | "limit_except" | "return" | "if")
-    };
-    if forward::pass(directive.children()).is_none() && directive.children().iter().all(is_harmless) {
+/// A location whose expression can't be read: if it says who answers or who may come, all that it may be for are refused.
+pub(super) fn unreadable(directive: &Directive, why: String, around: Chain<'_>, rules: &mut Rules, notes: &mut Notes) {
+    if meaning(around.with(directive.children()), directive.children()).is_empty() {
         return notes.left(directive, why);
     }
     let ignores_case = directive.first() == "~*";
     let pattern = expression(&without_look_around(directive.argument(1)), ignores_case).ok();
     let pattern = pattern.filter(|expression| !expression.is_empty()).map(|expression| format!("~{expression}"));
     rules.close(directive, &Level::Location { pattern, is_forwarded: false }, why, notes);
+}
+
+/// Whether a block says who may come, or that nobody may.
+pub(super) fn is_guarded(block: &[Directive]) -> bool {
+    block.iter().any(|child| {
+        let name = child.name.as_str();
+        matches!(name, "allow" | "deny" | "auth_basic" | "satisfy" | "internal" | "limit_except" | "return" | "if")
+            || is_guard(name)
+    })
+}
+
+/// Whether two locations say the same of who may come and who answers.
+pub(super) fn mean_the_same(one: &Found<'_>, other: &Found<'_>, server: Chain<'_>) -> bool {
+    let meaning = |found: &Found<'_>| meaning(server.with_all(found.blocks()), found.directive.children());
+    meaning(one) == meaning(other)
+}
+
+/// Whether files of two locations are for the same clients and from the same place; no location is what the server says.
+pub(super) fn have_the_same_files(one: &Found<'_>, other: Option<&Found<'_>>, server: Chain<'_>) -> bool {
+    let meaning = |found: Option<&Found<'_>>| {
+        let mut lines = match found {
+            Some(found) => meaning(server.with_all(found.blocks()), found.directive.children()),
+            None => meaning(server, &[]),
+        };
+        lines.retain(|line| !["index", "autoindex", "try_files"].contains(&line.split(' ').next().unwrap_or_default()));
+        lines
+    };
+    meaning(Some(one)) == meaning(other)
+}
+
+/// What a block says of who may come and who answers, also in what it inherits.
+fn meaning(chain: Chain<'_>, block: &[Directive]) -> Vec<String> {
+    let groups: [&[&str]; 7] = [
+        &["allow", "deny"],
+        &["auth_basic"],
+        &["auth_basic_user_file"],
+        &["satisfy"],
+        &["root", "alias"],
+        &["index"],
+        &["autoindex"],
+    ];
+    // What the server says of files holds wherever a path goes.
+    let is_own = |directive: &&Directive| {
+        !matches!(directive.name.as_str(), "root" | "index" | "autoindex") || !chain.is_of_server(directive)
+    };
+    let inherited = groups.into_iter().flat_map(|names| chain.all_of(names)).filter(is_own);
+    let own = block.iter().filter(|directive| {
+        let name = directive.name.as_str();
+        matches!(name, "alias" | "try_files" | "return" | "rewrite" | "if" | "limit_except" | "internal" | "location")
+            || is_guard(name)
+            || forward::is_foreign(name)
+    });
+    inherited.chain(own).chain(forward::pass(block)).map(Directive::text).collect()
+}
+
+/// Who may come to the paths of a location, by address and by password.
+struct Guard<'a> {
+    access: Vec<&'a Directive>,
+    /// Realm and file.
+    password: Option<(&'a str, &'a str)>,
+    /// Whether address or password is enough.
+    is_any: bool,
+    /// Whether a server behind gets to see the password.
+    is_passed_on: bool,
+}
+
+/// A guard that is said, and for which paths.
+struct Said<'f, 'a> {
+    location: Option<&'f Location>,
+    guard: Guard<'a>,
+    is_for_addresses: bool,
+    is_for_passwords: bool,
+}
+
+/// The guards of all locations and of the server, in the order in which the first that fits counts. Only one location's are
+/// asked in nginx: where those of another would fit as well, each says all that holds for it, be it that anybody may come.
+pub(super) fn of_locations(all: &[Found<'_>], server: Chain<'_>, has_refusals: bool, notes: &mut Notes) -> Vec<Node> {
+    let mut said: Vec<Said<'_, '_>> = Vec::new();
+    let mut nodes: Vec<Vec<Node>> = Vec::new();
+    let has_front = all.iter().any(|found| found.location.is_prefix() && found.location.pattern().is_none());
+    let claims = all.iter().filter(|found| !matches!(found.location, Location::Named(_)));
+    let claims =
+        claims.map(|found| (Some(&found.location), server.with_all(found.blocks()), found.directive.children()));
+    let of_server = (None, server, server.blocks[1]);
+    let claims: Vec<_> = claims.chain((!has_front).then_some(of_server)).collect();
+    // From the widest on, so that it is known what would fit as well.
+    for (location, chain, block) in claims.into_iter().rev() {
+        let guard = Guard::of(chain, block, has_refusals, notes);
+        let overlapping = said.iter().filter(|said| said.overlaps(location));
+        let of_addresses: Vec<_> = overlapping.clone().filter(|said| said.is_for_addresses).collect();
+        let of_passwords: Vec<_> = overlapping.filter(|said| said.is_for_passwords).collect();
+        let is_for_addresses =
+            is_to_say(location, &of_addresses, guard.access.is_empty(), |said| guard.has_access(said));
+        let is_for_passwords =
+            is_to_say(location, &of_passwords, guard.password.is_none(), |said| guard.has_password(said));
+        let mut lines = Vec::new();
+        if is_for_addresses {
+            lines.extend(guard.for_addresses(pattern(location, !of_addresses.is_empty()), !of_addresses.is_empty()));
+        }
+        if is_for_passwords {
+            lines.push(guard.for_passwords(pattern(location, !of_passwords.is_empty())));
+        }
+        nodes.push(lines);
+        said.push(Said { location, guard, is_for_addresses, is_for_passwords });
+    }
+    nodes.into_iter().rev().flatten().collect()
+}
+
+/// Whether what guards a location is not what is said already of wider ones.
+fn is_to_say(
+    location: Option<&Location>,
+    said: &[&Said<'_, '_>],
+    is_open: bool,
+    is_same: impl Fn(&Guard<'_>) -> bool,
+) -> bool {
+    let is_covered = || said.iter().any(|said| said.covers(location));
+    said.iter().any(|said| !is_same(&said.guard)) || (!is_open && !is_covered())
+}
+
+/// The pattern of a location's guards. `/a/*` guards `/a`, too, which is another location's to guard if there is one.
+fn pattern(location: Option<&Location>, is_narrower: bool) -> Option<String> {
+    let pattern = location?.pattern()?;
+    match pattern.strip_suffix('*').filter(|prefix| is_narrower && prefix.starts_with('/')) {
+        Some(prefix) => Some(format!("~^{}", regex::escape(prefix))),
+        None => Some(pattern),
+    }
+}
+
+impl<'f> Said<'f, '_> {
+    fn overlaps(&self, location: Option<&Location>) -> bool {
+        let (Some(own), Some(other)) = (self.location, location) else { return true };
+        own.overlaps(other)
+    }
+
+    /// Whether it is for all paths of a location.
+    fn covers(&self, location: Option<&Location>) -> bool {
+        match self.location.filter(|own| own.pattern().is_some()) {
+            None => true,
+            Some(own) => own.is_prefix() && location.is_some_and(|other| other.head().starts_with(&own.head())),
+        }
+    }
+}
+
+impl<'a> Guard<'a> {
+    fn of(chain: Chain<'a>, block: &[Directive], has_refusals: bool, notes: &mut Notes) -> Self {
+        let mut access = chain.all_of(&["allow", "deny"]);
+        let realm = chain.last("auth_basic").map(Directive::first).filter(|realm| *realm != "off");
+        // Without a file nginx asks for none.
+        let password = realm.zip(chain.last("auth_basic_user_file").map(Directive::first));
+        let any = chain.last("satisfy").filter(|satisfy| satisfy.first() == "any");
+        let any = any.filter(|_| password.is_some() && !access.is_empty());
+        if let Some(any) = any.filter(|_| has_refusals) {
+            notes.left(any, "address and password are both asked for, so that what is refused stays so");
+        }
+        if any.is_none() && access.iter().all(|line| line.name == "allow") {
+            // They keep nobody out.
+            access.clear();
+        }
+        let is_taken_away = |field: &&Directive| field.first().eq_ignore_ascii_case("authorization");
+        let is_passed_on = has_pass(block) && !chain.all("proxy_set_header").iter().any(is_taken_away);
+        Self { access, password, is_any: any.is_some() && !has_refusals, is_passed_on }
+    }
+
+    fn has_access(&self, other: &Self) -> bool {
+        let lines = |guard: &Self| guard.access.iter().map(|line| line.line()).collect::<Vec<_>>();
+        self.is_any == other.is_any && lines(self) == lines(other)
+    }
+
+    fn has_password(&self, other: &Self) -> bool {
+        self.is_any == other.is_any && self.password == other.password
+    }
+
+    /// With `is_last`, no line of another location is to decide for whom none of these does.
+    fn for_addresses(&self, pattern: Option<String>, is_last: bool) -> Vec<Node> {
+        let with_path = |node: Node| match &pattern {
+            Some(pattern) => node.property("path", pattern),
+            None => node,
+        };
+        let name = |name: &str| if name == "allow" { "allow" } else { "deny" };
+        let mut nodes: Vec<Node> = self
+            .access
+            .iter()
+            .map(|line| {
+                let node = Node::new(name(&line.name));
+                let client = line.first().trim_end_matches(':');
+                with_path(if client == "all" { node.word("all") } else { node.text(client) })
+            })
+            .collect();
+        if is_last && !self.access.iter().any(|line| line.first() == "all") {
+            // Whom neither lets in where a password will do needs that.
+            nodes.push(with_path(Node::new(if self.is_any { "deny" } else { "allow" }).word("all")));
+        }
+        nodes
+    }
+
+    fn for_passwords(&self, pattern: Option<String>) -> Node {
+        let node = Node::with("basic-auth", pattern.as_deref().unwrap_or("*"));
+        let Some((realm, file)) = self.password else { return node.word("off") };
+        let node = node.text(file).property("realm", realm);
+        let node = if self.is_passed_on { node.word_property("pass-credentials", "on") } else { node };
+        if self.is_any { node.property("satisfy", "any") } else { node }
+    }
+}
+
+fn has_pass(block: &[Directive]) -> bool {
+    forward::pass(block).is_some() || block.iter().any(|directive| has_pass(directive.children()))
 }

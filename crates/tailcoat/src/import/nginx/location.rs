@@ -1,10 +1,11 @@
 //! `location`: handlers for a part of a site, and what holds there.
 
-use super::condition::answer_path;
-use super::files::{Behind, FilesBlock, FilesPart, Last, Tries};
+use super::condition::{Test, answer_path};
+use super::files::{Behind, Directories, FilesBlock, FilesPart, Last, Tries, alias};
 use super::http::Shared;
+use super::precedence::{Found, chosen};
 use super::rewrite::{self, redirect};
-use super::settings::{Level, Password, Rules};
+use super::settings::{Level, Rules};
 use super::syntax::Directive;
 use super::upstream::set;
 use super::values::Location;
@@ -27,14 +28,20 @@ pub(super) struct Parts {
 
 /// A handler of a part of a site.
 enum Handler {
-    Node(Node),
+    Node(Location, Node),
     Files(FilesPart),
-    /// A handler that leaves some of its paths to those that follow, which nginx does not, and the pattern of them.
-    Scripts(Node, String),
+    /// A handler that leaves some of its paths to those that follow, which nginx does not.
+    Scripts(Location, Node),
 }
 
-/// A location, its directive, and the blocks of the locations around it.
-pub(super) type Found<'a> = (Location, &'a Directive, Vec<&'a [Directive]>);
+impl Handler {
+    fn location(&self) -> &Location {
+        match self {
+            Self::Node(location, _) | Self::Scripts(location, _) => location,
+            Self::Files(part) => &part.location,
+        }
+    }
+}
 
 /// A location as what is made of it depends on: where it stands, and what it may refer to.
 #[derive(Clone, Copy)]
@@ -44,40 +51,15 @@ pub(super) struct Scene<'a> {
     pub(super) chain: Chain<'a>,
     /// All locations of the server: some are referred to by `@name`.
     pub(super) locations: &'a [Found<'a>],
+    /// Those that have paths of this one which it does not have.
+    pub(super) wider: &'a [Found<'a>],
     /// What the server's block says.
     pub(super) server: &'a [Directive],
+    /// What holds around all locations.
+    pub(super) around: Chain<'a>,
+    /// The site's own files' directories.
+    pub(super) directories: &'a Directories<'a>,
     pub(super) shared: &'a Shared,
-}
-
-/// Locations of a server, and those inside them, in the order in which nginx chooses. What can't be read is refused.
-pub(super) fn of_server<'a>(block: &'a [Directive], rules: &mut Rules, notes: &mut Notes) -> Vec<Found<'a>> {
-    let mut all = Vec::new();
-    collect(block, &[], None, &mut all, &mut |directive, why| guard::unreadable(directive, why, rules, notes));
-    all.sort_by_key(|(location, ..)| location.order());
-    all
-}
-
-fn collect<'a>(
-    block: &'a [Directive],
-    around: &[&'a [Directive]],
-    prefix: Option<&str>,
-    all: &mut Vec<Found<'a>>,
-    refuse: &mut impl FnMut(&Directive, String),
-) {
-    for directive in block.iter().filter(|directive| directive.name == "location") {
-        let inside = [around, &[directive.children()]].concat();
-        match Location::read(directive) {
-            Ok(location) => {
-                let location = location.within(prefix);
-                collect(directive.children(), &inside, location.prefix().or(prefix), all, refuse);
-                all.push((location, directive, around.to_vec()));
-            }
-            Err(why) => {
-                refuse(directive, why);
-                collect(directive.children(), &inside, prefix, all, refuse);
-            }
-        }
-    }
 }
 
 impl Parts {
@@ -89,8 +71,8 @@ impl Parts {
         let mut rules = Rules::default();
         let mut files = FilesBlock::default();
         // Whom nobody may ask needs no handler.
-        let lets_in = |child: &Directive| matches!(child.name.as_str(), "allow" | "satisfy");
-        let mut is_answered = pass.is_none() && !is_of_files(block) && !block.iter().any(lets_in);
+        let lets_in = block.iter().any(|child| child.name == "allow") || chain.last("satisfy").is_some();
+        let mut is_answered = pass.is_none() && !is_of_files(block) && !lets_in;
         for child in block {
             if child.name == "internal" {
                 guard::internal(&mut rules, child, location, scene.server, notes);
@@ -104,12 +86,12 @@ impl Parts {
                 || is_of_handler(child)
                 || forward::is_option(child, notes)
                 || rewrite::stripped_prefix(child, location).is_some()
+                || rewrite::refuse_further(child, scene, &level, &mut rules, notes)
                 || rules.add(child, &level, shared, notes);
             if !known {
                 notes.unknown(child);
             }
         }
-        add_password(&mut rules, block, chain, &level);
         let is_redirect = |node: &Node| {
             node.name() == "redirect" && location.pattern().is_some_and(|pattern| node.is_rule_of(&pattern))
         };
@@ -131,19 +113,16 @@ impl Parts {
     /// Keeps away what wider locations say of redirects and of `Cache-Control`: nginx takes what one location says.
     fn keep_apart(&self, scene: Scene<'_>, block: &[Directive], rules: &mut Rules) {
         let Some(pattern) = scene.location.pattern() else { return };
-        let wider = |(other, ..): &&Found<'_>| scene.location.is_before(other);
-        let mut wider = scene.locations.iter().filter(wider);
+        let mut wider = scene.wider.iter().filter(|other| other.location.overlaps(scene.location));
         let is_redirected = block.iter().any(|child| redirect(child, "*").is_some())
             || rules.redirects.iter().any(|node| node.is_rule_of(&pattern));
-        let is_led_away = |(other, directive, _): &Found<'_>| {
-            let is_sweeping = other.pattern().is_none() || scene.location.prefix().is_some();
-            is_sweeping && rewrite::reaches(directive.children(), scene.location.prefix())
-        };
+        let is_led_away = |other: &Found<'_>| rewrite::reaches(other.directive.children(), &scene.location.head());
         if !is_redirected && wider.clone().any(is_led_away) {
             rules.redirects.push(Node::with("rewrite", &pattern).text("{path}"));
         }
-        let is_kept = |(other, directive, _): &Found<'_>| {
-            other.prefix().is_some() && is_of_files(directive.children()) && says_age(directive.children())
+        let is_kept = |other: &Found<'_>| {
+            let block = other.directive.children();
+            other.location.prefix().is_some() && is_of_files(block) && says_age(block)
         };
         let said = scene.chain.blocks.iter().any(|block| says_age(block));
         if is_of_files(block) && !said && wider.any(is_kept) {
@@ -152,35 +131,41 @@ impl Parts {
     }
 
     /// All handlers, between which and their files nobody is asked whom nginx would not ask.
-    pub(super) fn take_handlers(&mut self, root: Option<&str>) -> Vec<Node> {
+    pub(super) fn take_handlers(&mut self, root: Option<&str>, notes: &mut Notes) -> Vec<Node> {
         let has_fallback = self.rules.files.iter().any(|option| option.name() == "fallback");
         let root = root.filter(|_| self.has_files);
         let has_last = self.last.is_some() || self.front_controller.is_some();
-        let mut nodes: Vec<Node> = self.rules.answers.iter().map(|status| answer(*status)).collect();
-        let handlers = std::mem::take(&mut self.handlers);
-        let count = handlers.len();
-        let is_other = |handler: &Handler| !matches!(handler, Handler::Files(_));
-        let others: Vec<bool> = handlers.iter().map(is_other).collect();
-        for (index, handler) in handlers.into_iter().enumerate() {
-            let has_handler = has_last || others[(index + 1).min(count)..].contains(&true);
-            match handler {
-                Handler::Node(node) => nodes.push(node),
-                Handler::Scripts(node, pattern) => {
-                    nodes.push(node);
-                    if has_last || has_fallback {
-                        nodes.push(Node::with("respond", pattern).word(404));
-                    }
+        let mut groups: Vec<Vec<Node>> = Vec::new();
+        let mut behind: Vec<Location> = Vec::new();
+        // From the last on, so that it is known who would be asked next.
+        for handler in std::mem::take(&mut self.handlers).into_iter().rev() {
+            let location = handler.location().clone();
+            let has_handler = has_last || behind.iter().any(|other| other.overlaps(&location));
+            let nodes = match handler {
+                Handler::Node(_, node) => vec![node],
+                Handler::Scripts(location, node) => {
+                    let pattern = location.pattern().filter(|_| has_handler || has_fallback);
+                    let missing = pattern.map(|pattern| Node::with("respond", pattern).word(404));
+                    [node].into_iter().chain(missing).collect()
                 }
-                Handler::Files(part) => nodes.extend(part.into_nodes(Behind { root, has_fallback, has_handler })),
+                Handler::Files(part) => {
+                    let behind = Behind { root, has_fallback, has_handler };
+                    part.into_nodes(behind, &mut self.rules.redirects, notes)
+                }
+            };
+            if !nodes.is_empty() {
+                behind.push(location);
             }
+            groups.push(nodes);
         }
-        nodes
+        let answers = self.rules.answers.iter().map(|status| answer(*status));
+        answers.chain(groups.into_iter().rev().flatten()).collect()
     }
 
     /// Lines of a part go before those of wider ones where the first counts, and behind them where the last does.
     fn take(&mut self, rules: Rules) {
         self.rules.closed.extend(rules.closed);
-        self.rules.refusals.extend(rules.refusals);
+        self.rules.fixed.extend(rules.fixed);
         self.rules.answers.extend(rules.answers);
         self.rules.guards.extend(rules.guards);
         self.rules.redirects.extend(rules.redirects);
@@ -189,12 +174,13 @@ impl Parts {
     }
 
     fn add_pass(&mut self, pass: &Directive, scene: Scene<'_>, notes: &mut Notes) {
+        let location = scene.location.clone();
         match forward::handler(pass, scene, notes) {
-            Ok(node) if node.name() == "forward" && scene.location.pattern().is_none() => self.last = Some(node),
-            Ok(node) => self.handlers.push(match scene.location.pattern() {
-                Some(pattern) if node.name() == "fastcgi" => Handler::Scripts(node, pattern),
-                _ => Handler::Node(node),
-            }),
+            Ok(node) if node.name() == "forward" && location.pattern().is_none() => self.last = Some(node),
+            Ok(node) if node.name() == "fastcgi" && location.pattern().is_some() => {
+                self.handlers.push(Handler::Scripts(location, node));
+            }
+            Ok(node) => self.handlers.push(Handler::Node(location, node)),
             Err(why) => self.refuse(pass, scene.location, why, notes),
         }
     }
@@ -202,7 +188,7 @@ impl Parts {
     /// Nobody answers where nginx has a handler that can't be said; what else has these paths must not get them.
     fn refuse(&mut self, directive: &Directive, location: &Location, why: impl Into<String>, notes: &mut Notes) {
         let node = Node::with("respond", location.pattern().as_deref().unwrap_or("*")).word(502);
-        self.handlers.push(Handler::Node(node.comment(notes.refused(directive, why))));
+        self.handlers.push(Handler::Node(location.clone(), node.comment(notes.refused(directive, why))));
     }
 
     /// Whether a directive answers all that come: `return`, and what only nginx has.
@@ -221,7 +207,7 @@ impl Parts {
             Some(Ok(node)) => self.rules.redirects.push(node),
             Some(Err(why)) => self.refuse(directive, location, why, notes),
             None => match respond(directive, pattern, chain) {
-                Ok(node) => self.handlers.push(Handler::Node(node)),
+                Ok(node) => self.handlers.push(Handler::Node(location.clone(), node)),
                 Err(why) => self.refuse(directive, location, why, notes),
             },
         }
@@ -229,77 +215,173 @@ impl Parts {
     }
 
     fn add_files(&mut self, files: FilesBlock<'_>, scene: Scene<'_>, notes: &mut Notes) {
-        let FilesBlock { root, alias, mut options, tries } = files;
-        let outcome = tries.map(|tries| Tries::read(tries, notes)).unwrap_or_default();
-        if outcome.is_html_added {
-            let missing = Node::with("rewrite", "~^/(.*[^/])$").text("/{1}.html").word_property("missing", "on");
-            self.rules.redirects.push(missing);
+        let tries = files.tries.map(|tries| Tries::read(tries, notes)).unwrap_or_default();
+        if tries.is_html_added {
+            let pattern = html_pattern(scene.location);
+            let missing = pattern.map(|pattern| Node::with("rewrite", pattern).text("/{1}.html"));
+            self.rules.redirects.extend(missing.map(|node| node.word_property("missing", "on")));
         }
-        let Some(pattern) = scene.location.pattern() else {
-            self.has_files = true;
-            match outcome.last {
-                Last::Nothing => {}
-                Last::File(path) => set(&mut self.rules.files, Node::with("fallback", path)),
-                Last::Script(path) => self.front_controller = Some(path),
-                Last::Named(name) => self.add_named(&name, scene, notes),
-            }
-            for option in options {
-                set(&mut self.rules.files, option);
-            }
-            if let Some(root) = root {
-                self.rules.files.insert(0, Node::with("root", root));
-            }
-            return;
-        };
-        if let Last::File(path) = &outcome.last {
-            options.push(Node::with("fallback", path));
+        match scene.location.pattern() {
+            None => self.add_site_files(files, tries, scene, notes),
+            Some(pattern) => self.add_part(files, tries, pattern, scene, notes),
         }
-        if let Some((_, Some(prefix))) = alias.as_ref() {
-            options.push(Node::with("strip-prefix", prefix));
+    }
+
+    /// The files of all paths that are no location's.
+    fn add_site_files(&mut self, files: FilesBlock<'_>, tries: Tries, scene: Scene<'_>, notes: &mut Notes) {
+        self.has_files |= tries.has_files;
+        match tries.last {
+            Last::Nothing => {}
+            Last::File(path) | Last::Script(path) if rewrite::is_sent_on(&path, scene.server) => {
+                self.refuse_missing(files.tries, scene.location, notes);
+            }
+            Last::File(path) => set(&mut self.rules.files, Node::with("fallback", path)),
+            Last::Script(path) => self.front_controller = Some(path),
+            Last::Named(name) => self.add_named(&name, files.tries, scene, notes),
         }
+        for option in files.options.into_iter().chain(scene.directories.options(None)) {
+            set(&mut self.rules.files, option);
+        }
+        if let Some(root) = files.root {
+            self.rules.files.insert(0, Node::with("root", root));
+        }
+    }
+
+    fn add_part(&mut self, files: FilesBlock<'_>, tries: Tries, pattern: String, scene: Scene<'_>, notes: &mut Notes) {
+        let FilesBlock { root, alias: own_alias, mut options, tries: directive } = files;
+        let own = Directories::of(scene.chain, &tries);
+        options.extend(own.options(Some(scene.directories)));
+        let alias = own_alias.or_else(|| scene.alias_around().filter(|_| root.is_none()));
+        let stripped = alias.as_ref().and_then(|(_, prefix)| prefix.clone());
         let own_root = root.map(str::to_owned).or(alias.map(|(root, _)| root));
-        let is_own = own_root.is_some() || !options.is_empty();
+        let mut missing = None;
+        let (mut has_successor, mut is_refused) = (false, false);
+        match &tries.last {
+            Last::Nothing => {}
+            Last::File(path) if scene.has(path) => {
+                let path = stripped.as_deref().and_then(|prefix| path.strip_prefix(prefix)).unwrap_or(path);
+                options.push(Node::with("fallback", path));
+            }
+            Last::File(path) | Last::Script(path) if rewrite::is_sent_on(path, scene.server) => is_refused = true,
+            Last::File(path) | Last::Script(path) => {
+                let rewrite = Node::with("rewrite", &pattern).text(path).word_property("missing", "on");
+                missing = directive.cloned().zip(Some(rewrite));
+            }
+            Last::Named(_) => has_successor = true,
+        }
+        options.extend(stripped.map(|prefix| Node::with("strip-prefix", prefix)));
+        if let Some(directive) = scene.with_index_of_others(&own) {
+            let why = "other locations say who gets the file that its directory has";
+            return self.refuse(directive, scene.location, why, notes);
+        }
+        let is_own = own_root.is_some() || !options.is_empty() || has_successor;
         let around = scene.chain.last("root").map(|root| root.first().to_owned());
-        let root = own_root.or(around).filter(|root| !root.contains('$'));
-        let has_successor = !matches!(outcome.last, Last::Nothing | Last::File(_));
+        let root = own_root.or(around).filter(|root| tries.has_files && !root.contains('$'));
         self.handlers.push(Handler::Files(FilesPart {
-            pattern: pattern.clone(),
+            location: scene.location.clone(),
+            pattern,
             root,
-            is_own: is_own || has_successor,
+            is_own,
             options,
             has_successor,
+            missing,
         }));
-        match outcome.last {
-            Last::Named(name) => self.add_named(&name, scene, notes),
-            Last::Script(path) => {
-                self.rules.redirects.push(Node::with("rewrite", &pattern).text(path).word_property("missing", "on"));
-            }
-            Last::Nothing | Last::File(_) => {}
+        if is_refused {
+            self.refuse_missing(directive, scene.location, notes);
+        }
+        if let Last::Named(name) = tries.last {
+            self.add_named(&name, directive, scene, notes);
         }
     }
 
     /// The handler of a location with a name, in the place of another.
-    fn add_named(&mut self, name: &str, scene: Scene<'_>, notes: &mut Notes) {
-        let is_meant = |location: &Location| matches!(location, Location::Named(other) if other == name);
-        let Some((_, directive, _)) = scene.locations.iter().find(|(location, ..)| is_meant(location)) else { return };
+    fn add_named(&mut self, name: &str, tries: Option<&Directive>, scene: Scene<'_>, notes: &mut Notes) {
+        let is_meant = |found: &&Found<'_>| matches!(&found.location, Location::Named(other) if other == name);
+        let Some(Found { directive, .. }) = scene.locations.iter().find(is_meant) else { return };
         let block = directive.children();
-        let scene = Scene { chain: scene.chain.with(block), ..scene };
-        match forward::pass(block) {
+        let inside = Scene { chain: scene.chain.with(block), ..scene };
+        let is_guarded = guard::is_guarded(block);
+        match forward::pass(block).filter(|_| !is_guarded) {
             Some(pass) => {
-                self.add_pass(pass, scene, notes);
+                self.add_pass(pass, inside, notes);
                 let level = Level::Location { pattern: scene.location.pattern(), is_forwarded: true };
-                let fields = forward::fields(scene.chain, &level, scene.shared, notes);
+                let fields = forward::fields(inside.chain, &level, scene.shared, notes);
                 self.rules.fields.splice(0..0, fields);
             }
+            // A rewrite to a script is what such a location mostly is.
+            None => match rewrite::of_all(block) {
+                Some(path) if scene.location.pattern().is_none() => self.front_controller = Some(path.to_owned()),
+                _ => self.refuse_missing(tries, scene.location, notes),
+            },
+        }
+    }
+
+    /// What is not there is refused, and nobody else's.
+    fn refuse_missing(&mut self, tries: Option<&Directive>, location: &Location, notes: &mut Notes) {
+        let Some(directive) = tries else { return };
+        let why = "only a location that hands requests on, to whom all may come, can be another's last resort";
+        let comment = notes.refused(directive, why);
+        match location.pattern() {
+            Some(pattern) => {
+                let node = Node::with("respond", pattern).word(404).comment(comment);
+                self.handlers.push(Handler::Node(location.clone(), node));
+            }
             None => {
-                // A rewrite to a script is what such a location mostly is.
-                let rewrite = block.iter().find(|child| child.name == "rewrite");
-                match rewrite.map(|rewrite| rewrite.argument(1).split(['?', '$']).next().unwrap_or_default()) {
-                    Some(path) if path.starts_with('/') => self.front_controller = Some(path.to_owned()),
-                    _ => notes.left(directive, "only a location that hands requests on can be another's last resort"),
-                }
+                let rewrite = Test::Missing.on(Node::with("rewrite", "*").text(answer_path(404))).comment(comment);
+                self.rules.answer_elsewhere(404, rewrite);
             }
         }
+    }
+}
+
+impl<'a> Scene<'a> {
+    /// The location as the server has it.
+    fn found(&self) -> Option<&'a Found<'a>> {
+        self.locations.iter().find(|found| std::ptr::eq(&found.location, self.location))
+    }
+
+    /// The directive of a location that is one directory only, if others are to say who gets its index.
+    fn with_index_of_others(&self, directories: &Directories<'_>) -> Option<&'a Directive> {
+        let Location::Exact(path) = self.location else { return None };
+        let own = self.found().filter(|_| path.ends_with('/'))?;
+        let is_alike = |name: &&str| {
+            chosen(self.server, &format!("{path}{name}")).is_ok_and(|other| {
+                let other =
+                    other.and_then(|other| self.locations.iter().find(|found| std::ptr::eq(found.directive, other)));
+                guard::have_the_same_files(own, other, self.around)
+            })
+        };
+        (!directories.index.iter().all(|name| is_alike(name))).then_some(own.directive)
+    }
+
+    /// What a location around this one says instead of a root: the root, and the prefix that paths lose.
+    fn alias_around(&self) -> Option<(String, Option<String>)> {
+        let is_place = |child: &&Directive| matches!(child.name.as_str(), "root" | "alias");
+        let around = &self.found()?.around;
+        let (place, directive) = around
+            .iter()
+            .rev()
+            .find_map(|directive| Some((directive.children().iter().rfind(is_place)?, directive)))?;
+        let location = Location::read(directive).ok()?;
+        alias(place.first(), &location).filter(|_| place.name == "alias" && !place.first().contains('$'))
+    }
+
+    /// Whether a path is one of the location's.
+    fn has(&self, path: &str) -> bool {
+        let own = self.chain.blocks.iter().rev().find(|block| !block.is_empty());
+        chosen(self.server, path)
+            .is_ok_and(|found| found.is_some_and(|found| own.is_some_and(|own| std::ptr::eq(*own, found.children()))))
+    }
+}
+
+/// The paths of a location that may lack `.html`, as an expression whose group is the path; nothing if that can't be said.
+fn html_pattern(location: &Location) -> Option<String> {
+    match location {
+        Location::Prefix(prefix) | Location::PrefixFirst(prefix) => {
+            Some(format!("~^/({}.*[^/])$", regex::escape(prefix.strip_prefix('/')?)))
+        }
+        Location::Exact(path) => Some(format!("~^/({})$", regex::escape(path.strip_prefix('/')?))),
+        Location::Expression(_) | Location::Named(_) => None,
     }
 }
 
@@ -348,24 +430,6 @@ pub(super) fn respond(directive: &Directive, pattern: &str, chain: Chain<'_>) ->
             })
         }
     }
-}
-
-/// The password of a block that asks for one itself; what is inherited is the site's.
-pub(super) fn add_password(rules: &mut Rules, block: &[Directive], chain: Chain<'_>, level: &Level) {
-    let said = block.iter().any(|directive| matches!(directive.name.as_str(), "auth_basic" | "auth_basic_user_file"));
-    let Some(realm) = chain.last("auth_basic").filter(|_| said) else { return };
-    let is_taken_away = |field: &&Directive| field.first().eq_ignore_ascii_case("authorization");
-    let password = Password {
-        realm: realm.first(),
-        file: chain.last("auth_basic_user_file").map(Directive::first),
-        satisfy: chain.last("satisfy").map(Directive::first),
-        is_passed_on: has_pass(block) && !chain.all("proxy_set_header").iter().any(is_taken_away),
-    };
-    rules.add_password(&password, level);
-}
-
-fn has_pass(block: &[Directive]) -> bool {
-    forward::pass(block).is_some() || block.iter().any(|directive| has_pass(directive.children()))
 }
 
 /// Directives that the handler of a location looks at itself.

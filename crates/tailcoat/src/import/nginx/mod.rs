@@ -1,8 +1,8 @@
 //! nginx: reading its configuration, and saying the same here.
 //!
 //! [`syntax`] reads directives, [`http`] goes through them, [`server`] makes a site of each `server`, with [`location`] for its
-//! parts and [`settings`] for what may stand in all of them: of that, [`rewrite`] and [`condition`] are for requests that are
-//! sent elsewhere, and [`guard`] for what must not become open. [`files`] and [`forward`] are for who answers, [`caching`] for
+//! parts, [`precedence`] for which of them has a path, and [`settings`] for what may stand in all of them: of that, [`rewrite`]
+//! and [`condition`] are for requests that are sent elsewhere, and [`guard`] for what must not become open. [`files`] and [`forward`] are for who answers, [`caching`] for
 //! what is kept of that, and [`values`] for times, paths and variables.
 
 mod caching;
@@ -12,6 +12,7 @@ mod forward;
 mod guard;
 mod http;
 mod location;
+mod precedence;
 mod rewrite;
 mod server;
 mod settings;
@@ -103,33 +104,47 @@ fn collect_files<'a>(directives: &'a [Directive], files: &mut Vec<&'a Path>) {
     }
 }
 
-/// The blocks that a directive may be inherited from, the widest first.
+/// The blocks that a directive may be inherited from, the widest first: `http`, `server`, and locations in locations.
 #[derive(Clone, Copy)]
 struct Chain<'a> {
-    blocks: [&'a [Directive]; 4],
+    blocks: [&'a [Directive]; 2 + precedence::DEPTH_MAX + 2],
 }
 
 impl<'a> Chain<'a> {
     fn new(http: &'a [Directive]) -> Self {
-        Self { blocks: [http, &[], &[], &[]] }
+        let mut blocks: [&[Directive]; _] = [&[]; 2 + precedence::DEPTH_MAX + 2];
+        blocks[0] = http;
+        Self { blocks }
     }
 
-    /// With a block inside those that there are; of locations in locations only the innermost two count.
+    /// With a block inside those that there are.
     fn with(mut self, block: &'a [Directive]) -> Self {
-        match self.blocks.iter().position(|block| block.is_empty()) {
-            Some(free) => self.blocks[free] = block,
-            None => {
-                self.blocks[2] = self.blocks[3];
-                self.blocks[3] = block;
-            }
+        // Local invariant: locations are not nested more deeply, and one with a name is as deep as the one that names it.
+        if let Some(free) = self.blocks.iter().position(|block| block.is_empty()) {
+            self.blocks[free] = block;
         }
         self
     }
 
+    /// With blocks inside blocks.
+    fn with_all(self, blocks: impl Iterator<Item = &'a [Directive]>) -> Self {
+        blocks.fold(self, Self::with)
+    }
+
+    /// Whether a directive is the server's or that of all servers.
+    fn is_of_server(&self, directive: &Directive) -> bool {
+        self.blocks[..2].iter().any(|block| block.iter().any(|other| std::ptr::eq(other, directive)))
+    }
+
     /// The directives of this name that hold: those of the innermost block that has any.
     fn all(&self, name: &str) -> Vec<&'a Directive> {
+        self.all_of(&[name])
+    }
+
+    /// The same of several names, which are inherited together.
+    fn all_of(&self, names: &[&str]) -> Vec<&'a Directive> {
         let of = |block: &&'a [Directive]| -> Vec<&'a Directive> {
-            block.iter().filter(|directive| directive.name == name).collect()
+            block.iter().filter(|directive| names.contains(&directive.name.as_str())).collect()
         };
         self.blocks.iter().rev().map(of).find(|found| !found.is_empty()).unwrap_or_default()
     }

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use super::files::{Directories, Tries};
 use super::forward;
 use super::http::{Shared, body_size};
-use super::location::{self, Parts, Scene, add_password};
-use super::rewrite::redirect;
+use super::location::{self, Parts, Scene};
+use super::precedence::{self, Conflict, Found};
+use super::rewrite::{self, redirect};
 use super::settings::{Level, Rules};
 use super::syntax::Directive;
 use super::upstream::set;
 use super::values::Location;
-use super::{Chain, Notes};
+use super::{Chain, Notes, guard};
 use crate::import::kdl::Node;
 
 /// The site of a server.
@@ -22,20 +24,21 @@ pub(super) fn translate(directive: &Directive, http: Chain<'_>, shared: &Shared,
     for child in block {
         let known = site.add(child, chain, notes)
             || forward::is_option(child, notes)
+            || rewrite::refuse(child, block, block, &Level::Server, &mut rules, notes)
             || rules.add(child, &Level::Server, shared, notes);
         if !known {
             notes.unknown(child);
         }
     }
-    add_password(&mut rules, block, chain, &Level::Server);
     site.add_tls(chain, &mut rules, notes);
     // What answers all that come has what locations would have.
     let parts = match site.answer {
         Some(_) => Parts::default(),
         None => site.add_locations(block, chain, shared, &mut rules, notes),
     };
+    let node = site.into_node(chain, rules, parts, notes);
     let comment = [vec![directive.place.to_string()], notes.unwritten()].concat().join("\n");
-    site.into_node(chain, rules, parts).comment(comment)
+    node.comment(comment)
 }
 
 #[derive(Default)]
@@ -200,32 +203,61 @@ impl Site {
     fn add_locations(
         &mut self,
         block: &[Directive],
-        chain: Chain<'_>,
+        server: Chain<'_>,
         shared: &Shared,
         rules: &mut Rules,
         notes: &mut Notes,
     ) -> Parts {
+        let locations = precedence::of_server(block, &mut |directive, around, why| {
+            let around = server.with_all(around.iter().map(|location| location.children()));
+            guard::unreadable(directive, why, around, rules, notes);
+        });
+        for conflict in precedence::conflicts(&locations) {
+            refuse_conflict(conflict, server, rules, notes);
+        }
+        if let Some(rewrite) = rewrite::of_index(block) {
+            let why = "index files are not asked for by their own paths, where it holds";
+            rules.close_paths(rewrite, Some("~/$".to_owned()), why, notes);
+        }
+        let front = Location::Prefix("/".to_owned());
+        let own_front = locations.iter().find(|found| found.location.is_prefix() && found.location.pattern().is_none());
+        // What no location has is served from the root, as the server itself says.
+        let tries: Vec<Directive> = block.iter().filter(|child| child.name == "try_files").cloned().collect();
+        let (front_block, front_chain) = match own_front {
+            Some(found) => (found.directive.children(), server.with_all(found.blocks())),
+            None => (tries.as_slice(), server),
+        };
+        let tried = front_block.iter().find(|child| child.name == "try_files");
+        let tried = tried.map(|tries| Tries::read(tries, &mut Notes::default())).unwrap_or_default();
+        let directories = &Directories::of(front_chain, &tried);
         let mut parts = Parts::default();
-        let locations = location::of_server(block, rules, notes);
-        let has_front = locations.iter().any(|(location, ..)| *location == Location::Prefix("/".to_owned()));
-        for (location, directive, around) in &locations {
+        let scene = Scene {
+            location: &front,
+            chain: server,
+            locations: &locations,
+            wider: &[],
+            server: block,
+            around: server,
+            directories,
+            shared,
+        };
+        for (index, Found { location, directive, .. }) in locations.iter().enumerate() {
             if matches!(location, Location::Named(_)) {
                 continue;
             }
-            let inside = directive.children();
-            let chain = around.iter().fold(chain, |chain, block| chain.with(block)).with(inside);
-            parts.add(Scene { location, chain, locations: &locations, server: block, shared }, inside, notes);
+            let chain = server.with_all(locations[index].blocks());
+            let scene = Scene { location, chain, wider: &locations[index + 1..], ..scene };
+            parts.add(scene, directive.children(), notes);
         }
-        if !has_front && self.redirects.is_empty() {
-            // What no location has is served from the root, as the server itself says.
-            let only_tries: Vec<Directive> = block.iter().filter(|child| child.name == "try_files").cloned().collect();
-            let location = &Location::Prefix("/".to_owned());
-            parts.add(Scene { location, chain, locations: &locations, server: block, shared }, &only_tries, notes);
+        if own_front.is_none() && self.redirects.is_empty() {
+            parts.add(scene, &tries, notes);
         }
+        let has_refusals = !(rules.closed.is_empty() && parts.rules.closed.is_empty());
+        parts.rules.guards.splice(0..0, guard::of_locations(&locations, server, has_refusals, notes));
         parts
     }
 
-    fn into_node(self, chain: Chain<'_>, rules: Rules, mut parts: Parts) -> Node {
+    fn into_node(self, chain: Chain<'_>, rules: Rules, mut parts: Parts, notes: &mut Notes) -> Node {
         let mut node = Node::new("site");
         for name in &self.names {
             node = node.text(name);
@@ -247,7 +279,7 @@ impl Site {
         let own_root = parts.rules.files.iter().find(|node| node.name() == "root");
         let own_root = own_root.map(|node| node.last_value().to_owned()).or(root);
         parts.rules.answers.extend(&rules.answers);
-        let handlers = parts.take_handlers(own_root.as_deref());
+        let handlers = parts.take_handlers(own_root.as_deref(), notes);
         let mut files = rules.files;
         for option in std::mem::take(&mut parts.rules.files) {
             set(&mut files, option);
@@ -259,20 +291,44 @@ impl Site {
         lines.extend(parts.rules.closed);
         lines.extend(parts.rules.guards);
         lines.extend(rules.guards);
-        lines.extend(rules.refusals);
-        lines.extend(parts.rules.refusals);
+        lines.extend(rules.fixed);
+        lines.extend(parts.rules.fixed);
+        let is_redirected = !self.redirects.is_empty() || !rules.redirects.is_empty();
         lines.extend(self.redirects);
         lines.extend(rules.redirects);
         lines.extend(parts.rules.redirects);
         lines.extend(rules.fields);
         lines.extend(parts.rules.fields);
+        let has_nothing = handlers.is_empty() && parts.last.is_none() && self.answer.is_none();
         lines.extend(with_front_controller(handlers, parts.front_controller));
+        if has_nothing && !parts.has_files && !is_redirected {
+            // Nobody may come, or nothing is there.
+            lines.push(Node::with("respond", "*").word(404));
+        }
         lines.extend(self.answer);
         lines.extend(parts.last);
-        lines.extend(rules.others);
-        lines.extend(parts.rules.others);
+        // Without files there is nothing below the site's root.
+        let page_root = own_root.filter(|_| !parts.has_files);
+        let others = rules.others.into_iter().chain(parts.rules.others);
+        lines.extend(others.map(|node| match &page_root {
+            Some(root) if node.name() == "error-page" => node.with_last_value(|page| format!("file:{root}{page}")),
+            _ => node,
+        }));
         node.block(lines)
     }
+}
+
+/// Paths that would go to the wrong one of two locations are nobody's, unless both say the same.
+fn refuse_conflict(conflict: Conflict<'_, '_>, server: Chain<'_>, rules: &mut Rules, notes: &mut Notes) {
+    let Conflict { prefix, expression } = conflict;
+    if guard::mean_the_same(prefix, expression, server) {
+        return;
+    }
+    let is_within = prefix.location.prefix().is_some_and(|prefix| expression.location.head().starts_with(prefix));
+    let smaller = if is_within { expression } else { prefix };
+    let level = Level::Location { pattern: smaller.location.pattern(), is_forwarded: false };
+    let why = format!("whether they are this location's or those of `{}` can't be said", prefix.directive.line());
+    rules.close(expression.directive, &level, why, notes);
 }
 
 /// Scripts answer for what is no file: by themselves, or by a rewrite to the one who does.

@@ -37,23 +37,13 @@ impl Level {
     }
 }
 
-/// What a block and those around it say of passwords.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Password<'a> {
-    pub(super) realm: &'a str,
-    pub(super) file: Option<&'a str>,
-    pub(super) satisfy: Option<&'a str>,
-    /// Whether a server behind gets to see it.
-    pub(super) is_passed_on: bool,
-}
-
 /// What is said of a part of a site, in lists that differ in which of several lines holds.
 #[derive(Default)]
 pub(super) struct Rules {
     /// What refuses all that nginx guarded in a way that can't be said here. It goes before all other guards.
     pub(super) closed: Vec<Node>,
-    /// Rewrites to fixed answers. They go before all others, as what guards does.
-    pub(super) refusals: Vec<Node>,
+    /// Rewrites to fixed answers. They go before all others.
+    pub(super) fixed: Vec<Node>,
     /// The statuses of these answers.
     pub(super) answers: BTreeSet<u16>,
     /// The first that fits decides: addresses, passwords, limits.
@@ -76,8 +66,19 @@ impl Rules {
 
     /// Refuses what a directive guarded that can't be said here.
     pub(super) fn close(&mut self, directive: &Directive, level: &Level, why: impl Into<String>, notes: &mut Notes) {
+        self.close_paths(directive, level.pattern().map(str::to_owned), why, notes);
+    }
+
+    /// The same for paths of a pattern.
+    pub(super) fn close_paths(
+        &mut self,
+        directive: &Directive,
+        pattern: Option<String>,
+        why: impl Into<String>,
+        notes: &mut Notes,
+    ) {
         let node = Node::new("deny").word("all").comment(notes.refused(directive, why));
-        self.closed.push(match level.pattern() {
+        self.closed.push(match pattern {
             Some(pattern) => node.property("path", pattern),
             None => node,
         });
@@ -86,7 +87,7 @@ impl Rules {
     /// Requests of a rewrite get an answer that is nothing but a status.
     pub(super) fn answer_elsewhere(&mut self, status: u16, rewrite: Node) {
         self.answers.insert(status);
-        self.refusals.push(rewrite);
+        self.fixed.push(rewrite);
     }
 
     /// Takes a directive up, and says whether it is one of these.
@@ -102,11 +103,10 @@ impl Rules {
 
     fn add_file_option(&mut self, directive: &Directive, level: &Level, notes: &mut Notes) -> bool {
         let all = |name| directive.arguments.iter().fold(Node::new(name), |node, argument| node.text(argument));
-        let switch = |name: &'static str| Node::new(name).word(if directive.first() == "off" { "off" } else { "on" });
         let files = &mut self.files;
         match directive.name.as_str() {
-            "index" => set(files, all("index")),
-            "autoindex" => set(files, switch("browse")),
+            // Those of a location's files depend on what it tries.
+            "index" | "autoindex" => {}
             "charset" if directive.first() == "off" => set(files, Node::with("charset", "")),
             "charset" => set(files, all("charset")),
             "default_type" => set(files, all("default-type")),
@@ -141,15 +141,6 @@ impl Rules {
             None => Node::new(name),
         };
         match directive.name.as_str() {
-            name @ ("allow" | "deny") => {
-                let client = directive.first().trim_end_matches(':');
-                let node = Node::new(if name == "allow" { "allow" } else { "deny" });
-                let node = if client == "all" { node.word("all") } else { node.text(client) };
-                self.guards.push(match level.pattern() {
-                    Some(pattern) => node.property("path", pattern),
-                    None => node,
-                });
-            }
             "limit_req" => match zone(directive).and_then(|zone| shared.rates.get(zone)) {
                 Some((rate, key)) => {
                     let mut node = with_path("rate-limit").text(rate);
@@ -173,7 +164,8 @@ impl Rules {
                 }
                 None => notes.left(directive, "its zone is not known"),
             },
-            "auth_basic" | "auth_basic_user_file" | "satisfy" => {}
+            // They are looked at when all locations are known.
+            "allow" | "deny" | "auth_basic" | "auth_basic_user_file" | "satisfy" => {}
             "limit_req_status" | "limit_conn_status" if directive.first() == "429" => {
                 notes.needless(directive, "it is 429 by default");
             }
@@ -187,22 +179,6 @@ impl Rules {
             _ => return false,
         }
         true
-    }
-
-    /// The password that a level asks for, of what it and those around it say.
-    pub(super) fn add_password(&mut self, password: &Password<'_>, level: &Level) {
-        let node = Node::with("basic-auth", level.pattern().unwrap_or("*"));
-        let Password { realm, file, satisfy, is_passed_on } = *password;
-        let mut node = match (realm, file) {
-            ("off", _) => return self.guards.push(node.word("off")),
-            (realm, Some(file)) => node.text(file).property("realm", realm),
-            // nginx asks for none then.
-            (_, None) => return,
-        };
-        if is_passed_on {
-            node = node.word_property("pass-credentials", "on");
-        }
-        self.guards.push(if satisfy == Some("any") { node.property("satisfy", "any") } else { node });
     }
 
     fn add_field(&mut self, directive: &Directive, level: &Level, notes: &mut Notes) -> bool {
@@ -270,11 +246,13 @@ impl Rules {
         match directive.name.as_str() {
             "rewrite" => match rewrite::rewrite(directive, level.pattern(), None) {
                 Ok(node) => self.redirects.extend(node),
-                Err(why) => notes.left(directive, why),
+                // Nobody is to see what nginx leads away from.
+                Err(why) => self.close_paths(directive, rewrite::paths(directive, level.pattern()), why, notes),
             },
             "if" => match condition::translate(directive, level.pattern()) {
                 Ok(Action::Redirect(node)) => self.redirects.extend(node),
                 Ok(Action::Answer(status, node)) => self.answer_elsewhere(status, node),
+                Ok(Action::Deny(node)) => self.closed.push(node),
                 Err(why) if condition::is_guard(directive) => self.close(directive, level, why, notes),
                 Err(why) => notes.left(directive, why),
             },

@@ -51,6 +51,12 @@ impl Directive {
     pub(super) fn line(&self) -> String {
         [&self.name].into_iter().chain(&self.arguments).map(String::as_str).collect::<Vec<_>>().join(" ")
     }
+
+    /// The line with its block.
+    pub(super) fn text(&self) -> String {
+        let inside: Vec<String> = self.children().iter().map(Self::text).collect();
+        if inside.is_empty() { self.line() } else { format!("{} {{ {} }}", self.line(), inside.join("; ")) }
+    }
 }
 
 /// Reads a file and all that it includes, in its place.

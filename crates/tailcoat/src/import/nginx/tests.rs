@@ -34,10 +34,11 @@ fn files_are_served_from_where_they_were() {
     check_site("", "root \"/srv\"");
     check_site("index a.html; autoindex on;", "root \"/srv\"\nindex \"a.html\"\nbrowse on");
     check_site("location / { try_files $uri $uri/ =404; }", "root \"/srv\"");
-    check_site("location / { try_files $uri /index.html; }", "root \"/srv\"\nfallback \"/index.html\"");
-    check_site("try_files $uri /index.html;", "root \"/srv\"\nfallback \"/index.html\"");
+    check_site("location / { try_files $uri $uri/ /index.html; }", "root \"/srv\"\nfallback \"/index.html\"");
+    // A directory is no file.
+    check_site("try_files $uri /index.html;", "root \"/srv\"\nfallback \"/index.html\"\nindex");
     check_site(
-        "location / { try_files $uri $uri.html =404; }",
+        "location / { try_files $uri $uri/ $uri.html =404; }",
         "root \"/srv\"\nrewrite \"~^/(.*[^/])$\" \"/{1}.html\" missing=on",
     );
     check_site(
@@ -66,7 +67,7 @@ fn fields_and_guards_name_their_paths() {
     );
     check_site(
         "auth_basic Mine; auth_basic_user_file /etc/users; location /open/ { auth_basic off; }",
-        "root \"/srv\"\nbasic-auth \"/open/*\" off\nbasic-auth \"*\" \"/etc/users\" realm=\"Mine\"",
+        "root \"/srv\"\nbasic-auth \"~^/open/\" off\nbasic-auth \"*\" \"/etc/users\" realm=\"Mine\"",
     );
     check_site("error_page 404 410 /gone.html;", "root \"/srv\"\nerror-page 404 410 \"/gone.html\"");
     check_site("access_log /var/log/a.log combined;", "root \"/srv\"\naccess-log \"/var/log/a.log\"");
@@ -106,13 +107,13 @@ fn servers_behind_are_asked() {
         "root \"/srv\"\nforward \"unix:/run/a.sock\" path=\"/api/*\" {\n    strip-prefix \"/api\"\n    host upstream\n}",
     );
     check_site(
-        "location / { try_files $uri @app; } location @app { proxy_pass http://b:1; proxy_set_header Host $host; }",
+        "location / { try_files $uri $uri/ @app; } location @app { proxy_pass http://b:1; proxy_set_header Host $host; }",
         "root \"/srv\"\nforward \"http://b:1\"",
     );
     check_site("location /g/ { grpc_pass grpc://b:1; }", "root \"/srv\"\nforward \"h2c://b:1\" path=\"/g/*\"");
     check_site("location /u/ { uwsgi_pass b:1; }", "root \"/srv\"\nuwsgi \"/u/*\" \"tcp://b:1\"");
     check_site(
-        r"location / { try_files $uri /index.php?$args; }
+        r"location / { try_files $uri $uri/ /index.php?$args; }
           location ~ \.php$ { fastcgi_pass unix:/run/p.sock; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
           fastcgi_param APP a; }",
         "root \"/srv\"\nfastcgi \"*.php\" \"unix:/run/p.sock\" root=\"/srv\" {\n    variable \"APP\" \"a\"\n    \
@@ -154,16 +155,8 @@ fn what_guards_is_never_dropped() {
          including look-ahead and look-behind, is not supported\ndeny all path=#\"~/\\.\"#",
         &["look-around"],
     );
-    check(
-        "location /a/ { limit_except GET { deny all; } }",
-        "rewrite \"/a/*\" \"/-/403\" method=\"!GET HEAD\"\nrespond \"/-/403\" 403",
-        &[],
-    );
-    check(
-        "if ($http_user_agent ~* bad) { return 403; }",
-        "rewrite \"*\" \"/-/403\" field=\"user-agent: ~(?i)bad\"\nrespond \"/-/403\" 403",
-        &[],
-    );
+    check("location /a/ { limit_except GET { deny all; } }", "deny all path=\"/a/*\" method=\"!GET HEAD\"", &[]);
+    check("if ($http_user_agent ~* bad) { return 403; }", "deny all field=\"user-agent: ~(?i)bad\"", &[]);
     check(
         "location /a/ { if ($invalid_referer) { return 403; } }",
         "// n:1: if ($invalid_referer): its paths are refused: there is no `if`; conditions are properties of `redirect` and \
@@ -173,9 +166,68 @@ fn what_guards_is_never_dropped() {
 }
 
 #[test]
+fn guards_are_those_of_the_location_that_has_the_path() {
+    let check = |inside: &str, expect: &str| assert_eq!(site(inside).0, format!("root \"/srv\"\n{expect}"), "{inside}");
+    // Whoever inherits what the server says, says so before others let in.
+    check(
+        r"deny all; location ^~ /x/ { } location ~ \.css$ { allow 10.0.0.1; }",
+        "deny all path=\"~^/x/\"\nallow all path=\"*.css\"\ndeny all",
+    );
+    // An address that is let in elsewhere is not let in here.
+    check(
+        "satisfy any; allow 10.0.0.1; auth_basic A; auth_basic_user_file /u; location /a/ { satisfy all; }",
+        "allow all path=\"~^/a/\"\nbasic-auth \"~^/a/\" \"/u\" realm=\"A\"\n\
+         allow \"10.0.0.1\"\nbasic-auth \"*\" \"/u\" realm=\"A\" satisfy=\"any\"",
+    );
+    // `^~` does not keep expressions from longer prefixes, which no order here can say.
+    check(
+        r"location ^~ /x/ { } location /x/y/ { } location ~ \.php$ { deny all; }",
+        "// n:1: location ~ \\.php$: its paths are refused: whether they are this location's or those of `location /x/y/` \
+         can't be said\ndeny all path=\"/x/y/*\"\nallow all path=\"~^/x/y/\"\nallow all path=\"~^/x/\"\ndeny all path=\"*.php\"",
+    );
+    check(
+        r"location ^~ /x/ { alias /d/; } location /x/y/ { return 403; }",
+        "respond \"/x/y/*\" 403\nfiles \"/x/*\" root=\"/d\" {\n    strip-prefix \"/x\"\n}\nrespond \"/x/*\" 404",
+    );
+    let outer = "http { auth_basic A; auth_basic_user_file /u; server { root /srv; } }";
+    assert!(translated(outer).0.contains("basic-auth \"*\" \"/u\" realm=\"A\""), "{}", translated(outer).0);
+}
+
+#[test]
+fn what_leads_elsewhere_leads_nowhere_else() {
+    let check = |inside: &str, expect: &str, why: &str| {
+        let (lines, remarks) = site(inside);
+        let lines: Vec<&str> = lines.lines().filter(|line| !line.starts_with("//")).collect();
+        assert_eq!(lines.join("\n"), format!("root \"/srv\"\n{expect}"), "{inside}");
+        assert!(remarks.iter().any(|remark| remark.contains(why)), "{inside}: {remarks:?}");
+    };
+    check("rewrite ^/a/(?!b) /b last;", "deny all path=\"~^/a/\"", "look-around");
+    check(
+        "rewrite ^/a/ /b last; location = /b { rewrite ^ /c last; }",
+        "deny all path=\"~^/a/\"\nrewrite \"/b\" \"/c\"",
+        "sent elsewhere once more",
+    );
+    check(
+        "location /a/ { rewrite ^/a/(.*)$ /b/$1 break; } location /b/ { deny all; }",
+        "deny all path=\"~^/a/(.*)$\"\ndeny all path=\"/b/*\"",
+        "stay this location's",
+    );
+    check(
+        "location / { try_files $uri $uri/ @n; } location @n { return 403; }",
+        "rewrite \"*\" \"/-/404\" missing=on\nrespond \"/-/404\" 404",
+        "another's last resort",
+    );
+    check(
+        r"rewrite \.html$ /nope last;",
+        "deny all path=\"~/$\"\nrewrite #\"~\\.html$\"# \"/nope\"",
+        "index files are not asked for",
+    );
+}
+
+#[test]
 fn locations_keep_to_their_paths() {
     check_site(
-        "location / { try_files $uri /index.html; } location /a/ { try_files $uri =404; }",
+        "location / { try_files $uri $uri/ /index.html; } location /a/ { try_files $uri $uri/ =404; }",
         "root \"/srv\"\nfallback \"/index.html\"\nfiles \"/a/*\" root=\"/srv\" {\n    fallback off\n}\nrespond \"/a/*\" 404",
     );
     check_site(

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use regex::Regex;
 
+use super::precedence::heads_meet;
 use super::rewrite::head;
 use super::syntax::Directive;
 use crate::config;
@@ -109,13 +110,28 @@ impl Location {
     }
 
     /// The same for a location in one whose paths all begin with this.
-    pub(super) fn within(self, prefix: Option<&str>) -> Self {
-        match (self, prefix) {
-            (Self::Expression(inner), Some(prefix)) if prefix != "/" && !inner.contains('^') => {
-                Self::Expression(format!("^{}.*(?:{inner})", regex::escape(prefix)))
-            }
-            (location, _) => location,
+    ///
+    /// # Errors
+    ///
+    /// Why its expression can't be one for these paths only.
+    pub(super) fn within(self, prefix: Option<&str>) -> Result<Self, String> {
+        let (Self::Expression(inner), Some(prefix)) = (&self, prefix.filter(|prefix| *prefix != "/")) else {
+            return Ok(self);
+        };
+        if inner.starts_with('^') && self.head().starts_with(prefix) {
+            return Ok(self);
         }
+        let head = head(inner);
+        // What begins within the prefix, but for its last slash, would have to be sought in a part of it.
+        let begins_within = (1..prefix.len()).any(|at| heads_meet(&prefix[at..], &head) && &prefix[at..] != "/");
+        if inner.contains('^') || head.is_empty() || begins_within {
+            return Err("its expression can't be said for paths of the location around it only".to_owned());
+        }
+        let front = match prefix.strip_suffix('/') {
+            Some(directory) if head.starts_with('/') => format!("{}(?:/.*)?", regex::escape(directory)),
+            _ => format!("{}.*", regex::escape(prefix)),
+        };
+        Ok(Self::Expression(format!("^{front}(?:{inner})")))
     }
 
     /// Whether a path is one of its.
@@ -128,31 +144,13 @@ impl Location {
         }
     }
 
-    /// Whether paths may be of both, which go to this one then.
-    pub(super) fn is_before(&self, other: &Self) -> bool {
-        let is_shared = match (self, other) {
-            (Self::Exact(path), other) => other.fits(path),
-            (Self::Prefix(own) | Self::PrefixFirst(own), Self::Prefix(other) | Self::PrefixFirst(other)) => {
-                own.starts_with(other.as_str())
-            }
-            (Self::Prefix(own) | Self::PrefixFirst(own), Self::Expression(expression)) => {
-                let head = head(expression);
-                !expression.starts_with('^') || head.starts_with(own.as_str()) || own.starts_with(&head)
-            }
-            (_, other) => !matches!(other, Self::Named(_)),
-        };
-        is_shared && self != other && self.order() <= other.order()
+    pub(super) fn is_expression(&self) -> bool {
+        matches!(self, Self::Expression(_))
     }
 
-    /// Smaller goes first, as nginx chooses; of the same, in the order in which they stand.
-    pub(super) fn order(&self) -> (u8, std::cmp::Reverse<usize>) {
-        let (group, length) = match self {
-            Self::Exact(_) => (0, 0),
-            Self::PrefixFirst(prefix) => (1, prefix.len()),
-            Self::Expression(_) | Self::Named(_) => (2, 0),
-            Self::Prefix(prefix) => (3, prefix.len()),
-        };
-        (group, std::cmp::Reverse(length))
+    /// Whether it is for all that begins so, and not for one path.
+    pub(super) fn is_prefix(&self) -> bool {
+        matches!(self, Self::Prefix(_) | Self::PrefixFirst(_))
     }
 }
 

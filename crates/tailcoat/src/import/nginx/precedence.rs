@@ -1,0 +1,297 @@
+//! Which location nginx chooses for a path, and an order of locations in which the first that fits is the same one.
+//!
+//! nginx looks for the longest prefix, goes into its block and does so again, and then, from the innermost block outwards,
+//! for the first expression that fits, unless the prefix that was chosen beside it is one of `^~`. Where no order says the
+//! same, there is a [`Conflict`].
+
+use std::cmp::Reverse;
+
+use regex::Regex;
+
+use super::rewrite::head;
+use super::syntax::Directive;
+use super::values::{Location, expression};
+
+/// Locations in locations. Nobody writes more.
+pub(super) const DEPTH_MAX: usize = 8;
+
+/// A location of a server.
+pub(super) struct Found<'a> {
+    pub(super) location: Location,
+    pub(super) directive: &'a Directive,
+    /// The locations around it, the outermost first.
+    pub(super) around: Vec<&'a Directive>,
+}
+
+/// Paths of two locations that the order gives to another one than nginx does.
+#[derive(Clone, Copy)]
+pub(super) struct Conflict<'f, 'a> {
+    pub(super) prefix: &'f Found<'a>,
+    pub(super) expression: &'f Found<'a>,
+}
+
+/// Locations of a server, and those inside them, each before those that nginx would choose after it. Without those that it
+/// never chooses; `refuse` is told of those that can't be read.
+pub(super) fn of_server<'a>(
+    server: &'a [Directive],
+    refuse: &mut impl FnMut(&'a Directive, &[&'a Directive], String),
+) -> Vec<Found<'a>> {
+    let mut all = Vec::new();
+    collect(server, &[], None, &mut all, refuse);
+    all.retain(|found: &Found<'a>| found.location.is_expression() || found.is_chosen(server));
+    let shields: Vec<String> = all.iter().filter(|found| found.is_shielded()).map(Found::text).collect();
+    all.sort_by_key(|found| found.order(&shields));
+    all
+}
+
+fn collect<'a>(
+    block: &'a [Directive],
+    around: &[&'a Directive],
+    prefix: Option<&str>,
+    all: &mut Vec<Found<'a>>,
+    refuse: &mut impl FnMut(&'a Directive, &[&'a Directive], String),
+) {
+    for directive in block.iter().filter(|directive| directive.name == "location") {
+        if around.len() == DEPTH_MAX {
+            refuse(directive, around, "blocks are nested too deeply".to_owned());
+            continue;
+        }
+        let location = Location::read(directive).and_then(|location| location.within(prefix));
+        let inside = [around, &[directive]].concat();
+        match location {
+            Ok(location) => {
+                if location.is_expression() && directive.children().iter().any(|child| child.name == "location") {
+                    refuse(directive, around, "there are locations in one that is an expression".to_owned());
+                    continue;
+                }
+                collect(directive.children(), &inside, location.prefix().or(prefix), all, refuse);
+                all.push(Found { location, directive, around: around.to_vec() });
+            }
+            Err(why) => refuse(directive, around, why),
+        }
+    }
+}
+
+/// Pairs of a prefix and an expression whose common paths go to the wrong one of the two.
+pub(super) fn conflicts<'f, 'a>(all: &'f [Found<'a>]) -> Vec<Conflict<'f, 'a>> {
+    let mut conflicts = Vec::new();
+    for (index, prefix) in all.iter().enumerate().filter(|(_, found)| found.location.is_prefix()) {
+        for (other, expression) in all.iter().enumerate().filter(|(_, found)| found.location.is_expression()) {
+            let is_before = other < index;
+            if prefix.is_searched_for(expression) != is_before && prefix.is_longest_of(expression, all) {
+                conflicts.push(Conflict { prefix, expression });
+            }
+        }
+    }
+    conflicts
+}
+
+/// The location that nginx chooses for a path; `Err` if that can't be said.
+pub(super) fn chosen<'a>(block: &'a [Directive], path: &str) -> Result<Option<&'a Directive>, ()> {
+    let locations = || block.iter().filter(|directive| directive.name == "location");
+    let found = longest(locations(), path);
+    let mut inner = None;
+    if let Some(found) = found {
+        if found.first() == "=" {
+            return Ok(Some(found));
+        }
+        inner = chosen(found.children(), path)?;
+        if inner.is_some_and(|inner| matches!(inner.first(), "=" | "~" | "~*")) {
+            return Ok(inner);
+        }
+    }
+    let is_first = found.is_some_and(|found| found.first() == "^~");
+    let of_expression = locations().filter(|directive| !is_first && matches!(directive.first(), "~" | "~*"));
+    for directive in of_expression {
+        let expression = expression(directive.argument(1), directive.first() == "~*").map_err(drop)?;
+        if Regex::new(&expression).is_ok_and(|expression| expression.is_match(path)) {
+            return Ok(chosen(directive.children(), path)?.or(Some(directive)));
+        }
+    }
+    Ok(inner.or(found))
+}
+
+/// The location of a block that is the path, or the longest front of it.
+fn longest<'a>(locations: impl Iterator<Item = &'a Directive>, path: &str) -> Option<&'a Directive> {
+    let fits = |directive: &&Directive| match directive.first() {
+        "=" => directive.argument(1) == path,
+        "~" | "~*" => false,
+        "^~" => path.starts_with(directive.argument(1)),
+        prefix => !prefix.starts_with('@') && path.starts_with(prefix),
+    };
+    let length = |directive: &&Directive| match directive.first() {
+        "=" => (true, 0),
+        "^~" => (false, directive.argument(1).len()),
+        prefix => (false, prefix.len()),
+    };
+    locations.filter(fits).max_by_key(length)
+}
+
+impl<'a> Found<'a> {
+    /// The blocks around it, and its own, the outermost first.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = &'a [Directive]> {
+        self.around.iter().copied().chain([self.directive]).map(Directive::children)
+    }
+
+    fn text(&self) -> String {
+        self.location.prefix().unwrap_or_default().to_owned()
+    }
+
+    /// Whether nginx ever chooses it, for paths that no expression fits.
+    fn is_chosen(&self, server: &[Directive]) -> bool {
+        let Some(prefix) = self.location.prefix() else { return true };
+        let mut path = prefix.to_owned();
+        if self.location.is_prefix() {
+            // What no other prefix goes on with.
+            path.push('\u{1}');
+        }
+        let mut block = server;
+        for expect in self.around.iter().chain([&self.directive]) {
+            let locations = block.iter().filter(|directive| directive.name == "location");
+            if !longest(locations, &path).is_some_and(|found| std::ptr::eq(found, *expect)) {
+                return false;
+            }
+            block = expect.children();
+        }
+        true
+    }
+
+    /// Whether no expression of the server is looked at for its paths.
+    fn is_shielded(&self) -> bool {
+        self.location.is_prefix() && self.around.first().unwrap_or(&self.directive).first() == "^~"
+    }
+
+    /// Smaller goes first.
+    fn order(&self, shields: &[String]) -> (u8, Reverse<usize>) {
+        let length = Reverse(self.text().len());
+        match &self.location {
+            Location::Exact(_) => (0, Reverse(0)),
+            Location::Expression(_) if self.around.is_empty() => (3, Reverse(0)),
+            Location::Expression(_) => (1, Reverse(self.around.len())),
+            // What is longer than a shield is looked for before it.
+            Location::Prefix(prefix) | Location::PrefixFirst(prefix) => {
+                let is_shielded = shields.iter().any(|shield| prefix.starts_with(shield));
+                (if is_shielded { 2 } else { 4 }, length)
+            }
+            Location::Named(_) => (5, Reverse(0)),
+        }
+    }
+
+    /// Whether nginx looks at an expression for paths of this prefix.
+    fn is_searched_for(&self, expression: &Self) -> bool {
+        let own: Vec<&Directive> = self.around.iter().copied().chain([self.directive]).collect();
+        let depth = expression.around.len();
+        let is_around = expression.around.iter().zip(&own).all(|(one, other)| std::ptr::eq(*one, *other));
+        is_around && depth <= own.len() && own.get(depth).is_none_or(|beside| beside.first() != "^~")
+    }
+
+    /// Whether paths of an expression may be this prefix's, and no longer one's.
+    fn is_longest_of(&self, expression: &Self, all: &[Self]) -> bool {
+        let head = expression.location.head();
+        let is_longer = |other: &&Self| other.location.is_prefix() && other.text().len() > self.text().len();
+        self.location.overlaps(&expression.location)
+            && !all.iter().filter(is_longer).any(|other| head.starts_with(&other.text()))
+    }
+}
+
+impl Location {
+    /// What all its paths begin with.
+    pub(super) fn head(&self) -> String {
+        match self {
+            Self::Exact(path) | Self::Prefix(path) | Self::PrefixFirst(path) => path.clone(),
+            Self::Expression(expression) if expression.starts_with('^') && !has_branches(expression) => {
+                head(expression)
+            }
+            Self::Expression(_) | Self::Named(_) => String::new(),
+        }
+    }
+
+    /// Whether a path may be one of both.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Named(_), _) | (_, Self::Named(_)) => false,
+            (Self::Exact(path), other) | (other, Self::Exact(path)) => other.fits(path),
+            _ => heads_meet(&self.head(), &other.head()),
+        }
+    }
+}
+
+/// Whether a path may begin with both.
+pub(super) fn heads_meet(one: &str, other: &str) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
+/// Whether an expression has `|` outside of all groups, so that it begins in several ways.
+pub(super) fn has_branches(expression: &str) -> bool {
+    let mut depth = 0;
+    let mut is_escaped = false;
+    expression.chars().any(|character| {
+        let is_literal = std::mem::take(&mut is_escaped);
+        match character {
+            _ if is_literal => {}
+            '\\' => is_escaped = true,
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            '|' => return depth == 0,
+            _ => {}
+        }
+        false
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::import::nginx::syntax;
+
+    const SERVER: &str = r"
+        location / { } location = /x { } location ^~ /s/ { } location /s/p/ { } location ~ \.php$ { } location ~ ^/a/ { }
+        location /n/ { location ~ \.n$ { } location /n/m/ { } location = /n/x { } } location /n/m/o/ { }
+        location /n/m/o/p { }";
+
+    #[test]
+    fn locations_are_chosen_as_by_nginx() {
+        let directives = syntax::parse(Path::new("n"), SERVER).unwrap();
+        let check = |path: &str, expect: &str| {
+            let found = chosen(&directives, path).unwrap().map(Directive::line);
+            assert_eq!(found.as_deref(), Some(format!("location {expect}").as_str()), "{path}");
+        };
+        check("/y", "/");
+        check("/x", "= /x");
+        check("/x.php", r"~ \.php$");
+        check("/s/x.php", "^~ /s/");
+        check("/s/p/x.php", r"~ \.php$");
+        check("/a/x.php", r"~ \.php$");
+        check("/a/x", "~ ^/a/");
+        check("/n/x", "= /n/x");
+        check("/n/y", "/n/");
+        check("/n/y.n", r"~ \.n$");
+        check("/n/m/y.n", r"~ \.n$");
+        check("/n/m/y", "/n/m/");
+        check("/n/m/y.php", r"~ \.php$");
+        check("/n/m/o/y.n", "/n/m/o/");
+    }
+
+    #[test]
+    fn what_no_order_can_say_is_known() {
+        let check = |text: &str, expect: &[(&str, &str)]| {
+            let directives = syntax::parse(Path::new("n"), text).unwrap();
+            let all = of_server(&directives, &mut |directive, _, why| panic!("{}: {why}", directive.line()));
+            let found: Vec<(String, String)> = conflicts(&all)
+                .iter()
+                .map(|Conflict { prefix, expression }| (prefix.directive.line(), expression.directive.line()))
+                .collect();
+            let line = |text: &str| format!("location {text}");
+            let expect: Vec<(String, String)> = expect.iter().map(|(a, b)| (line(a), line(b))).collect();
+            assert_eq!(found, expect, "{text}");
+        };
+        check(r"location / { } location /a/ { } location ~ \.php$ { } location ^~ /s/ { } location = /x { }", &[]);
+        check(r"location ^~ /s/ { } location /s/p/ { } location ~ \.php$ { }", &[("/s/p/", r"~ \.php$")]);
+        check(r"location ^~ /s/ { } location /s/p/ { } location ~ ^/a { }", &[]);
+        check(r"location ^~ /s/ { location ~ \.php$ { } } location ~ \.php$ { }", &[]);
+        check(r"location /n/ { location ~ \.php$ { } } location /n/m/ { }", &[("/n/m/", r"~ \.php$")]);
+        check(r"location /n/ { location ~ \.php$ { } location /n/m/ { } }", &[]);
+    }
+}
