@@ -115,7 +115,7 @@ const WAYS: [(&str, bool); 22] = [
     ("/named/a", false),
     ("/private/a.html", false),
     ("/spa/app.html", true),
-    ("/spa/assets/a.txt", true),
+    ("/spa/assets/a.txt", false),
     ("/spa/assets/", false),
     ("/data/file.txt", false),
     ("/data/a/b.txt", false),

@@ -1,8 +1,8 @@
 //! `if`: what conditions of `redirect` and `rewrite` say, too.
 
+use super::matching::expression;
 use super::rewrite::{is_redirect, redirect, rewrite};
 use super::syntax::Directive;
-use super::values::expression;
 use crate::import::kdl::Node;
 
 /// What is done if a condition holds.
@@ -117,6 +117,20 @@ pub(super) fn is_guard(directive: &Directive) -> bool {
 /// Whether an `if` is for paths that nobody has.
 pub(super) fn is_of_missing(directive: &Directive) -> bool {
     directive.name == "if" && parts(directive)[0].starts_with("!-")
+}
+
+/// Whether an `if` refuses what is not there.
+pub(super) fn refuses_missing(directive: &Directive) -> bool {
+    const OWN_FILE: [&str; 4] = [
+        "$request_filename",
+        "$document_root$fastcgi_script_name",
+        "$realpath_root$fastcgi_script_name",
+        "$document_root$uri",
+    ];
+    let refuses = |action: &Directive| action.name == "return" && matches!(action.first(), "403" | "404" | "410");
+    is_of_missing(directive)
+        && OWN_FILE.contains(&parts(directive)[1].as_str())
+        && action(directive.children()).is_some_and(refuses)
 }
 
 /// Subject, operator and value of a condition.

@@ -1,7 +1,7 @@
 //! Files of a location: where they are, and what is done if there is none.
 
+use super::matching::Location;
 use super::syntax::Directive;
-use super::values::Location;
 use super::{Chain, Notes};
 use crate::import::kdl::Node;
 
@@ -59,6 +59,8 @@ pub(super) struct Behind<'a> {
     pub(super) has_fallback: bool,
     /// Another handler that may have the path.
     pub(super) has_handler: bool,
+    /// The script that has what nobody has.
+    pub(super) front_controller: Option<&'a str>,
 }
 
 impl FilesPart {
@@ -66,7 +68,10 @@ impl FilesPart {
     /// rewrite of what is not there goes to `redirects`, if nobody else would have that before.
     pub(super) fn into_nodes(self, behind: Behind<'_>, redirects: &mut Vec<Node>, notes: &mut Notes) -> Vec<Node> {
         let has_own_fallback = self.options.iter().any(|option| option.name() == "fallback");
-        let is_taken = behind.has_fallback || behind.has_handler;
+        let is_led_to_front =
+            self.missing.as_ref().is_some_and(|(_, rewrite)| behind.front_controller == Some(rewrite.last_value()));
+        let has_front = behind.front_controller.is_some() && !is_led_to_front;
+        let is_taken = behind.has_fallback || behind.has_handler || has_front;
         // Whoever has the same files would have others of them stand for a directory.
         let is_option_of_place = |option: &Node| matches!(option.name(), "index" | "browse" | "strip-prefix");
         let is_elsewhere = behind.root.is_some()
@@ -81,8 +86,8 @@ impl FilesPart {
                 let why = "what is not there would go to others before it goes where it leads";
                 missing = missing.comment(notes.refused(&directive, why));
             }
-            Some((_, rewrite)) => redirects.push(rewrite),
-            None => {}
+            Some((_, rewrite)) if !is_led_to_front => redirects.push(rewrite),
+            _ => {}
         }
         let has_end = !self.has_successor && (is_taken || is_elsewhere);
         let files = self.root.map(|root| {
@@ -192,9 +197,11 @@ impl<'a> Directories<'a> {
         let said = chain.all("index");
         let names = said.iter().flat_map(|directive| directive.arguments.iter().map(String::as_str));
         let index: Vec<&str> = if said.is_empty() { vec!["index.html"] } else { names.collect() };
-        // What is not in the directory is another location's to say.
-        let index = index.into_iter().filter(|name| !name.starts_with('/') && !name.contains('$')).collect();
-        Self { index, is_listed: chain.last("autoindex").is_some_and(|listed| listed.first() != "off") }
+        // One with a slash before it is for whoever has it, and then there is no listing.
+        let is_elsewhere = |name: &&str| name.starts_with('/') || name.contains('$');
+        let is_listed = chain.last("autoindex").is_some_and(|listed| listed.first() != "off");
+        let is_listed = is_listed && !index.iter().any(is_elsewhere);
+        Self { index: index.into_iter().filter(|name| !is_elsewhere(name)).collect(), is_listed }
     }
 
     /// What is to be said of them where others hold, or none are said.

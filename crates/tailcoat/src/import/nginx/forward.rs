@@ -1,11 +1,12 @@
 //! Servers behind: `proxy_pass`, `grpc_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass`, and what is said about how.
 
 use super::http::{Shared, body_size};
-use super::location::Scene;
+use super::matching::Location;
+use super::scene::Scene;
 use super::settings::{Level, time_option};
 use super::syntax::Directive;
 use super::upstream::Scheme;
-use super::values::{self, Location, Within};
+use super::values::{self, Within};
 use super::{Chain, Notes, caching, rewrite};
 use crate::import::kdl::Node;
 

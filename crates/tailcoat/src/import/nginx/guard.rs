@@ -1,10 +1,10 @@
 //! What keeps somebody out in ways that can't be said here: it is said as far as it can be, and refused beyond.
 
 use super::condition::{self, Test};
+use super::matching::{Location, expression, without_look_around};
 use super::precedence::Found;
 use super::settings::{Level, Rules};
 use super::syntax::Directive;
-use super::values::{Location, expression, without_look_around};
 use super::{Chain, Notes, forward};
 use crate::import::kdl::Node;
 
@@ -100,15 +100,18 @@ pub(super) fn mean_the_same(one: &Found<'_>, other: &Found<'_>, server: Chain<'_
 
 /// Whether files of two locations are for the same clients and from the same place; no location is what the server says.
 pub(super) fn have_the_same_files(one: &Found<'_>, other: Option<&Found<'_>>, server: Chain<'_>) -> bool {
-    let meaning = |found: Option<&Found<'_>>| {
-        let mut lines = match found {
-            Some(found) => meaning(server.with_all(found.blocks()), found.directive.children()),
-            None => meaning(server, &[]),
-        };
-        lines.retain(|line| !["index", "autoindex", "try_files"].contains(&line.split(' ').next().unwrap_or_default()));
-        lines
+    let meaning = |found: Option<&Found<'_>>| match found {
+        Some(found) => meaning_of_files(server.with_all(found.blocks()), found.directive.children()),
+        None => meaning_of_files(server, &[]),
     };
     meaning(Some(one)) == meaning(other)
+}
+
+/// What a block says of who may come, and from where files are.
+pub(super) fn meaning_of_files(chain: Chain<'_>, block: &[Directive]) -> Vec<String> {
+    let is_of_directories =
+        |line: &String| matches!(line.split(' ').next().unwrap_or_default(), "index" | "autoindex" | "try_files");
+    meaning(chain, block).into_iter().filter(|line| !is_of_directories(line)).collect()
 }
 
 /// What a block says of who may come and who answers, also in what it inherits.

@@ -1,15 +1,15 @@
 //! `location`: handlers for a part of a site, and what holds there.
 
 use super::condition::{Test, answer_path};
-use super::files::{Behind, Directories, FilesBlock, FilesPart, Last, Tries, alias};
-use super::http::Shared;
-use super::precedence::{Found, chosen};
+use super::files::{Behind, Directories, FilesBlock, FilesPart, Last, Tries};
+use super::matching::Location;
+use super::precedence::Found;
 use super::rewrite::{self, redirect};
+use super::scene::Scene;
 use super::settings::{Level, Rules};
 use super::syntax::Directive;
 use super::upstream::set;
-use super::values::Location;
-use super::{Chain, Notes, forward, guard};
+use super::{Chain, Notes, forward, guard, leading};
 use crate::import::kdl::Node;
 
 /// What locations of a server become.
@@ -43,25 +43,6 @@ impl Handler {
     }
 }
 
-/// A location as what is made of it depends on: where it stands, and what it may refer to.
-#[derive(Clone, Copy)]
-pub(super) struct Scene<'a> {
-    pub(super) location: &'a Location,
-    /// The blocks that hold there; its own is the last.
-    pub(super) chain: Chain<'a>,
-    /// All locations of the server: some are referred to by `@name`.
-    pub(super) locations: &'a [Found<'a>],
-    /// Those that have paths of this one which it does not have.
-    pub(super) wider: &'a [Found<'a>],
-    /// What the server's block says.
-    pub(super) server: &'a [Directive],
-    /// What holds around all locations.
-    pub(super) around: Chain<'a>,
-    /// The site's own files' directories.
-    pub(super) directories: &'a Directories<'a>,
-    pub(super) shared: &'a Shared,
-}
-
 impl Parts {
     /// Takes up what the block of a location says.
     pub(super) fn add(&mut self, scene: Scene<'_>, block: &[Directive], notes: &mut Notes) {
@@ -86,7 +67,7 @@ impl Parts {
                 || is_of_handler(child)
                 || forward::is_option(child, notes)
                 || rewrite::stripped_prefix(child, location).is_some()
-                || rewrite::refuse_further(child, scene, &level, &mut rules, notes)
+                || leading::refuse_further(child, scene, &level, &mut rules, notes)
                 || rules.add(child, &level, shared, notes);
             if !known {
                 notes.unknown(child);
@@ -116,7 +97,7 @@ impl Parts {
         let mut wider = scene.wider.iter().filter(|other| other.location.overlaps(scene.location));
         let is_redirected = block.iter().any(|child| redirect(child, "*").is_some())
             || rules.redirects.iter().any(|node| node.is_rule_of(&pattern));
-        let is_led_away = |other: &Found<'_>| rewrite::reaches(other.directive.children(), &scene.location.head());
+        let is_led_away = |other: &Found<'_>| leading::reaches(other.directive.children(), &scene.location.head());
         if !is_redirected && wider.clone().any(is_led_away) {
             rules.redirects.push(Node::with("rewrite", &pattern).text("{path}"));
         }
@@ -134,7 +115,8 @@ impl Parts {
     pub(super) fn take_handlers(&mut self, root: Option<&str>, notes: &mut Notes) -> Vec<Node> {
         let has_fallback = self.rules.files.iter().any(|option| option.name() == "fallback");
         let root = root.filter(|_| self.has_files);
-        let has_last = self.last.is_some() || self.front_controller.is_some();
+        let has_last = self.last.is_some();
+        let front_controller = self.front_controller.as_deref();
         let mut groups: Vec<Vec<Node>> = Vec::new();
         let mut behind: Vec<Location> = Vec::new();
         // From the last on, so that it is known who would be asked next.
@@ -144,12 +126,13 @@ impl Parts {
             let nodes = match handler {
                 Handler::Node(_, node) => vec![node],
                 Handler::Scripts(location, node) => {
-                    let pattern = location.pattern().filter(|_| has_handler || has_fallback);
+                    let is_taken = has_handler || has_fallback || front_controller.is_some();
+                    let pattern = location.pattern().filter(|_| is_taken);
                     let missing = pattern.map(|pattern| Node::with("respond", pattern).word(404));
                     [node].into_iter().chain(missing).collect()
                 }
                 Handler::Files(part) => {
-                    let behind = Behind { root, has_fallback, has_handler };
+                    let behind = Behind { root, has_fallback, has_handler, front_controller };
                     part.into_nodes(behind, &mut self.rules.redirects, notes)
                 }
             };
@@ -232,7 +215,7 @@ impl Parts {
         self.has_files |= tries.has_files;
         match tries.last {
             Last::Nothing => {}
-            Last::File(path) | Last::Script(path) if rewrite::is_sent_on(&path, scene.server) => {
+            Last::File(path) | Last::Script(path) if leading::is_sent_on(&path, scene.server) => {
                 self.refuse_missing(files.tries, scene.location, notes);
             }
             Last::File(path) => set(&mut self.rules.files, Node::with("fallback", path)),
@@ -247,7 +230,14 @@ impl Parts {
         }
     }
 
-    fn add_part(&mut self, files: FilesBlock<'_>, tries: Tries, pattern: String, scene: Scene<'_>, notes: &mut Notes) {
+    fn add_part(
+        &mut self,
+        files: FilesBlock<'_>,
+        mut tries: Tries,
+        pattern: String,
+        scene: Scene<'_>,
+        notes: &mut Notes,
+    ) {
         let FilesBlock { root, alias: own_alias, mut options, tries: directive } = files;
         let own = Directories::of(scene.chain, &tries);
         options.extend(own.options(Some(scene.directories)));
@@ -256,13 +246,18 @@ impl Parts {
         let own_root = root.map(str::to_owned).or(alias.map(|(root, _)| root));
         let mut missing = None;
         let (mut has_successor, mut is_refused) = (false, false);
+        if let Last::Named(name) = &tries.last
+            && let Some(path) = scene.path_of_named(name)
+        {
+            tries.last = Last::Script(path.to_owned());
+        }
         match &tries.last {
             Last::Nothing => {}
             Last::File(path) if scene.has(path) => {
                 let path = stripped.as_deref().and_then(|prefix| path.strip_prefix(prefix)).unwrap_or(path);
                 options.push(Node::with("fallback", path));
             }
-            Last::File(path) | Last::Script(path) if rewrite::is_sent_on(path, scene.server) => is_refused = true,
+            Last::File(path) | Last::Script(path) if leading::is_sent_on(path, scene.server) => is_refused = true,
             Last::File(path) | Last::Script(path) => {
                 let rewrite = Node::with("rewrite", &pattern).text(path).word_property("missing", "on");
                 missing = directive.cloned().zip(Some(rewrite));
@@ -296,8 +291,7 @@ impl Parts {
 
     /// The handler of a location with a name, in the place of another.
     fn add_named(&mut self, name: &str, tries: Option<&Directive>, scene: Scene<'_>, notes: &mut Notes) {
-        let is_meant = |found: &&Found<'_>| matches!(&found.location, Location::Named(other) if other == name);
-        let Some(Found { directive, .. }) = scene.locations.iter().find(is_meant) else { return };
+        let Some(Found { directive, .. }) = scene.named(name) else { return };
         let block = directive.children();
         let inside = Scene { chain: scene.chain.with(block), ..scene };
         let is_guarded = guard::is_guarded(block);
@@ -309,7 +303,7 @@ impl Parts {
                 self.rules.fields.splice(0..0, fields);
             }
             // A rewrite to a script is what such a location mostly is.
-            None => match rewrite::of_all(block) {
+            None => match scene.path_of_named(name) {
                 Some(path) if scene.location.pattern().is_none() => self.front_controller = Some(path.to_owned()),
                 _ => self.refuse_missing(tries, scene.location, notes),
             },
@@ -331,46 +325,6 @@ impl Parts {
                 self.rules.answer_elsewhere(404, rewrite);
             }
         }
-    }
-}
-
-impl<'a> Scene<'a> {
-    /// The location as the server has it.
-    fn found(&self) -> Option<&'a Found<'a>> {
-        self.locations.iter().find(|found| std::ptr::eq(&found.location, self.location))
-    }
-
-    /// The directive of a location that is one directory only, if others are to say who gets its index.
-    fn with_index_of_others(&self, directories: &Directories<'_>) -> Option<&'a Directive> {
-        let Location::Exact(path) = self.location else { return None };
-        let own = self.found().filter(|_| path.ends_with('/'))?;
-        let is_alike = |name: &&str| {
-            chosen(self.server, &format!("{path}{name}")).is_ok_and(|other| {
-                let other =
-                    other.and_then(|other| self.locations.iter().find(|found| std::ptr::eq(found.directive, other)));
-                guard::have_the_same_files(own, other, self.around)
-            })
-        };
-        (!directories.index.iter().all(|name| is_alike(name))).then_some(own.directive)
-    }
-
-    /// What a location around this one says instead of a root: the root, and the prefix that paths lose.
-    fn alias_around(&self) -> Option<(String, Option<String>)> {
-        let is_place = |child: &&Directive| matches!(child.name.as_str(), "root" | "alias");
-        let around = &self.found()?.around;
-        let (place, directive) = around
-            .iter()
-            .rev()
-            .find_map(|directive| Some((directive.children().iter().rfind(is_place)?, directive)))?;
-        let location = Location::read(directive).ok()?;
-        alias(place.first(), &location).filter(|_| place.name == "alias" && !place.first().contains('$'))
-    }
-
-    /// Whether a path is one of the location's.
-    fn has(&self, path: &str) -> bool {
-        let own = self.chain.blocks.iter().rev().find(|block| !block.is_empty());
-        chosen(self.server, path)
-            .is_ok_and(|found| found.is_some_and(|found| own.is_some_and(|own| std::ptr::eq(*own, found.children()))))
     }
 }
 

@@ -8,9 +8,8 @@ use std::cmp::Reverse;
 
 use regex::Regex;
 
-use super::rewrite::head;
+use super::matching::{Location, expression};
 use super::syntax::Directive;
-use super::values::{Location, expression};
 
 /// Locations in locations. Nobody writes more.
 pub(super) const DEPTH_MAX: usize = 8;
@@ -192,51 +191,6 @@ impl<'a> Found<'a> {
         self.location.overlaps(&expression.location)
             && !all.iter().filter(is_longer).any(|other| head.starts_with(&other.text()))
     }
-}
-
-impl Location {
-    /// What all its paths begin with.
-    pub(super) fn head(&self) -> String {
-        match self {
-            Self::Exact(path) | Self::Prefix(path) | Self::PrefixFirst(path) => path.clone(),
-            Self::Expression(expression) if expression.starts_with('^') && !has_branches(expression) => {
-                head(expression)
-            }
-            Self::Expression(_) | Self::Named(_) => String::new(),
-        }
-    }
-
-    /// Whether a path may be one of both.
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Named(_), _) | (_, Self::Named(_)) => false,
-            (Self::Exact(path), other) | (other, Self::Exact(path)) => other.fits(path),
-            _ => heads_meet(&self.head(), &other.head()),
-        }
-    }
-}
-
-/// Whether a path may begin with both.
-pub(super) fn heads_meet(one: &str, other: &str) -> bool {
-    one.starts_with(other) || other.starts_with(one)
-}
-
-/// Whether an expression has `|` outside of all groups, so that it begins in several ways.
-pub(super) fn has_branches(expression: &str) -> bool {
-    let mut depth = 0;
-    let mut is_escaped = false;
-    expression.chars().any(|character| {
-        let is_literal = std::mem::take(&mut is_escaped);
-        match character {
-            _ if is_literal => {}
-            '\\' => is_escaped = true,
-            '(' | '[' => depth += 1,
-            ')' | ']' => depth -= 1,
-            '|' => return depth == 0,
-            _ => {}
-        }
-        false
-    })
 }
 
 #[cfg(test)]

@@ -5,14 +5,15 @@ use std::collections::BTreeSet;
 use super::files::{Directories, Tries};
 use super::forward;
 use super::http::{Shared, body_size};
-use super::location::{self, Parts, Scene};
+use super::location::{self, Parts};
+use super::matching::Location;
 use super::precedence::{self, Conflict, Found};
-use super::rewrite::{self, redirect};
+use super::rewrite::redirect;
+use super::scene::Scene;
 use super::settings::{Level, Rules};
 use super::syntax::Directive;
 use super::upstream::set;
-use super::values::Location;
-use super::{Chain, Notes, guard};
+use super::{Chain, Notes, guard, leading};
 use crate::import::kdl::Node;
 
 /// The site of a server.
@@ -24,7 +25,7 @@ pub(super) fn translate(directive: &Directive, http: Chain<'_>, shared: &Shared,
     for child in block {
         let known = site.add(child, chain, notes)
             || forward::is_option(child, notes)
-            || rewrite::refuse(child, block, block, &Level::Server, &mut rules, notes)
+            || leading::refuse(child, block, block, &Level::Server, &mut rules, notes)
             || rules.add(child, &Level::Server, shared, notes);
         if !known {
             notes.unknown(child);
@@ -215,7 +216,7 @@ impl Site {
         for conflict in precedence::conflicts(&locations) {
             refuse_conflict(conflict, server, rules, notes);
         }
-        if let Some(rewrite) = rewrite::of_index(block) {
+        if let Some(rewrite) = leading::of_index(block) {
             let why = "index files are not asked for by their own paths, where it holds";
             rules.close_paths(rewrite, Some("~/$".to_owned()), why, notes);
         }

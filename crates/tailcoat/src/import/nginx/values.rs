@@ -1,12 +1,9 @@
-//! Values of nginx's directives in our words: times, sizes, path patterns, texts with variables.
+//! Values of nginx's directives in our words: times, sizes, texts with variables.
 
 use std::time::Duration;
 
 use regex::Regex;
 
-use super::precedence::heads_meet;
-use super::rewrite::head;
-use super::syntax::Directive;
 use crate::config;
 
 /// A time such as `90`, `1h30m` or `500ms`.
@@ -54,148 +51,6 @@ pub(super) fn size_bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     text[..digits].parse::<u64>().ok()?.checked_mul(unit)
-}
-
-/// Which paths a `location` is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Location {
-    /// `location = /path`
-    Exact(String),
-    /// `location ^~ /path`: goes before expressions.
-    PrefixFirst(String),
-    /// `location ~ expression`, as an expression of ours.
-    Expression(String),
-    /// `location /path`
-    Prefix(String),
-    /// `location @name`: no path's, but what others name.
-    Named(String),
-}
-
-impl Location {
-    /// Reads a `location`.
-    ///
-    /// # Errors
-    ///
-    /// Why its expression can't be one of ours.
-    pub(super) fn read(directive: &Directive) -> Result<Self, String> {
-        let second = directive.argument(1).to_owned();
-        Ok(match directive.first() {
-            "=" => Self::Exact(second),
-            "^~" => Self::PrefixFirst(second),
-            "~" => Self::Expression(expression(&second, false)?),
-            "~*" => Self::Expression(expression(&second, true)?),
-            name if name.starts_with('@') => Self::Named(name.to_owned()),
-            prefix => Self::Prefix(prefix.to_owned()),
-        })
-    }
-
-    /// The pattern of its paths; `None` is all.
-    pub(super) fn pattern(&self) -> Option<String> {
-        match self {
-            Self::Exact(path) => Some(path.clone()),
-            Self::Prefix(prefix) | Self::PrefixFirst(prefix) if prefix == "/" => None,
-            Self::Prefix(prefix) | Self::PrefixFirst(prefix) if prefix.ends_with('/') => Some(format!("{prefix}*")),
-            Self::Prefix(prefix) | Self::PrefixFirst(prefix) => Some(format!("~^{}", regex::escape(prefix))),
-            Self::Expression(expression) => Some(ending(expression).unwrap_or_else(|| format!("~{expression}"))),
-            Self::Named(_) => None,
-        }
-    }
-
-    /// The path or the front of all its paths.
-    pub(super) fn prefix(&self) -> Option<&str> {
-        match self {
-            Self::Exact(path) | Self::Prefix(path) | Self::PrefixFirst(path) => Some(path),
-            Self::Expression(_) | Self::Named(_) => None,
-        }
-    }
-
-    /// The same for a location in one whose paths all begin with this.
-    ///
-    /// # Errors
-    ///
-    /// Why its expression can't be one for these paths only.
-    pub(super) fn within(self, prefix: Option<&str>) -> Result<Self, String> {
-        let (Self::Expression(inner), Some(prefix)) = (&self, prefix.filter(|prefix| *prefix != "/")) else {
-            return Ok(self);
-        };
-        if inner.starts_with('^') && self.head().starts_with(prefix) {
-            return Ok(self);
-        }
-        let head = head(inner);
-        // What begins within the prefix, but for its last slash, would have to be sought in a part of it.
-        let begins_within = (1..prefix.len()).any(|at| heads_meet(&prefix[at..], &head) && &prefix[at..] != "/");
-        if inner.contains('^') || head.is_empty() || begins_within {
-            return Err("its expression can't be said for paths of the location around it only".to_owned());
-        }
-        let front = match prefix.strip_suffix('/') {
-            Some(directory) if head.starts_with('/') => format!("{}(?:/.*)?", regex::escape(directory)),
-            _ => format!("{}.*", regex::escape(prefix)),
-        };
-        Ok(Self::Expression(format!("^{front}(?:{inner})")))
-    }
-
-    /// Whether a path is one of its.
-    pub(super) fn fits(&self, path: &str) -> bool {
-        match self {
-            Self::Exact(exact) => exact == path,
-            Self::Prefix(prefix) | Self::PrefixFirst(prefix) => path.starts_with(prefix),
-            Self::Expression(expression) => Regex::new(expression).is_ok_and(|expression| expression.is_match(path)),
-            Self::Named(_) => false,
-        }
-    }
-
-    pub(super) fn is_expression(&self) -> bool {
-        matches!(self, Self::Expression(_))
-    }
-
-    /// Whether it is for all that begins so, and not for one path.
-    pub(super) fn is_prefix(&self) -> bool {
-        matches!(self, Self::Prefix(_) | Self::PrefixFirst(_))
-    }
-}
-
-/// An expression of nginx (PCRE), if it says the same here.
-pub(super) fn expression(text: &str, ignores_case: bool) -> Result<String, String> {
-    let text = if ignores_case { format!("(?i){text}") } else { text.to_owned() };
-    match Regex::new(&text) {
-        Ok(_) => Ok(text),
-        Err(regex::Error::Syntax(message)) => {
-            // The last line of the message says what is wrong; those before draw where.
-            let reason = message.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            Err(format!("its expression can't be read here: {reason}"))
-        }
-        Err(error) => Err(format!("its expression can't be read here: {error}")),
-    }
-}
-
-/// An expression that fits at least what one with look-around fits, which regular expressions here don't have: looking
-/// around only takes paths away.
-pub(super) fn without_look_around(text: &str) -> String {
-    let mut result = text.to_owned();
-    while let Some(start) = ["(?!", "(?=", "(?<!", "(?<="].iter().filter_map(|opening| result.find(opening)).min() {
-        let mut depth = 0;
-        let mut is_escaped = false;
-        let length = result[start..].find(|character| {
-            match character {
-                _ if std::mem::take(&mut is_escaped) => {}
-                '\\' => is_escaped = true,
-                '(' => depth += 1,
-                ')' => depth -= 1,
-                _ => {}
-            }
-            depth == 0
-        });
-        // One that is not closed can't be read anyway.
-        let Some(length) = length else { return String::new() };
-        result.replace_range(start..=start + length, "");
-    }
-    result
-}
-
-/// `*.php` for `\.php$`.
-fn ending(expression: &str) -> Option<String> {
-    let extension = expression.strip_prefix(r"\.")?.strip_suffix('$')?;
-    extension.chars().all(|c| c.is_ascii_alphanumeric()).then(|| format!("*.{extension}"))
 }
 
 /// Where a text with variables is to stand.
@@ -352,8 +207,6 @@ fn literal(text: &str, within: Within) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
@@ -373,35 +226,6 @@ mod tests {
         check("512", Some("512B"));
         check("99999999999999999999g", None);
         check("ten", None);
-    }
-
-    #[test]
-    fn locations_are_patterns() {
-        let check = |text: &str, expect: Result<Option<&str>, &str>| {
-            let directives = super::super::syntax::parse(Path::new("n"), &format!("location {text} {{}}")).unwrap();
-            match (Location::read(&directives[0]).map(|location| location.pattern()), expect) {
-                (Ok(pattern), Ok(expect)) => assert_eq!(pattern.as_deref(), expect, "{text}"),
-                (Err(message), Err(expect)) => assert!(message.contains(expect), "{text}: {message}"),
-                (found, expect) => panic!("{text}: {found:?}, expected {expect:?}"),
-            }
-        };
-        check("/", Ok(None));
-        check("= /healthz", Ok(Some("/healthz")));
-        check("/api/", Ok(Some("/api/*")));
-        check("/api", Ok(Some("~^/api")));
-        check("^~ /.well-known/", Ok(Some("/.well-known/*")));
-        check(r"~ \.php$", Ok(Some("*.php")));
-        check(r"~* \.(jpg|png)$", Ok(Some(r"~(?i)\.(jpg|png)$")));
-        check(r"~ ^/(?!admin)", Err("look-around"));
-    }
-
-    #[test]
-    fn what_looks_around_is_left_out() {
-        let check = |text: &str, expect: &str| assert_eq!(without_look_around(text), expect, "{text}");
-        check(r"/\.(?!well-known)", r"/\.");
-        check(r"^/(?!a(b|c)\))(?<=x)d", "^/d");
-        check("(?<n>a)", "(?<n>a)");
-        check("(?!a", "");
     }
 
     #[test]

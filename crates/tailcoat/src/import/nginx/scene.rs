@@ -1,0 +1,77 @@
+//! Where a location stands, and what it may refer to.
+
+use super::files::{Directories, alias};
+use super::http::Shared;
+use super::matching::Location;
+use super::precedence::{Found, chosen};
+use super::syntax::Directive;
+use super::{Chain, guard, leading};
+
+/// A location as what is made of it depends on: where it stands, and what it may refer to.
+#[derive(Clone, Copy)]
+pub(super) struct Scene<'a> {
+    pub(super) location: &'a Location,
+    /// The blocks that hold there; its own is the last.
+    pub(super) chain: Chain<'a>,
+    /// All locations of the server: some are referred to by `@name`.
+    pub(super) locations: &'a [Found<'a>],
+    /// Those that have paths of this one which it does not have.
+    pub(super) wider: &'a [Found<'a>],
+    /// What the server's block says.
+    pub(super) server: &'a [Directive],
+    /// What holds around all locations.
+    pub(super) around: Chain<'a>,
+    /// The site's own files' directories.
+    pub(super) directories: &'a Directories<'a>,
+    pub(super) shared: &'a Shared,
+}
+
+impl<'a> Scene<'a> {
+    /// The location as the server has it.
+    fn found(&self) -> Option<&'a Found<'a>> {
+        self.locations.iter().find(|found| std::ptr::eq(&found.location, self.location))
+    }
+
+    /// The directive of a location that is one directory only, if others are to say who gets its index.
+    pub(super) fn with_index_of_others(&self, directories: &Directories<'_>) -> Option<&'a Directive> {
+        let Location::Exact(path) = self.location else { return None };
+        let own = self.found().filter(|_| path.ends_with('/'))?;
+        let is_alike = |name: &&str| {
+            chosen(self.server, &format!("{path}{name}")).is_ok_and(|other| {
+                let other =
+                    other.and_then(|other| self.locations.iter().find(|found| std::ptr::eq(found.directive, other)));
+                guard::have_the_same_files(own, other, self.around)
+            })
+        };
+        (!directories.index.iter().all(|name| is_alike(name))).then_some(own.directive)
+    }
+
+    /// What a location around this one says instead of a root: the root, and the prefix that paths lose.
+    pub(super) fn alias_around(&self) -> Option<(String, Option<String>)> {
+        let is_place = |child: &&Directive| matches!(child.name.as_str(), "root" | "alias");
+        let around = &self.found()?.around;
+        let (place, directive) = around
+            .iter()
+            .rev()
+            .find_map(|directive| Some((directive.children().iter().rfind(is_place)?, directive)))?;
+        let location = Location::read(directive).ok()?;
+        alias(place.first(), &location).filter(|_| place.name == "alias" && !place.first().contains('$'))
+    }
+
+    /// A location with a name.
+    pub(super) fn named(&self, name: &str) -> Option<&'a Found<'a>> {
+        self.locations.iter().find(|found| matches!(&found.location, Location::Named(other) if other == name))
+    }
+
+    /// The only path that a location with a name leads to, if it does nothing else.
+    pub(super) fn path_of_named(&self, name: &str) -> Option<&'a str> {
+        leading::of_all(self.named(name)?.directive.children())
+    }
+
+    /// Whether a path is one of the location's.
+    pub(super) fn has(&self, path: &str) -> bool {
+        let own = self.chain.blocks.iter().rev().find(|block| !block.is_empty());
+        chosen(self.server, path)
+            .is_ok_and(|found| found.is_some_and(|found| own.is_some_and(|own| std::ptr::eq(*own, found.children()))))
+    }
+}
