@@ -133,6 +133,10 @@ impl Assembly {
         let tickets: Arc<dyn ProducesTickets> = Arc::clone(&lasting.tickets) as _;
         let tls = AllTls::new(&config, &tickets, before.map(|before| &before.tls));
         let tls = tls.map_err(StartError::at("cannot use a certificate"))?;
+        if !tls.sites().is_empty() {
+            let prepared = lasting.tickets.prepare().map_err(io::Error::other);
+            prepared.map_err(StartError::at("cannot make keys for sessions"))?;
+        }
         let certificates = acme::Plan::new(&config, &tls, lasting.spawner.get().cloned())
             .map_err(StartError::at("cannot keep certificates"))?;
         let tracer_before = before.and_then(|before| before.tracer.as_ref());
@@ -243,7 +247,7 @@ impl Lasting {
             crate::log::start(&[], options, server_log.clone()).map_err(StartError::at("cannot log requests"))?;
         let store = ObjectStore::new(config.cache.clone()).map_err(StartError::at("cannot set up the object cache"))?;
         let tickets = Tickets::new(ticket_keys);
-        let tickets = tickets.map_err(io::Error::other).map_err(StartError::at("cannot make keys for sessions"))?;
+        let tickets = tickets.map_err(io::Error::other).map_err(StartError::at("cannot take over keys for sessions"))?;
         let metrics = config.server.counters.then(|| Metrics::new(config.server.counted_names_max));
         Ok(Self {
             observer: Observer::new(metrics.clone()),

@@ -44,20 +44,30 @@ struct Key {
 }
 
 impl Tickets {
-    /// With keys of a process before, or a new one.
+    /// With keys of a process before, if there are any.
     ///
     /// # Errors
-    /// There are no random numbers.
+    /// One of them is none.
     pub fn new(keys: Vec<TicketKey>) -> Result<Arc<Self>, Unspecified> {
         Self::with_clock(keys, unix_seconds)
     }
 
     fn with_clock(keys: Vec<TicketKey>, now: fn() -> u64) -> Result<Arc<Self>, Unspecified> {
-        let mut keys = keys.into_iter().map(Key::new).collect::<Result<Vec<_>, _>>()?;
-        if keys.is_empty() {
-            keys.push(Key::generate(now())?);
-        }
+        let keys = keys.into_iter().map(Key::new).collect::<Result<_, _>>()?;
         Ok(Arc::new(Self { keys: RwLock::new(keys), now }))
+    }
+
+    /// Makes a key if there is none, before the first ticket, so that whoever takes over knows the key of all. A server without
+    /// TLS never does: the library's source of random numbers takes half a megabyte of memory, and milliseconds.
+    ///
+    /// # Errors
+    /// There are no random numbers.
+    pub fn prepare(&self) -> Result<(), Unspecified> {
+        if self.read(<[Key]>::is_empty) {
+            let key = Key::generate((self.now)())?;
+            self.keys.write().unwrap_or_else(PoisonError::into_inner).push(key);
+        }
+        Ok(())
     }
 
     /// The keys, for another process.
@@ -165,7 +175,9 @@ mod tests {
     }
 
     fn tickets(keys: Vec<TicketKey>) -> Arc<Tickets> {
-        Tickets::with_clock(keys, || NOW.get()).unwrap()
+        let tickets = Tickets::with_clock(keys, || NOW.get()).unwrap();
+        tickets.prepare().unwrap();
+        tickets
     }
 
     #[test]
