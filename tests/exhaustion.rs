@@ -3,18 +3,19 @@
 //! access logs.)
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use crate::support::operated::Operated;
-use crate::support::{PATIENCE, Server, ask, tailcoat};
+use crate::support::upstream::{Step, Upstream};
+use crate::support::{PATIENCE, Server, ask, read_until, tailcoat};
 
 fn get(server: &Server, path: &str) -> String {
     ask(server, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
@@ -53,6 +54,48 @@ fn no_descriptors_are_told_of_once() {
     }
     assert!(get(&operated.server, "/").starts_with("HTTP/1.1 200 "), "it has them again");
     assert!(count(&operated.file("errors.log"), "connections wait") <= 1);
+}
+
+/// Files can't be opened, and servers not be connected to: that is answered, not held against them, and over when it is over.
+#[test]
+fn no_descriptors_for_files_and_servers() {
+    let upstream = Upstream::start(
+        (0..40)
+            .map(|_| vec![Step::Read("\r\n\r\n"), Step::Write("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthere")])
+            .collect(),
+    );
+    let directory = site();
+    let config = format!(
+        "upstream \"app\" {{\n server \"http://{}\"\n fail-max 1\n idle-max 0\n last-resort off\n}}\n\
+         site {{\n listen \"127.0.0.1:0\"\n root \"@DIR@\"\n forward \"app\" path=\"/app\"\n}}\n",
+        upstream.address
+    );
+    let operated = Operated::start_in(directory, &config);
+    let server = &operated.server;
+    assert!(get(server, "/app").ends_with("there"));
+    let mut kept = server.connect();
+    let mut ask_on = |path: &str| {
+        kept.write_all(format!("HEAD {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).unwrap();
+        let head = read_until(&mut kept, "\r\n\r\n");
+        head[9..12].to_owned()
+    };
+    assert_eq!(ask_on("/missing"), "404");
+    let limit = |descriptors: &str| {
+        let mut command = Command::new("prlimit");
+        command.args(["--pid", &server.id().to_string(), &format!("--nofile={descriptors}:")]);
+        assert!(command.status().unwrap().success());
+    };
+    let open = fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap();
+    let open: Vec<u32> = open.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
+    // The lowest number that is free is the next one.
+    limit(&(0..).find(|number| !open.contains(number)).unwrap().to_string());
+    for number in 0..3 {
+        assert_eq!(ask_on(&format!("/{number}.html")), "503");
+        assert_eq!(ask_on("/app"), "503");
+    }
+    limit("1024");
+    assert!(get(server, "/1.html").ends_with("page 1"), "it can again");
+    assert!(get(server, "/app").ends_with("there"), "nothing was held against the server");
 }
 
 /// A user of its own, whose processes are counted.
@@ -114,6 +157,94 @@ fn no_processes_are_left() {
     while !get(&server, "/program.cgi").contains("ran") {
         assert!(start.elapsed() < PATIENCE, "it can again");
     }
+}
+
+/// A control group (cgroups(7)) that has little memory; `None` where the system does not let one be made.
+struct LittleMemory(PathBuf);
+
+impl LittleMemory {
+    fn new(bytes: u64) -> Option<Self> {
+        let groups = Path::new("/sys/fs/cgroup");
+        let name = format!("tailcoat-test-{}", std::process::id());
+        // Of the first version, or of the second, where all of those above have to pass the controller on.
+        let (directory, limit) = match groups.join("memory").is_dir() {
+            true => (groups.join("memory").join(name), "memory.limit_in_bytes"),
+            false => {
+                fs::write(groups.join("cgroup.subtree_control"), "+memory").ok()?;
+                (groups.join(name), "memory.max")
+            }
+        };
+        fs::create_dir(&directory).ok()?;
+        let group = Self(directory);
+        fs::write(group.0.join(limit), bytes.to_string()).ok()?;
+        Some(group)
+    }
+
+    /// Has a command run in it.
+    fn take_in(&self, command: &mut Command) {
+        let program = command.get_program().to_owned();
+        let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        let joining = format!("echo $$ > '{}' && exec \"$@\"", self.0.join("cgroup.procs").display());
+        *command = Command::new("sh");
+        command.args(["-c", &joining, "sh"]).arg(program).args(arguments);
+    }
+}
+
+impl Drop for LittleMemory {
+    fn drop(&mut self) {
+        // Whoever was killed in it takes a moment to be gone.
+        let start = Instant::now();
+        while fs::remove_dir(&self.0).is_err() && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// The container has less memory than there is to serve, and to compress in three ways; the cache fits itself to it.
+#[test]
+fn less_memory_than_files() {
+    const MEMORY_BYTES: u64 = 128 << 20;
+    const FILES: usize = 1_500;
+    const FILE_BYTES: usize = 100 << 10;
+    let Some(group) = LittleMemory::new(MEMORY_BYTES) else {
+        eprintln!("skipped: control groups can't be made here");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut words = fastrand::Rng::with_seed(1);
+    let mut text = String::new();
+    while text.len() < FILE_BYTES + FILES * 20 {
+        text.push_str(["some ", "text ", "of ", "a ", "page ", "\n"][words.usize(..6)]);
+        text.push(words.alphanumeric());
+    }
+    for number in 0..FILES {
+        let content = format!("page {number} {}", &text[number * 20..][..FILE_BYTES]);
+        fs::write(directory.path().join(format!("{number}.html")), content).unwrap();
+    }
+    let config = "site {\n listen \"127.0.0.1:0\"\n root \"@DIR@\"\n}\n";
+    let operated = Operated::start_with(directory, config, |command| group.take_in(command));
+    std::thread::scope(|scope| {
+        for (client, coding) in ["br", "gzip", "zstd", "identity", "br", "gzip", "zstd", "identity"].iter().enumerate()
+        {
+            let server = &operated.server;
+            scope.spawn(move || {
+                for number in (0..FILES).skip(client % 3).step_by(3) {
+                    let answer = ask(
+                        server,
+                        &format!(
+                            "GET /{number}.html HTTP/1.1\r\nHost: h\r\nAccept-Encoding: {coding}\r\nConnection: close\r\n\r\n"
+                        ),
+                    );
+                    assert!(answer.starts_with("HTTP/1.1 200 "), "{number}, {coding}: {answer:.200}");
+                }
+            });
+        }
+    });
+    assert_eq!(operated.running(), [operated.server.id()]);
+    let memory = operated.server.memory_kib();
+    assert!(memory < MEMORY_BYTES >> 10, "{memory} KiB");
+    assert!(get(&operated.server, "/1.html").contains("page 1 "));
 }
 
 /// A small disk; `None` where the system does not allow one.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use rustix::io::Errno;
+use tokio::sync::Semaphore;
 
 use super::directory::Directories;
 use super::object::Key;
@@ -34,6 +35,7 @@ pub struct ObjectStore {
     next_root: AtomicU32,
     directories: Directories,
     content_memory: Arc<ContentMemory>,
+    compressions: Semaphore,
     inner: Mutex<Inner>,
     /// Number of objects that died so far, to be compared without the lock.
     deaths: AtomicU64,
@@ -101,6 +103,7 @@ impl ObjectStore {
             next_root: AtomicU32::new(0),
             directories: Directories::new(watcher),
             content_memory: Arc::default(),
+            compressions: Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)),
             inner: Mutex::default(),
             deaths: AtomicU64::new(0),
         }))
@@ -129,6 +132,11 @@ impl ObjectStore {
     /// Content of upstreams' responses, as far as it is in memory.
     pub fn content_memory(&self) -> &Arc<ContentMemory> {
         &self.content_memory
+    }
+
+    /// Places for compressions, of all trees together: as many as there are cores. While all are taken, clients get what is there.
+    pub fn compressions(&self) -> &Semaphore {
+        &self.compressions
     }
 
     /// An identifier for a root that was just opened.

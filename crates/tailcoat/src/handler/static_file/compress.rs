@@ -4,20 +4,26 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 use wire::http::Coding;
 
 use super::FileTree;
 use super::content_type::content_type;
 use super::heads::Description;
-use crate::object_cache::{Blocking, Content, Object, OpenFile, Representation};
+use crate::object_cache::{Content, Object, OpenFile, Representation};
 
 /// Levels at which a text of some tens of KiB takes about a millisecond.
 const BROTLI_QUALITY: i32 = 5;
 const ZSTD_LEVEL: i32 = 6;
 const GZIP_LEVEL: u32 = 6;
 
-/// Brotli's window: 4 MiB, the most that browsers take without a word.
-const BROTLI_WINDOW_BITS: i32 = 22;
+/// Brotli's window, at most: 4 MiB, the most that browsers take without a word.
+const BROTLI_WINDOW_BITS_MAX: u32 = 22;
+/// Of the threads that compress: what is in memory already comes first.
+const NICENESS: i32 = 10;
+
+/// The smallest that there is (RFC 7932, section 9.1).
+const BROTLI_WINDOW_BITS_MIN: u32 = 10;
 
 impl FileTree {
     /// Makes the representation with this coding, unless another does already, or it isn't worth it.
@@ -36,9 +42,9 @@ impl FileTree {
     async fn fill_coding(self: &Arc<Self>, object: &Arc<Object>, coding: Coding) {
         let Some(cell) = object.codings().and_then(|codings| codings.cell(coding)) else { return };
         let made = cell.get_or_try_init(async || {
-            let Ok(_permit) = self.compressions.try_acquire() else { return Err(NotNow) };
+            let Ok(_permit) = self.store.compressions().try_acquire() else { return Err(NotNow) };
             let (tree, object) = (Arc::clone(self), Arc::clone(object));
-            Blocking::spawn(move || tree.compress(&object, coding)).await.unwrap_or(Err(NotNow))
+            in_thread(move || tree.compress(&object, coding)).await.unwrap_or(Err(NotNow))
         });
         if let Ok(Some(_)) = made.await {
             self.store.recount(object);
@@ -72,6 +78,22 @@ impl FileTree {
 /// It can't be made at present.
 struct NotNow;
 
+/// Does something in a thread that ends with it. An encoder takes megabytes, and allocators leave what a thread has given back
+/// with that thread: with many that wait for other work, as those of a pool do, that was ten times the limit of the cache. `None`
+/// if the system has no thread, or it panics.
+async fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (sender, receiver) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("compress".to_owned());
+    let started = thread.spawn(move || {
+        // Workers come first. Fails only where a sandbox forbids it.
+        let _ = rustix::process::setpriority_process(None, NICENESS);
+        // Who waited may have gone.
+        let _ = sender.send(work());
+    });
+    started.ok()?;
+    receiver.await.ok()
+}
+
 fn read_unchanged(file: &OpenFile) -> Option<Bytes> {
     let bytes = file.read_whole().ok()?;
     (bytes.len() as u64 == file.identity.size && file.is_unchanged()).then_some(bytes)
@@ -97,7 +119,7 @@ fn compress(plain: &[u8], coding: Coding) -> io::Result<Vec<u8>> {
         Coding::Brotli => {
             let parameters = brotli::enc::BrotliEncoderParams {
                 quality: BROTLI_QUALITY,
-                lgwin: BROTLI_WINDOW_BITS,
+                lgwin: brotli_window_bits(plain.len()) as i32,
                 size_hint: plain.len(),
                 ..Default::default()
             };
@@ -106,5 +128,36 @@ fn compress(plain: &[u8], coding: Coding) -> io::Result<Vec<u8>> {
             Ok(out)
         }
         Coding::Zstd => zstd::bulk::compress(plain, ZSTD_LEVEL),
+    }
+}
+
+/// As large as the content, for which a larger one would be of no use: the encoder has twice of it in memory.
+fn brotli_window_bits(content_bytes: usize) -> u32 {
+    // RFC 7932, section 9.1: the window is 16 bytes less than the power of two.
+    let bits = content_bytes.saturating_add(16).next_power_of_two().trailing_zeros();
+    bits.clamp(BROTLI_WINDOW_BITS_MIN, BROTLI_WINDOW_BITS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_hold_the_content() {
+        for (bytes, expect) in [(0, 10), (1_008, 10), (1_009, 11), (100 << 10, 17), (4 << 20, 22), (1 << 30, 22)] {
+            assert_eq!(brotli_window_bits(bytes), expect, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn what_was_compressed_comes_back() {
+        let mut words = fastrand::Rng::with_seed(1);
+        let text: Vec<u8> = (0..200_000).map(|_| b"abcdefgh "[words.usize(..9)]).collect();
+        for length in [0, 1, 1_000, 1_008, 1_009, 65_520, 65_521, 200_000] {
+            let compressed = compress(&text[..length], Coding::Brotli).unwrap();
+            let mut plain = Vec::new();
+            brotli::BrotliDecompress(&mut &*compressed, &mut plain).unwrap();
+            assert_eq!(plain, &text[..length], "{length}");
+        }
     }
 }

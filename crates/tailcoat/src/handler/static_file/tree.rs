@@ -34,8 +34,6 @@ pub struct FileTree {
     pub(super) ranges_max: usize,
     pub(super) store: Arc<ObjectStore>,
     pub(super) roots: Arc<SharedRoots>,
-    /// Compressions that may run at a time. While all do, clients get what is there.
-    pub(super) compressions: Semaphore,
     /// Listings that may be read at a time: fewer than there are threads for blocking work, so that many requests for a
     /// large directory leave some to those who wait for a file.
     pub(super) listings: Arc<Semaphore>,
@@ -65,7 +63,6 @@ impl FileTree {
             ranges_max,
             store,
             roots: Arc::default(),
-            compressions: Semaphore::new(cores),
             listings: Arc::new(Semaphore::new(cores)),
             listings_in_progress: Arc::default(),
             loads: Arc::default(),
