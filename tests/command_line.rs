@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -342,6 +343,72 @@ fn an_address_that_was_asked_for_and_is_taken_is_a_failure() {
     let (code, stdout, stderr) = run(Path::new("/"), &["serve", "--listen", &address]);
     assert_eq!((code, stdout.as_str()), (1, ""));
     assert!(stderr.contains(&address) && stderr.contains("another program listens there"), "{stderr}");
+}
+
+/// All in one go: also what is only seen in a site that has other errors.
+#[test]
+fn one_error_hides_no_other() {
+    let text = "site \"a.example\" {\n    listen 20080\n    nonsense 1\n    forward \"nowhere\"\n    \
+                certificate \"missing.pem\" key=\"missing.key\"\n    fastcgi \"*.php\" \"php\" root=\"/srv\"\n    forward\n}\n\
+                upstream \"app\" {\n    server \"http://127.0.0.1:1\" typo=1\n}\n\
+                site \"b.example\" {\n    listen 20080\n    forward \"app\"\n    no-such-option\n}\n";
+    let directory = directory_with("tailcoat.kdl", text);
+    let (code, _, stderr) = run(directory.path(), &["check", "-c", "tailcoat.kdl"]);
+    assert_eq!(code, 3);
+    for expect in [
+        "nonsense",
+        "there is no upstream `nowhere`",
+        "missing.pem",
+        "there is no upstream `php`",
+        "typo",
+        "no-such-option",
+        "tailcoat.kdl has 7 errors",
+    ] {
+        assert!(stderr.contains(expect), "{expect}: {stderr}");
+    }
+}
+
+/// The server becomes another user before it opens these.
+#[test]
+fn check_looks_as_the_user_whom_the_server_becomes() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let directory = directory_with("x.log", "");
+    let pair = crate::support::tls::Authority::new().sign(&["a.example"]);
+    let (certificate, key) = (directory.path().join("a.pem"), directory.path().join("a.key"));
+    fs::write(&certificate, &pair.certificate).unwrap();
+    fs::write(&key, &pair.key).unwrap();
+    let mode = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    mode(directory.path(), 0o755);
+    mode(&key, 0o600);
+    let config = format!(
+        "server {{\n    user \"65534\"\n}}\naccess-log \"x.log\"\nsite \"a.example\" {{\n    listen 20443 tls=on\n    \
+         certificate \"{}\" key=\"{}\"\n    respond \"*\" 200\n}}\n",
+        certificate.display(),
+        key.display()
+    );
+    let check = |config: &str| {
+        fs::write(directory.path().join("tailcoat.kdl"), config).unwrap();
+        run(directory.path(), &["check", "-c", "tailcoat.kdl"])
+    };
+    let (code, _, stderr) = check(&config);
+    assert_eq!(code, 3, "{stderr}");
+    assert!(stderr.contains("x.log: permission denied for `"), "{stderr}");
+    assert!(stderr.contains("give that user the file"), "{stderr}");
+    let shown = key.file_name().unwrap().to_str().unwrap();
+    assert!(stderr.lines().any(|line| line.contains(shown) && line.contains("for `")), "{stderr}");
+    assert!(stderr.contains("has 2 errors"), "{stderr}");
+    // As whoever starts it otherwise, and where the user may.
+    assert_eq!(check(&config.replace("65534", "0")).0, 0);
+    let user = Some(rustix::fs::Uid::from_raw(65_534));
+    rustix::fs::chown(&key, user, None).unwrap();
+    rustix::fs::chown(directory.path().join("x.log"), user, None).unwrap();
+    let (code, _, stderr) = check(&config);
+    assert_eq!((code, stderr.contains("is valid\n")), (0, true), "{stderr}");
+    mode(&directory.path().join("tailcoat.kdl"), 0o600);
+    let (_, _, stderr) = run(directory.path(), &["check", "-c", "tailcoat.kdl"]);
+    assert!(stderr.contains("it can't be reloaded"), "{stderr}");
 }
 
 /// What keeps `run` from starting, `check` finds before.

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use rustix::process::geteuid;
 
 use super::{EXIT_CONFIG, fail, print, start};
 use crate::config::{self, Checked, Diagnostics, FileStates, Origin, ProgramUser};
+use crate::confinement;
 use crate::server::Handover;
 
 #[derive(Debug, Args)]
@@ -50,10 +52,11 @@ pub(super) fn run(file: Option<PathBuf>, is_watched: bool, user: Option<ProgramU
 /// `check`: all that is wrong with a configuration file.
 pub(super) fn check(file: Option<PathBuf>, json: bool) -> ExitCode {
     let file = file.unwrap_or_else(|| config::DEFAULT_PATH.into());
-    let checked = match load(&file, config::check_file_to_run) {
+    let mut checked = match load(&file, config::check_file_to_run) {
         Ok(checked) => checked,
         Err(code) => return code,
     };
+    look_as_its_user(&file, &mut checked);
     if json {
         let printed = print(&format!("{}\n", checked.diagnostics.to_json()));
         return if checked.config.is_some() { printed } else { ExitCode::from(EXIT_CONFIG) };
@@ -61,6 +64,32 @@ pub(super) fn check(file: Option<PathBuf>, json: bool) -> ExitCode {
     print_findings(&checked.diagnostics);
     eprintln!("tailcoat: {}", summary(&file, &checked));
     if checked.config.is_some() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CONFIG) }
+}
+
+/// Adds what the user whom the server becomes may not open, if root may.
+fn look_as_its_user(file: &Path, checked: &mut Checked) {
+    let Some(config) = checked.config.as_ref().filter(|_| geteuid().is_root() && file != Path::new("-")) else {
+        return;
+    };
+    let Ok(Some(user)) = confinement::wanted_user(config.server.user) else { return };
+    if user.user_id == 0 {
+        return;
+    }
+    let name = confinement::user_name(user);
+    match confinement::as_user(user, || config::check_file_as_its_user(file)) {
+        Ok(Ok(seen)) => checked.diagnostics.add_denied(&seen.diagnostics, &name),
+        Ok(Err(error)) => {
+            eprintln!(
+                "tailcoat: {}: {error} for `{name}`, as whom the server runs: it can't be reloaded",
+                file.display()
+            );
+        }
+        // A container may not let even root become another.
+        Err(_) => {}
+    }
+    if checked.diagnostics.has_error() {
+        checked.config = None;
+    }
 }
 
 /// Reads a file and checks it, or standard input; says so if it can't be read.

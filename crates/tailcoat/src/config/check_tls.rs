@@ -121,7 +121,8 @@ fn is_program(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-fn check_certificates(site: &SiteDraft, diagnostics: &mut Diagnostics) {
+/// The certificates of a site can be used; those that can are returned.
+pub(super) fn check_certificate_files(site: &SiteDraft, diagnostics: &mut Diagnostics) -> Vec<Certificate> {
     let mut certificates = Vec::new();
     for (files, span) in site.site.tls.certificates.iter().zip(&site.certificate_spans) {
         match files.load() {
@@ -137,6 +138,11 @@ fn check_certificates(site: &SiteDraft, diagnostics: &mut Diagnostics) {
             }
         }
     }
+    certificates
+}
+
+fn check_certificates(site: &SiteDraft, diagnostics: &mut Diagnostics) {
+    let certificates = check_certificate_files(site, diagnostics);
     if certificates.is_empty() || certificates.len() < site.site.tls.certificates.len() {
         return;
     }

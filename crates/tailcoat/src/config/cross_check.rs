@@ -38,6 +38,26 @@ pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
         check_error_pages(site, diagnostics);
         check_status_views(site, draft, diagnostics);
     }
+    // Of sites with other errors, what these can't be the cause of.
+    for site in draft.sites.iter().filter(|site| !site.is_whole) {
+        for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
+            if let Some(target) = target_of(&route.handler).filter(|target| !target.is_empty()) {
+                check_target(site, target, span, &draft.upstreams, diagnostics);
+            }
+        }
+        check_tls::check_certificate_files(site, diagnostics);
+    }
+}
+
+/// What a handler forwards to.
+fn target_of(handler: &Handler) -> Option<&String> {
+    match handler {
+        Handler::Forward(forward) => Some(&forward.upstream),
+        Handler::Gateway(gateway, GatewayPart::Scripts) if gateway.protocol != GatewayProtocol::Cgi => {
+            Some(&gateway.forward.upstream)
+        }
+        _ => None,
+    }
 }
 
 /// Nobody is told of the server who has not been chosen.

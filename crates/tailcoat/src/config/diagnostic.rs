@@ -110,6 +110,22 @@ impl Diagnostics {
         self.list.len() >= Self::LIST_MAX
     }
 
+    /// Adds what a user has found who may not open all that whoever found these may, with what they can do about it.
+    pub fn add_denied(&mut self, found: &Self, user: &str) {
+        for denied in found.iter().filter(|one| one.message.to_ascii_lowercase().contains("permission denied")) {
+            let is_same = |known: &Diagnostic| known.span == denied.span && known.message == denied.message;
+            if self.list.iter().any(is_same) {
+                continue;
+            }
+            let message = format!("{} for `{user}`", denied.message);
+            let help = format!(
+                "as `{user}` the server opens it: give that user the file (`chown`, or `chgrp` and `chmod`), and `x` on the \
+                 directories above it"
+            );
+            self.push(Diagnostic { message, help: Some(help), ..denied.clone() });
+        }
+    }
+
     pub(super) fn push(&mut self, diagnostic: Diagnostic) {
         self.error_count += usize::from(diagnostic.severity == Severity::Error);
         if !self.is_full() {

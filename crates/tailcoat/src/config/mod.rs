@@ -119,10 +119,7 @@ pub struct Checked {
 ///
 /// If the file can't be read. All else is in the diagnostics.
 pub fn check_file(path: &Path) -> io::Result<Checked> {
-    let bytes = text::read_bytes(path)?;
-    let full = std::path::absolute(path)?;
-    let directory = full.parent().unwrap_or(Path::new("/"));
-    Ok(check_bytes(&path.display().to_string(), bytes, directory))
+    check_with(path, |_, _| {})
 }
 
 /// The control socket that a configuration file names, whatever else is wrong with it.
@@ -167,10 +164,23 @@ pub fn check_stream(name: &str, stream: impl io::Read, directory: &Path) -> io::
 ///
 /// If the file can't be read. All else is in the diagnostics.
 pub fn check_file_to_run(path: &Path) -> io::Result<Checked> {
+    check_with(path, probe::probe)
+}
+
+/// The same, by the user as whom the server will run: what that user may not open is an error.
+///
+/// # Errors
+///
+/// If the file can't be read. All else is in the diagnostics.
+pub fn check_file_as_its_user(path: &Path) -> io::Result<Checked> {
+    check_with(path, probe::probe_as_its_user)
+}
+
+fn check_with(path: &Path, probe: fn(&Draft, &mut Diagnostics)) -> io::Result<Checked> {
     let bytes = text::read_bytes(path)?;
     let full = std::path::absolute(path)?;
     let directory = full.parent().unwrap_or(Path::new("/"));
-    Ok(check(&path.display().to_string(), bytes, directory, probe::probe))
+    Ok(check(&path.display().to_string(), bytes, directory, probe))
 }
 
 /// Checks a configuration; messages call it `name`, and relative paths start from `directory`, which is absolute.

@@ -14,21 +14,41 @@ use rustix::fs::{Access, access};
 use super::access_log::{AccessLog, AccessLogTarget};
 use super::build::Draft;
 use super::cross_check::describe_io;
-use super::diagnostic::{Diagnostics, Source};
+use super::diagnostic::{Diagnostics, Severity, Source};
 use super::model::Listen;
 use super::read::{Finding, Reader};
 
-/// Notes what would keep the server from starting.
+/// Notes what would keep the server from starting. What may not be opened may be another user's, as whom the server will run.
 pub(super) fn probe(draft: &Draft, diagnostics: &mut Diagnostics) {
+    look(draft, Severity::Warning, diagnostics);
+}
+
+/// The same, as the user as whom the server will run.
+pub(super) fn probe_as_its_user(draft: &Draft, diagnostics: &mut Diagnostics) {
+    look(draft, Severity::Error, diagnostics);
+}
+
+/// Notes what can't be opened: as an error, or as this if it may not be.
+fn look(draft: &Draft, denied: Severity, diagnostics: &mut Diagnostics) {
+    let mut note = |source: &Arc<Source>, span: &Range<usize>, what: String, result: io::Result<()>| {
+        let Err(error) = result else { return };
+        let finding = Finding::new(span.clone(), format!("{what}: {}", describe_io(&error)), "here");
+        let mut reader = Reader { source: Arc::clone(source), diagnostics };
+        if error.kind() == ErrorKind::PermissionDenied && denied == Severity::Warning {
+            reader.warning(finding.help("whoever runs the server must be able to open it".to_owned()));
+        } else {
+            reader.error(finding);
+        }
+    };
     for (source, span, log) in draft.access_logs() {
         if let AccessLogTarget::File(path) = &log.target {
-            note(source, span, &format!("the access log {}", path.display()), can_be_opened(path), diagnostics);
+            note(source, span, format!("the access log {}", path.display()), can_be_opened(path));
         }
     }
     let mut seen = HashSet::new();
     for site in &draft.sites {
         for listen in site.site.listen.iter().filter(|listen| seen.insert(*listen)) {
-            note(&site.source, &site.listen_span, &listen.to_string(), can_be_bound(listen), diagnostics);
+            note(&site.source, &site.listen_span, listen.to_string(), can_be_bound(listen));
         }
     }
 }
@@ -78,18 +98,5 @@ fn can_be_bound(listen: &Listen) -> io::Result<()> {
         },
         Listen::Unix(path, _) => can_be_made(path),
         Listen::Inherited(_) => Ok(()),
-    }
-}
-
-/// What is not there is an error. What may not be opened may be another user's, as whom the server will run.
-fn note(source: &Arc<Source>, span: &Range<usize>, what: &str, result: io::Result<()>, diagnostics: &mut Diagnostics) {
-    let Err(error) = result else { return };
-    let finding = Finding::new(span.clone(), format!("{what}: {}", describe_io(&error)), "here");
-    let mut reader = Reader { source: Arc::clone(source), diagnostics };
-    match error.kind() {
-        ErrorKind::PermissionDenied => {
-            reader.warning(finding.help("whoever runs the server must be able to open it".to_owned()));
-        }
-        _ => reader.error(finding),
     }
 }

@@ -23,7 +23,7 @@ use rustix::process::DumpableBehavior;
 use self::boundary::{Boundary, Grant, Wanted};
 use self::needs::Needs;
 pub use self::needs::is_shown_to_programs;
-pub use self::user::{User, change_user, wanted_user};
+pub use self::user::{User, as_user, change_user, user_name, wanted_user};
 use crate::config::{Config, Confinement, SystemCalls};
 use crate::spawner::Spawner;
 

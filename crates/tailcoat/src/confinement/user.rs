@@ -3,11 +3,12 @@
 use std::ffi::CString;
 use std::io;
 
-use nix::unistd::{Gid, Uid, initgroups, setgroups, setresgid, setresuid};
+use nix::unistd::{Gid, Uid, getgrouplist, initgroups, setgroups, setresgid, setresuid};
 use rustix::process::geteuid;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, configure_capability_in_ambient_set,
-    remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities, set_no_new_privs,
+    remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities, set_no_new_privs, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
 };
 
 use super::directories;
@@ -67,6 +68,43 @@ pub fn wanted_user(configured: Option<ProgramUser>) -> io::Result<Option<Program
     Ok(user.map(|user| ProgramUser { user_id: user.uid.as_raw(), group_id: user.gid.as_raw() }))
 }
 
+/// Does something as another user, in a thread of its own: what that user may not, it can't.
+///
+/// # Errors
+/// Only root can become another.
+pub fn as_user<T: Send>(user: ProgramUser, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    let there = || {
+        let (uid, gid) = (rustix::fs::Uid::from_raw(user.user_id), rustix::fs::Gid::from_raw(user.group_id));
+        let groups = groups_of(user)?.into_iter().map(|group| rustix::fs::Gid::from_raw(group.as_raw()));
+        // Of this thread alone, unlike what the C library does.
+        set_thread_groups(&groups.collect::<Vec<_>>())?;
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)?;
+        Ok(work())
+    };
+    let ended = std::thread::scope(|scope| scope.spawn(there).join());
+    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// What a user is called: by name, or by number.
+pub fn user_name(user: ProgramUser) -> String {
+    name_of(user.user_id)
+}
+
+/// The groups of a user; of one that has no name its own alone.
+fn groups_of(user: ProgramUser) -> io::Result<Vec<Gid>> {
+    let gid = Gid::from_raw(user.group_id);
+    Ok(match c_name_of(user)? {
+        Some(name) => getgrouplist(&name, gid)?,
+        None => vec![gid],
+    })
+}
+
+fn c_name_of(user: ProgramUser) -> io::Result<Option<CString>> {
+    let known = nix::unistd::User::from_uid(Uid::from_raw(user.user_id))?;
+    Ok(known.and_then(|known| CString::new(known.name).ok()))
+}
+
 /// Has programs that this thread starts begin without privileges. It keeps those that it needs to start them as other users.
 ///
 /// # Errors
@@ -86,7 +124,7 @@ fn name_of(user_id: u32) -> String {
 
 fn become_user(user: ProgramUser) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(user.user_id), Gid::from_raw(user.group_id));
-    match nix::unistd::User::from_uid(uid)?.and_then(|known| CString::new(known.name).ok()) {
+    match c_name_of(user)? {
         Some(name) => initgroups(&name, gid)?,
         None => setgroups(&[gid])?,
     }
