@@ -11,6 +11,8 @@ use crate::confinement;
 /// The machine, as far as it matters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
+    /// Whether this is a container: most settings are not its own to change.
+    pub(super) is_container: bool,
     /// Settings of the kernel, by their names as sysctl(8) has them: those that could be read.
     pub(super) settings: HashMap<&'static str, String>,
     /// Descriptors that a process started here may open.
@@ -68,6 +70,7 @@ impl Facts {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let files = files(config, config_file);
         Self {
+            is_container: is_container(),
             settings: settings.collect(),
             open_files_max: limit.maximum.unwrap_or(u64::MAX),
             confines_names: crate::object_cache::check_kernel().is_ok(),
@@ -98,9 +101,22 @@ fn is_nobody_else_wanted(config: Option<&Config>) -> bool {
     wanted.ok().flatten().is_none_or(|user| user.user_id == 0)
 }
 
-/// Of a container (cgroup v2).
+/// What those who make containers leave in them.
+fn is_container() -> bool {
+    let files = ["/.dockerenv", "/run/.containerenv"];
+    let variables = ["container", "KUBERNETES_SERVICE_HOST"];
+    files.iter().any(|file| Path::new(file).exists()) || variables.iter().any(|name| std::env::var_os(name).is_some())
+}
+
+/// Of a container: by control groups of the second version, or of the first.
 fn cpu_quota() -> Option<u64> {
-    let text = fs::read_to_string("/sys/fs/cgroup/cpu.max").ok()?;
+    let read = |file: &str| fs::read_to_string(Path::new("/sys/fs/cgroup").join(file)).ok();
+    let of_first = || Some(format!("{} {}", read("cpu/cpu.cfs_quota_us")?.trim(), read("cpu/cpu.cfs_period_us")?));
+    quota_thousandths(&read("cpu.max").or_else(of_first)?)
+}
+
+/// Of a quota and the period that it is for; `max` and -1 are none.
+fn quota_thousandths(text: &str) -> Option<u64> {
     let (quota, period) = text.trim().split_once(' ')?;
     (quota.parse::<u64>().ok()? * 1_000).checked_div(period.parse().ok()?)
 }
@@ -133,4 +149,19 @@ fn shown_to_programs(config: &Config, files: &[(FileRole, PathBuf, u32)]) -> Vec
     let secrets = files.iter().filter(|(role, ..)| matches!(role, FileRole::Key | FileRole::Passwords));
     let paths = secrets.map(|(_, path, _)| path);
     paths.filter(|path| confinement::is_shown_to_programs(config, path)).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotas() {
+        let check = |text: &str, expect: Option<u64>| assert_eq!(quota_thousandths(text), expect, "{text:?}");
+        check("max 100000\n", None);
+        check("-1 100000\n", None);
+        check("150000 100000\n", Some(1_500));
+        check("150000 0", None);
+        check("", None);
+    }
 }

@@ -67,12 +67,19 @@ impl Findings {
     /// Something that a setting of the kernel mends.
     fn setting(&mut self, cost: Cost, facts: &Facts, name: &str, wanted: &str, why: &str) {
         let is = facts.settings.get(name).map_or("", String::as_str);
-        self.add(
-            cost,
-            format!("{name} is {is}"),
-            why,
-            format!("echo '{name} = {wanted}' | sudo tee -a /etc/sysctl.d/60-tailcoat.conf && sudo sysctl -w {name}='{wanted}'"),
+        let set = format!(
+            "echo '{name} = {wanted}' | sudo tee -a /etc/sysctl.d/60-tailcoat.conf && sudo sysctl -w {name}='{wanted}'"
         );
+        let mend = match (facts.is_container, name.starts_with("net.")) {
+            (false, _) => set,
+            // Networks have settings of their own.
+            (true, true) => format!(
+                "start the container with `--sysctl {name}='{wanted}'` (Kubernetes: `securityContext.sysctls`); if it has \
+                 the host's network, on the host: {set}"
+            ),
+            (true, false) => format!("on the host: {set}"),
+        };
+        self.add(cost, format!("{name} is {is}"), why, mend);
     }
 
     fn kernel(&mut self, facts: &Facts) {
@@ -92,7 +99,10 @@ impl Findings {
                 Cost::Safety,
                 "the server stays root: it finds nobody else to become",
                 "whoever finds a fault in a server that is root owns all files of root, and the server's keys first",
-                "sudo adduser --system --group --no-create-home tailcoat, or name another in the configuration: `server { user \"NAME\" }`",
+                match facts.is_container {
+                    true => "start the container with `--user 65532` (Kubernetes: `runAsUser`), or name one by number: `server { user \"65532\" }`",
+                    false => "sudo adduser --system --group --no-create-home tailcoat, or name another in the configuration: `server { user \"NAME\" }`",
+                },
             );
         }
         if facts.settings.get("fs.protected_symlinks").is_some_and(|value| value == "0") {
@@ -104,7 +114,10 @@ impl Findings {
                 Cost::Speed,
                 format!("a process may open {} files", facts.open_files_max),
                 "each connection is one; at the limit idle ones are closed to make room",
-                "in the systemd unit, `LimitNOFILE=1048576`; else `ulimit -n 1048576` before the start",
+                match facts.is_container {
+                    true => "start the container with `--ulimit nofile=1048576`",
+                    false => "in the systemd unit, `LimitNOFILE=1048576`; else `ulimit -n 1048576` before the start",
+                },
             );
         }
         if facts.frequency_governor.as_deref() == Some("powersave") {
@@ -112,7 +125,12 @@ impl Findings {
                 Cost::Speed,
                 "the processor's frequency is kept low (powersave)",
                 "all takes longer",
-                "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+                match facts.is_container {
+                    true => {
+                        "on the host: echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
+                    }
+                    false => "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+                },
             );
         }
     }
@@ -338,6 +356,19 @@ mod tests {
             let findings = examine(&facts, Some(&config()));
             assert!(findings.len() == 1 && findings[0].what.starts_with(what), "{what}: {findings:?}");
             assert_eq!(findings[0].cost, cost, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_is_the_hosts_is_not_mended_in_a_container() {
+        let mut facts = Facts { is_container: true, stays_root: true, open_files_max: 1_024, ..healthy() };
+        facts.frequency_governor = Some("powersave".to_owned());
+        put(&mut facts, "net.core.somaxconn", "128");
+        put(&mut facts, "fs.protected_symlinks", "0");
+        let findings = examine(&facts, Some(&config()));
+        assert_eq!(findings.len(), 5, "{findings:?}");
+        for Finding { mend, .. } in findings {
+            assert!(mend.starts_with("on the host: ") || mend.starts_with("start the container with "), "{mend}");
         }
     }
 
