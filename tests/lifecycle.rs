@@ -85,6 +85,24 @@ fn logs_are_opened_again() {
 }
 
 #[test]
+fn some_paths_are_not_logged() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("access.log");
+    let server = Server::run(&format!(
+        "access-log \"{}\" format=\"{{target}}\"\nlog-skip \"/health\" \"*.png\"\nsite {{\n listen \"127.0.0.1:0\"\n \
+         log-skip \"/quiet/*\"\n respond \"/moved\" 200\n rewrite \"/kept\" \"/health\"\n respond \"*\" 204\n}}\n",
+        log.display()
+    ));
+    for target in ["/first", "/health", "/health?x", "/healthy", "/a/b.png", "/quiet/x", "/kept", "/h%65alth", "/last"]
+    {
+        let answer = server.exchange(format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 2"), "{answer}");
+    }
+    drop(server.end_with_log());
+    assert_eq!(std::fs::read_to_string(log).unwrap(), "/first\n/healthy\n/kept\n/last\n");
+}
+
+#[test]
 fn unix_sockets() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("index.html"), "x".repeat(300_000)).unwrap();

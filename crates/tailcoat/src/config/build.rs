@@ -35,6 +35,8 @@ pub(super) struct Shared {
     pub(super) error_pages: Vec<ErrorPage>,
     /// `None` if nothing is said, `Some(None)` for none.
     pub(super) access_log: Option<Option<AccessLog>>,
+    /// Paths whose requests are in no log.
+    pub(super) unlogged: Vec<PathPattern>,
 }
 
 /// A configuration that is being put together.
@@ -616,6 +618,7 @@ impl SiteDraft {
         // Where there is no log of all sites, there is nothing to turn off.
         self.site.access_log_off = self.shared.access_log == Some(None) && matches!(shared.access_log, Some(Some(_)));
         self.site.access_log = self.shared.access_log.clone().flatten();
+        self.site.unlogged = shared.unlogged.iter().chain(&self.shared.unlogged).cloned().collect();
     }
 }
 

@@ -298,6 +298,8 @@ pub struct Site {
     pub access_log: Option<AccessLog>,
     /// Whether its requests are not logged at all, not even in the server's access log.
     pub access_log_off: bool,
+    /// Paths whose requests are not logged.
+    pub unlogged: Vec<PathPattern>,
 }
 
 impl Site {

@@ -199,7 +199,9 @@ impl Router {
             return Answer::Ready(site::validation(content), self.default_account(listener));
         }
         match self.listeners[usize::from(listener)].find(routed.host) {
-            Some(site) if site.is_misdirected(routed) => Answer::Ready(site::misdirected(routed), site.account()),
+            Some(site) if site.is_misdirected(routed) => {
+                Answer::Ready(site::misdirected(routed), site.account_of(routed.path))
+            }
             Some(site) => site.answer(routed),
             None => Answer::Ready(site::no_site(routed), Account::default()),
         }

@@ -32,7 +32,7 @@ impl Site {
     /// Asks the rules and, if they let it pass, the handlers.
     pub(super) fn answer_by_rules(self: &Rc<Self>, rules: &Rules, routed: &Routed<'_>) -> Answer {
         let (mut passage, entry) = rules.enter(routed);
-        let account = Account { visit: Some(Rc::clone(&passage.visit)), ..self.account() };
+        let account = Account { visit: Some(Rc::clone(&passage.visit)), ..self.account_of(routed.path) };
         match self.on_entry(entry, &mut passage, routed) {
             // Nobody has passed it on by now.
             Step::Done(response) | Step::Answered(response) => Answer::Ready(response, account),

@@ -26,6 +26,8 @@ pub(super) struct Site {
     body_bytes_max: u64,
     pub(super) rules: Option<Rules>,
     log: Option<LogId>,
+    /// Paths whose requests are not logged.
+    unlogged: Vec<PathPattern>,
     counted: NameSlot,
     server_log: ServerLog,
 }
@@ -49,6 +51,7 @@ impl Site {
             body_bytes_max: setup.config.body_bytes_max.answered_here(),
             rules: setup.rules,
             log: setup.log,
+            unlogged: setup.config.unlogged.clone(),
             server_log: setup.server_log,
             counted: setup.counted,
         }
@@ -59,7 +62,13 @@ impl Site {
         self.required_tls.is_some_and(|id| routed.tls.is_none_or(|tls| Some(tls.site) != id))
     }
 
-    /// Where a request is logged and counted that rules have not seen.
+    /// Where a request for this path is logged and counted that rules have not seen.
+    pub(super) fn account_of(&self, path: &[u8]) -> Account {
+        let is_logged = !self.unlogged.iter().any(|unlogged| unlogged.matches(path));
+        Account { log: self.log.filter(|_| is_logged), ..self.account() }
+    }
+
+    /// The same of what has no path.
     pub(super) fn account(&self) -> Account {
         Account { log: self.log, counted: self.counted, visit: None, trace: None }
     }
@@ -72,7 +81,7 @@ impl Site {
         if let Some(rules) = &self.rules {
             return self.answer_by_rules(rules, routed);
         }
-        let account = self.account();
+        let account = self.account_of(routed.path);
         let finished = match self.ask(routed, 0) {
             Asked::Answered(response) => self.finish(response, routed),
             // A site whose handlers say that has rules; if it hadn't, what is a program would still be nobody's to read.

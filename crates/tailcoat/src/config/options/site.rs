@@ -325,4 +325,20 @@ pub(super) static SHARED: &[OptionDefinition] = &[
         }),
         ..OPTION
     },
+    OptionDefinition {
+        name: "log-skip",
+        parameters: &[many("path", Kind::PathPattern)],
+        repeatable: true,
+        doc: "Paths whose requests are not in the access log, such as those of probes. A site has those of all sites as \
+              well. Metrics count them all the same. It is the path that was asked for that counts, before any `rewrite`.",
+        example: r#"log-skip "/healthz" "/assets/*""#,
+        known_as: &["log_skip", "skip_log", "dontlog"],
+        set: Set::Shared(|shared, values| {
+            for (value, _) in values.all("path") {
+                let Value::PathPattern(path) = value else { unreachable!("a path is {value:?}") };
+                shared.unlogged.push(path.clone());
+            }
+        }),
+        ..OPTION
+    },
 ];
