@@ -7,7 +7,7 @@ use std::fmt::{self, Display, Write as _};
 use std::io::{self, IsTerminal, Write};
 use std::net::{IpAddr, Ipv6Addr};
 use std::panic::Location;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -36,6 +36,8 @@ struct Inner {
     /// A [`LogLevel`], as a number.
     level: AtomicU8,
     style: Style,
+    /// Lines that were not shown, for there were many alike.
+    suppressed: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -78,12 +80,17 @@ impl ServerLog {
     pub fn new(level: LogLevel, style: Style, output: Box<dyn Write + Send>) -> Self {
         let state = State { output, places: HashMap::new(), dates: DateTexts::default() };
         let level = AtomicU8::new(level as u8);
-        Self { inner: Arc::new(Inner { level, style, state: Mutex::new(state) }) }
+        Self { inner: Arc::new(Inner { level, style, suppressed: AtomicU64::new(0), state: Mutex::new(state) }) }
     }
 
     /// Shows what is at least as severe from now on.
     pub fn set_level(&self, level: LogLevel) {
         self.inner.level.store(level as u8, Ordering::Relaxed);
+    }
+
+    /// Lines that were not shown so far, for there were many alike.
+    pub fn suppressed(&self) -> u64 {
+        self.inner.suppressed.load(Ordering::Relaxed)
     }
 
     /// Logs that something failed. `help` is what a person can do about it, or empty.
@@ -147,7 +154,10 @@ impl ServerLog {
         // A panic while the lock was held leaves nothing half done that matters for the next line.
         let mut state = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
         let suppressed = match place.map(|(place, client)| state.count_line(place, client, Instant::now())) {
-            Some(Repeat::Suppressed) => return,
+            Some(Repeat::Suppressed) => {
+                self.inner.suppressed.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
             Some(Repeat::Shown { suppressed }) => suppressed,
             None => 0,
         };

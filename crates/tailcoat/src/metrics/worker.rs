@@ -40,7 +40,7 @@ pub struct SiteMetrics {
     pub aborted: Counter,
     /// Bytes of content that were sent.
     pub content_bytes: Counter,
-    /// From when a request came to when its answer was sent, or at least written.
+    /// From when a request came to when its answer was sent, or at least written; not of those about the server itself.
     pub durations: Histogram,
 }
 
@@ -131,7 +131,10 @@ impl WorkerMetrics {
         let Some(site) = self.sites[facts.site.index()].get() else { return };
         site.requests[request_index(facts.handler, StatusClass::of(facts.status), facts.version)].add(1);
         site.content_bytes.add(facts.content_bytes);
-        site.durations.record(facts.duration_us);
+        // Whoever looks at the server would see mostly that, where little else is asked.
+        if facts.handler != HandlerKind::Status {
+            site.durations.record(facts.duration_us);
+        }
         if facts.status == CLIENT_GONE {
             site.aborted.add(1);
         }
@@ -209,6 +212,7 @@ fn request_index(handler: HandlerKind, class: StatusClass, version: VersionKind)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::HistogramCounts;
 
     #[test]
     fn kinds_of_requests_have_places_of_their_own() {
@@ -232,6 +236,11 @@ mod tests {
             }
         }
         let site = worker.site(0).unwrap();
+        let all = HandlerKind::ALL.len() * StatusClass::ALL.len() * VersionKind::ALL.len();
+        let about_the_server = StatusClass::ALL.len() * VersionKind::ALL.len();
+        let mut durations = HistogramCounts::default();
+        durations.add(&site.durations);
+        assert_eq!(durations.count() as usize, all - about_the_server);
         assert!(site.requests.iter().all(|counter| counter.get() == 1));
         let gone = HandlerKind::ALL.len() * VersionKind::ALL.len();
         assert_eq!(site.aborted.get() as usize, gone);

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ProcessStatus;
-use crate::metrics::{HistogramCounts, LiveRequest, StageCounts, upper_bound_us};
+use crate::metrics::{HandlerKind, HistogramCounts, LiveRequest, StageCounts, upper_bound_us};
 
 /// All that there is to see at a moment. Counts are since the server was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,8 @@ pub struct Status {
     pub tls: TlsStatus,
     /// Access logs.
     pub access_log: LogStatus,
+    /// Lines of the server's own log that were not shown, for there were many alike.
+    pub log_lines_suppressed: u64,
     /// Spans, if traces are kept.
     pub spans: Option<SpanStatus>,
     /// How often somebody came to which limit.
@@ -324,15 +326,19 @@ impl TimesStatus {
 }
 
 impl Status {
-    /// Requests that were answered, of all sites.
+    /// Requests that were answered, of all sites; but for those that ask about the server itself.
     pub fn requests_answered(&self) -> u64 {
-        self.sites.iter().flat_map(|site| &site.requests).map(|requests| requests.count).sum()
+        self.visitors_requests().map(|requests| requests.count).sum()
     }
 
     /// Of these, those whose status is of this class.
     pub fn requests_of_class(&self, class: &str) -> u64 {
+        self.visitors_requests().filter(|requests| requests.status == class).map(|requests| requests.count).sum()
+    }
+
+    fn visitors_requests(&self) -> impl Iterator<Item = &RequestCount> {
         let all = self.sites.iter().flat_map(|site| &site.requests);
-        all.filter(|requests| requests.status == class).map(|requests| requests.count).sum()
+        all.filter(|requests| requests.handler != HandlerKind::Status.name())
     }
 
     /// How long requests of all sites took.

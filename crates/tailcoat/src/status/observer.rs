@@ -12,7 +12,7 @@ use super::model::{
     RequestCount, ServerStatus, SiteStatus, SpanStatus, Status, TlsStatus, UpstreamStatus, WorkerStatus,
 };
 use super::process::ProcessStatus;
-use crate::log::LogCounts;
+use crate::log::{LogCounts, ServerLog};
 use crate::metrics::{
     CacheResult, Counter, HandlerKind, HistogramCounts, Inquiry, Limit, Metrics, ModuleFailure, ModuleMetrics,
     StatusClass, VersionKind, WorkerMetrics, WorkerReport,
@@ -41,6 +41,8 @@ pub struct Sources {
     pub upstreams: Vec<Arc<SharedUpstream>>,
     /// What became of the records of access logs.
     pub log_counts: Option<LogCounts>,
+    /// The server's own log.
+    pub server_log: Option<ServerLog>,
     /// What became of spans, if traces are kept.
     pub span_counts: Option<Arc<SpanCounts>>,
     /// Where workers are asked, with their numbers.
@@ -79,6 +81,7 @@ impl Observer {
                 let counts = counts.total();
                 LogStatus { written: counts.written, dropped: counts.dropped }
             }),
+            log_lines_suppressed: sources.server_log.as_ref().map_or(0, ServerLog::suppressed),
             spans: sources.span_counts.as_ref().map(|counts| {
                 let [(_, exported), (_, dropped), (_, failed)] = counts.by_result();
                 SpanStatus { exported, dropped, failed }

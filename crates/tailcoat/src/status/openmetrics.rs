@@ -119,7 +119,10 @@ fn write_requests(status: &Status, text: &mut Text) {
     for site in &status.sites {
         text.sample("_total", &[("site", &site.name)], site.content_bytes);
     }
-    text.histogram("tailcoat_http_request_duration_seconds", "From when a request came to when its answer was sent.");
+    text.histogram(
+        "tailcoat_http_request_duration_seconds",
+        "From when a request came to when its answer was sent, but for those about the server itself.",
+    );
     for site in &status.sites {
         text.times(&[("site", &site.name)], &site.durations);
     }
@@ -212,6 +215,11 @@ fn write_caches(status: &Status, text: &mut Text) {
             text.sample("_total", &[("result", &result)], count);
         }
     }
+    text.counter(
+        "tailcoat_log_lines_suppressed",
+        "Lines of the server's own log that many alike have kept from being shown.",
+    );
+    text.sample("_total", &[], status.log_lines_suppressed);
     text.counter("tailcoat_access_log_records", "Records of access logs by what became of them.");
     for (result, count) in [("written", log.written), ("dropped", log.dropped)] {
         text.sample("_total", &[("result", &result)], count);
