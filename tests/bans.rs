@@ -52,12 +52,50 @@ fn who_is_banned_gets_nothing_until_the_ban_ends() {
         (vec!["unban", "192.0.2.1"], "192.0.2.1/32 is not banned"),
         (vec!["ban", "nobody"], "`nobody` is not an address or network"),
         (vec!["ban", "192.0.2.1", "--for", "never"], "`never` is not a time"),
+        (vec!["ban", "10.0.0.5/8"], "has bits behind its prefix; write `\"10.0.0.0/8\"`"),
     ] {
         let output = operated.order(&arguments);
         assert!(!output.status.success());
         assert!(String::from_utf8_lossy(&output.stderr).contains(told), "{arguments:?}");
     }
     assert_eq!(order(&operated, &["ban", "2001:db8:1:2:3::4"]), "2001:db8:1:2::/64 is banned for 1h\n");
+}
+
+/// What operators say while the new process starts holds for it as well.
+#[test]
+fn who_is_banned_during_an_upgrade_stays_so() {
+    let mut operated = Operated::start(SITE);
+    order(&operated, &["ban", "198.51.100.0/24"]);
+    let (begun, go_on) = (operated.path().join("begun"), operated.path().join("go-on"));
+    operated.replace_binary(Some(&format!(
+        "#!/bin/sh\ntouch {}\nwhile ! [ -e {} ]; do sleep 0.05; done\nexec {} \"$@\"\n",
+        begun.display(),
+        go_on.display(),
+        crate::support::tailcoat().get_program().display()
+    )));
+    let path = operated.path().to_owned();
+    let operating = std::thread::spawn(move || {
+        operated.upgrade();
+        operated
+    });
+    let ban = |arguments: &[&str]| {
+        let mut command = crate::support::tailcoat();
+        command.args(arguments).arg("--socket").arg(path.join("control.sock"));
+        assert!(command.output().unwrap().status.success(), "{arguments:?}");
+    };
+    let start = std::time::Instant::now();
+    while !begun.exists() {
+        assert!(start.elapsed() < crate::support::PATIENCE, "the new process begins");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    ban(&["ban", "127.0.0.0/8"]);
+    ban(&["unban", "198.51.100.0/24"]);
+    std::fs::write(&go_on, "").unwrap();
+    let operated = operating.join().unwrap();
+    let bans = order(&operated, &["bans"]);
+    assert!(bans.contains("127.0.0.0/8  ") && !bans.contains("198.51.100.0/24"), "{bans}");
+    assert_eq!(bans.lines().count(), 1, "{bans}");
+    assert_eq!(request(&operated), None);
 }
 
 fn get(stream: &mut TcpStream) -> String {

@@ -486,6 +486,119 @@ fn limits_and_levels_change_until_the_next_reload() {
     assert!(operated.server.exchange(long.as_bytes()).starts_with("HTTP/1.1 404 "));
 }
 
+/// What operators set one by one is kept side by side.
+#[test]
+fn what_is_set_does_not_undo_what_was_set() {
+    let operated = Operated::start(&saying("hello"));
+    let set = |arguments: &[&str]| assert!(operated.order(&[&["set"], arguments].concat()).status.success());
+    set(&["log-level", "error"]);
+    // At the same time.
+    std::thread::scope(|scope| {
+        scope.spawn(|| set(&["limit", "target-bytes-max", "500B"]));
+        scope.spawn(|| set(&["limit", "fields-max", "3"]));
+        scope.spawn(|| set(&["workers", "1"]));
+    });
+    let request = |target: usize, fields: usize| {
+        let fields = "X: y\r\n".repeat(fields);
+        let request = format!("GET /{} HTTP/1.1\r\nHost: h\r\n{fields}\r\n", "x".repeat(target));
+        operated.server.exchange(request.as_bytes())[9..12].to_owned()
+    };
+    assert_eq!([request(600, 0), request(10, 4), request(10, 2)], ["414", "431", "404"]);
+    wait_until("the worker that goes has gone", || operated.threads("worker-") == 1);
+    let log = operated.file("errors.log");
+    assert!(!log.contains("fields-max 3: set by an operator"), "the level is still that of before: {log}");
+    operated.reload(&saying("hello"));
+    assert_eq!([request(600, 0), request(10, 4)], ["404", "404"]);
+    wait_until("workers are as configured", || operated.threads("worker-") == 2);
+    assert!(operated.file("errors.log").contains("the configuration has been taken up"));
+}
+
+/// Who has been told that they are connected, and has said nothing yet, is answered whatever becomes of the socket in whose
+/// queue they are: workers go and come, the address is given up, another process takes over.
+#[test]
+fn connections_that_wait_to_be_accepted_are_answered() {
+    const COUNT: usize = 60;
+    let port = free_port();
+    let with_address =
+        format!("{}site {{\n listen \"127.0.0.1:{port}\"\n respond \"/\" 200 \"there\"\n}}\n", saying("here"));
+    let mut operated = Operated::start(&with_address);
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let connect = |count: usize| -> Vec<TcpStream> {
+        let connect = |_| {
+            let stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream
+        };
+        (0..count).map(connect).collect()
+    };
+    let answered = |mut streams: Vec<TcpStream>| streams.iter_mut().for_each(|stream| _ = get(stream, "there"));
+    for workers in ["4", "1", "3", "2"] {
+        let waiting = connect(COUNT);
+        assert!(operated.order(&["set", "workers", workers]).status.success());
+        answered(waiting);
+    }
+    let waiting = connect(COUNT);
+    operated.upgrade();
+    answered(waiting);
+    let waiting = connect(COUNT);
+    operated.reload(&saying("here"));
+    answered(waiting);
+}
+
+#[test]
+fn a_file_in_the_place_of_a_socket_is_left_alone() {
+    let operated = Operated::start(&saying("here"));
+    std::fs::write(operated.path().join("file"), "precious").unwrap();
+    for (options, expect) in [
+        ("site {\n listen \"unix:@DIR@/file\"\n respond \"/\" 200\n}\n", "cannot listen on unix:"),
+        ("server {\n control-socket \"@DIR@/file\"\n}\n", "cannot listen on the control socket /"),
+    ] {
+        operated.write_config(&(options.to_owned() + &saying("here")));
+        if options.starts_with("server") {
+            let config = operated.file("tailcoat.kdl").replacen("control-socket", "// control-socket", 1);
+            std::fs::write(operated.path().join("tailcoat.kdl"), config).unwrap();
+        }
+        let output = operated.order(&["reload"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(expect), "{said}");
+        assert!(said.contains("/file: there is a file that is no socket, and it is left alone"), "{said}");
+        assert_eq!(operated.file("file"), "precious");
+    }
+    // Nor is what was put there since.
+    operated.reload(&format!("site {{\n listen \"unix:@DIR@/socket\"\n respond \"/\" 200\n}}\n{}", saying("here")));
+    std::fs::rename(operated.path().join("file"), operated.path().join("socket")).unwrap();
+    operated.reload(&saying("here"));
+    assert_eq!(operated.file("socket"), "precious");
+}
+
+#[test]
+fn a_small_port_that_may_not_be_had_is_told_with_what_helps() {
+    let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap();
+    if !rustix::process::geteuid().is_root() || first.trim() == "0" {
+        eprintln!("skipped: it takes root, and ports that not everybody may have");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let user = Some(rustix::fs::Uid::from_raw(65_534));
+    rustix::fs::chown(directory.path(), user, None).unwrap();
+    let operated = Operated::start_with(directory, &saying("here"), |command| {
+        let program = command.get_program().to_owned();
+        let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        *command = std::process::Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set", "-all"]);
+        command.arg(program).args(arguments);
+    });
+    operated.write_config(&format!(
+        "site {{\n listen \"127.0.0.1:{}\"\n respond \"/\" 200\n}}\n{}",
+        81,
+        saying("here")
+    ));
+    let output = operated.order(&["reload"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cannot listen on 127.0.0.1:81: ") && said.contains("CAP_NET_BIND_SERVICE"), "{said}");
+    assert!(ask_once(&operated, "/").ends_with("here"));
+}
+
 #[test]
 fn a_server_is_drained() {
     let answering = |text: &'static str| {

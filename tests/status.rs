@@ -95,7 +95,7 @@ fn requests_are_counted_by_site_handler_status_and_version() {
     let told = status(directory.path());
     assert_eq!(told["workers"][0]["connections_opened"], 8, "{told:#}");
     let overview = tell(directory.path(), &["status"]);
-    assert!(overview.starts_with("tailcoat ") && overview.contains("since start 8"), "{overview}");
+    assert!(overview.starts_with("tailcoat ") && overview.contains("since start 7"), "{overview}");
 }
 
 #[test]
@@ -308,6 +308,52 @@ fn the_log_is_followed_with_filters() {
         .output()
         .unwrap();
     assert!(!refused.status.success());
+}
+
+/// Those who look on, and those who say nothing, keep nobody else from being told.
+#[test]
+fn the_control_socket_has_room_for_others() {
+    let (_server, directory) = start("", "");
+    let socket = directory.path().join("control.sock");
+    let look_on = || {
+        let mut command = tailcoat();
+        command.args(["log", "tail", "--socket"]).arg(&socket);
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let idle: Vec<UnixStream> = (0..20).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let mut looking_on: Vec<_> = (0..18).map(|_| look_on()).collect();
+    let start = Instant::now();
+    // Those for whom there is no place are told so.
+    while looking_on.iter_mut().filter_map(|tail| tail.try_wait().unwrap()).count() < 2 {
+        assert!(start.elapsed() < PATIENCE, "two are refused");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(tell(directory.path(), &["status"]).starts_with("tailcoat "));
+    let mut refused = 0;
+    for mut tail in looking_on {
+        let _ = tail.kill();
+        let said = String::from_utf8(tail.wait_with_output().unwrap().stderr).unwrap();
+        refused += usize::from(said == "tailcoat: 16 look on already, which is as many as can\n");
+    }
+    assert_eq!(refused, 2);
+    drop(idle);
+}
+
+/// What asks about the server itself is counted apart, and is not among what visitors wait for.
+#[test]
+fn looking_is_not_counted_as_a_visit() {
+    let (server, directory) = start("", "");
+    get(&server, "/page.html", "a.example", "");
+    (0..4).for_each(|_| _ = get(&server, "/metrics", "127.0.0.1", ""));
+    let metrics = get(&server, "/metrics", "127.0.0.1", "");
+    let counts: f64 = metrics
+        .lines()
+        .filter(|line| line.starts_with("tailcoat_http_request_duration_seconds_count{"))
+        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+        .sum();
+    assert_eq!(counts, 1.0, "{metrics}");
+    assert!(metrics.contains("handler=\"status\""), "{metrics}");
+    assert!(tell(directory.path(), &["status"]).contains("since start 1\n"));
 }
 
 #[test]

@@ -75,6 +75,41 @@ fn another_process_takes_over_and_what_is_under_way_goes_on() {
     assert!(lines.iter().filter(|line| *line == "/ 200").count() >= 3, "{lines:?}");
 }
 
+/// Who follows the log sees the requests of the process that takes over, and is told when there are no more.
+#[test]
+fn the_log_is_followed_across_it() {
+    let mut operated = Operated::start(&format!("access-log \"@DIR@/access.log\"\n{SITE}"));
+    let address = operated.server.address;
+    let mut command = crate::support::tailcoat();
+    command.args(["log", "tail", "--format", "{path}", "--socket"]).arg(operated.path().join("control.sock"));
+    let mut tail = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let shown = std::sync::Arc::<std::sync::Mutex<String>>::default();
+    let (of_thread, mut stdout) = (std::sync::Arc::clone(&shown), tail.stdout.take().unwrap());
+    let reading = std::thread::spawn(move || {
+        let mut buffer = [0; 1024];
+        while let Ok(count @ 1..) = stdout.read(&mut buffer) {
+            of_thread.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+    });
+    let asked_until_shown = |path: &str| {
+        wait_until(path, || {
+            let mut stream = std::net::TcpStream::connect(address).unwrap();
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+            stream.read_to_end(&mut Vec::new()).unwrap();
+            shown.lock().unwrap().contains(&format!("{path}\n"))
+        });
+    };
+    asked_until_shown("/before");
+    operated.upgrade();
+    asked_until_shown("/after");
+    operated.signal("TERM");
+    assert!(tail.wait().unwrap().success());
+    reading.join().unwrap();
+    let mut said = String::new();
+    tail.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "tailcoat: another process serves by now; its requests follow\ntailcoat: the server has ended\n");
+}
+
 #[test]
 fn one_that_does_not_start_changes_nothing() {
     let operated = Operated::start(SITE);
@@ -234,7 +269,7 @@ fn a_killed_server_starts_again() {
     let mut operated = Operated::start_in(directory, SITE);
     operated.upgrade();
     operated.signal("KILL");
-    wait_until("it is gone", || operated.running().len() < 2);
+    wait_until("both are gone", || operated.running().is_empty());
     let again = crate::support::Server::run_from(&path.join("tailcoat.kdl"));
     ask(&mut again.connect());
     assert!(operated.order(&["reload"]).status.success(), "its control socket is there again");

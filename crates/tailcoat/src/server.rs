@@ -37,7 +37,7 @@ pub use self::memory::memory_bytes;
 use self::reload::{Reloads, Source, StartOptions};
 use self::upgrade::Launch;
 use self::workers::{Ended, Workers};
-use crate::config::{Config, Origin};
+use crate::config::{Config, LogLevel, Origin};
 use crate::control::{Command, Request, Signals};
 use crate::log::ServerLog;
 use crate::status;
@@ -67,6 +67,10 @@ pub struct Server {
     launch: Launch,
     /// The process that serves instead of this one.
     successor: Option<u32>,
+    /// Tells who looks on that there is one.
+    has_successor: tokio::sync::watch::Sender<bool>,
+    /// What an operator wants logged, until the configuration is read again.
+    log_level: Option<LogLevel>,
     /// Of the main thread: for signals, and for waiting.
     runtime: Arc<Runtime>,
     /// What comes in from outside, until it runs.
@@ -110,9 +114,20 @@ impl std::error::Error for StartError {
 }
 
 impl StartError {
-    /// The kind of what failed: `AddrInUse`, for one.
-    pub fn kind(&self) -> io::ErrorKind {
-        self.error.kind()
+    /// What a person can do about it: of addresses that can't be listened on.
+    pub fn help(&self) -> Option<&'static str> {
+        match self.error.kind() {
+            io::ErrorKind::AddrInUse => {
+                Some("another program listens there (`ss -lntxp` shows which); choose another address")
+            }
+            io::ErrorKind::AddrNotAvailable => {
+                Some("this machine has no such address (`ip address` shows those it has)")
+            }
+            io::ErrorKind::PermissionDenied => {
+                Some("ports below 1024 need the capability CAP_NET_BIND_SERVICE, files and sockets their permissions")
+            }
+            _ => None,
+        }
     }
 
     fn at<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
@@ -147,7 +162,7 @@ impl Server {
         let config = Arc::clone(&assembly.config);
         lasting.store.set_limits(config.cache.clone());
         if let Some(handover) = handover.as_ref() {
-            handover.estate.restore_bans(&lasting.bans);
+            handover::restore_bans(&lasting.bans, std::slice::from_ref(&handover.estate.bans));
         }
         let (mut workers, ended) =
             Workers::new(&config.server).map_err(StartError::at("cannot tell which cores may be used"))?;
@@ -163,7 +178,9 @@ impl Server {
         workers.set_count(count, &generation, &mut listeners, &lasting)?;
         if let Some(handover) = handover.take() {
             let taken = Taken { listeners: listeners.taken(), control: control.has_taken() };
-            handover.take(taken).map_err(StartError::at("cannot take over"))?;
+            if let Some(bans) = handover.take(taken).map_err(StartError::at("cannot take over"))? {
+                handover::restore_bans(&lasting.bans, &bans);
+            }
         }
         control.take_up(socket).map_err(StartError::at("cannot listen on the control socket"))?;
         if let Origin::File(path, Some(read)) = &origin {
@@ -183,6 +200,8 @@ impl Server {
             reloads: Reloads::default(),
             launch,
             successor: None,
+            has_successor: tokio::sync::watch::Sender::new(false),
+            log_level: None,
             runtime,
             sources: Some(Sources { signals, orders, ended }),
         };
@@ -196,6 +215,7 @@ impl Server {
             store: Some(Arc::clone(&self.lasting.store)),
             upstreams: self.assembly.upstreams.clone(),
             log_counts: Some(self.lasting.access_log.log_counts()),
+            server_log: Some(self.lasting.server_log.clone()),
             span_counts: self.assembly.tracer.is_some().then(|| Arc::clone(&self.lasting.span_counts)),
             inquiries: self.workers.inquiries(),
         });

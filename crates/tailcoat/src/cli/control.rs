@@ -45,7 +45,11 @@ impl ServerSocket {
         given.map_or_else(|error| not_given(&socket, &error), |()| code)
     }
 
-    fn find(&self, of_top: Option<PathBuf>) -> Result<PathBuf, ExitCode> {
+    /// Where the server listens.
+    ///
+    /// # Errors
+    /// That can't be told; what is wrong has been said.
+    pub(super) fn find(&self, of_top: Option<PathBuf>) -> Result<PathBuf, ExitCode> {
         if let Some(socket) = &self.socket {
             return Ok(socket.clone());
         }
@@ -66,7 +70,7 @@ impl ServerSocket {
 }
 
 /// Says why nobody has taken an order.
-fn not_given(socket: &Path, error: &io::Error) -> ExitCode {
+pub(super) fn not_given(socket: &Path, error: &io::Error) -> ExitCode {
     let socket = socket.display();
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {

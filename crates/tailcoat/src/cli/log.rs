@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use super::control::{ServerSocket, unexpected};
+use super::control::{ServerSocket, not_given, unexpected};
 use super::{EXIT_FAILURE, fail, print};
 use crate::config::{AccessLogFormat, log_format_from_text};
-use crate::control::{Order, Report};
+use crate::control::{self, Order, Report};
 use crate::log::{ConvertError, ConvertReport, RecordFilter, convert};
 
 #[derive(Debug, Subcommand)]
@@ -74,16 +74,51 @@ impl Tail {
             client: self.client,
             duration_us_min: self.slower_than.saturating_mul(1_000),
         };
-        let order = Order::TailLog { filter, format: self.format };
-        self.server.give(of_top, &order, |report| match report {
-            Report::Logged(line) => print(&(line + "\n")),
-            Report::Missed(count) => {
-                eprintln!("tailcoat: {count} requests were left out, for they came faster than they were read");
-                ExitCode::SUCCESS
-            }
-            report => unexpected(&report),
-        })
+        match self.server.find(of_top) {
+            Ok(socket) => follow(&socket, &Order::TailLog { filter, format: self.format }),
+            Err(code) => code,
+        }
     }
+}
+
+/// Shows what a server logs until it ends, and what the process does that takes its place.
+fn follow(socket: &Path, order: &Order) -> ExitCode {
+    std::thread::scope(|scope| {
+        let mut code = ExitCode::SUCCESS;
+        let mut successor = None;
+        let mut is_refused = false;
+        let mut each = |report| {
+            code = match report {
+                Report::Logged(line) => print(&(line + "\n")),
+                Report::Missed(count) => {
+                    eprintln!("tailcoat: {count} requests were left out, for they came faster than they were read");
+                    ExitCode::SUCCESS
+                }
+                Report::Succeeded => {
+                    eprintln!("tailcoat: another process serves by now; its requests follow");
+                    successor = Some(scope.spawn(|| follow(socket, order)));
+                    ExitCode::SUCCESS
+                }
+                Report::Refused(reason) => {
+                    is_refused = true;
+                    fail(reason)
+                }
+                report => unexpected(&report),
+            };
+            Ok(())
+        };
+        match (control::give(socket, order, &mut each), successor) {
+            // Where the process that was asked first has ended, the other one goes on.
+            (_, Some(successor)) => successor.join().unwrap_or(ExitCode::FAILURE),
+            (Err(error), None) if error.kind() != io::ErrorKind::UnexpectedEof => not_given(socket, &error),
+            (_, None) => {
+                if !is_refused {
+                    eprintln!("tailcoat: the server has ended");
+                }
+                code
+            }
+        }
+    })
 }
 
 /// A status, or a range of them.

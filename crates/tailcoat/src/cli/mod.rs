@@ -236,7 +236,7 @@ fn start(config: Config, origin: Origin, mut handover: Option<Handover>) -> Exit
         Err(error) => {
             handover.iter().for_each(|handover| handover.fail(&error.to_string()));
             let code = fail(&error);
-            if let Some(help) = help_for(error.kind()) {
+            if let Some(help) = error.help() {
                 eprintln!("  {help}");
             }
             return code;
@@ -254,20 +254,6 @@ fn start(config: Config, origin: Origin, mut handover: Option<Handover>) -> Exit
     match server.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(error),
-    }
-}
-
-/// What a person can do if an address can't be listened on.
-fn help_for(kind: io::ErrorKind) -> Option<&'static str> {
-    match kind {
-        io::ErrorKind::AddrInUse => {
-            Some("another program listens there (`ss -ltnp` shows which); choose another address")
-        }
-        io::ErrorKind::AddrNotAvailable => Some("this machine has no such address (`ip address` shows those it has)"),
-        io::ErrorKind::PermissionDenied => {
-            Some("ports below 1024 need the capability CAP_NET_BIND_SERVICE, files and sockets their permissions")
-        }
-        _ => None,
     }
 }
 

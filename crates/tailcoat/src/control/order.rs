@@ -101,6 +101,8 @@ pub enum Report {
     Logged(String),
     /// So many were left out, for they were not taken soon enough.
     Missed(u64),
+    /// Another process serves by now, on the same socket. This one goes on to tell of what it has under way.
+    Succeeded,
     /// Nothing was changed, for this reason.
     Refused(String),
     /// Nothing was changed, for the configuration has errors: what was found, as `check` prints it.
@@ -134,6 +136,16 @@ impl Order {
             Self::SetLogLevel { .. } | Self::DrainServer { .. } => Some(PATIENCE),
             Self::Ban { .. } | Self::Unban { .. } | Self::ListBans => Some(PATIENCE),
         }
+    }
+
+    /// Whether it is for the process that serves, not for one that only answers what it has under way.
+    pub fn is_for_successor(&self) -> bool {
+        !matches!(self, Self::Status { .. })
+    }
+
+    /// Whether whoever gives it looks on as long as they like.
+    pub(super) fn looks_on(&self) -> bool {
+        matches!(self, Self::TailLog { .. })
     }
 }
 

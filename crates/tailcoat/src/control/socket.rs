@@ -1,6 +1,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use rustix::net::{
 use rustix::process::geteuid;
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedSender, channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::order::{Order, REPORTS_MAX, Reply, Report, Request};
@@ -27,11 +28,17 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of an order that are read together with the directory that comes with them.
 const BEGINNING_BYTES_MAX: usize = 4 << 10;
 
-/// How long the server waits for an operator: for the order, and for each report to be taken.
+/// How long the server waits for a report to be taken.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long it waits for an order: programs give them as soon as they have connected, and meanwhile others may have to wait.
+const ORDER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Operators who are attended to at once; others wait.
 const CONNECTIONS_MAX: u32 = 16;
+
+/// Operators who may look on as long as they like, besides.
+const LOOKING_ON_MAX: u32 = 16;
 
 /// The socket on which operators of this machine give orders: whoever may open its file, is root or the server's own user,
 /// and shows the directory that the socket is in, opened (SCM_RIGHTS, unix(7)). Programs that the server has started for requests
@@ -47,7 +54,10 @@ pub struct ControlSocket {
 
 /// Those who are attended to, on one socket after the other.
 #[derive(Clone, Debug)]
-pub struct Audience(Arc<Semaphore>);
+pub struct Audience {
+    attended: Arc<Semaphore>,
+    looking_on: Arc<Semaphore>,
+}
 
 impl ControlSocket {
     /// The socket that is bound to this path. Its file goes with it, if that is so by then.
@@ -64,17 +74,16 @@ impl ControlSocket {
         let listener = tokio::net::UnixListener::from_std(self.listener.try_clone()?)?;
         loop {
             // Local invariant: nobody closes the semaphore.
-            let Ok(place) = Arc::clone(&self.audience.0).acquire_owned().await else { return Ok(()) };
+            let Ok(place) = Arc::clone(&self.audience.attended).acquire_owned().await else { return Ok(()) };
             let Ok((stream, _)) = listener.accept().await else {
                 // Out of descriptors: those in use are given back sooner or later.
                 tokio::time::sleep(PATIENCE / 10).await;
                 continue;
             };
-            let (orders, path) = (orders.clone(), self.path.clone());
+            let (orders, path, looking_on) = (orders.clone(), self.path.clone(), Arc::clone(&self.audience.looking_on));
             tokio::spawn(async move {
                 // Whoever does not wait for the report does not want it.
-                let _ = attend(stream, &path, &orders).await;
-                drop(place);
+                let _ = attend(stream, &path, &orders, place, looking_on).await;
             });
         }
     }
@@ -82,7 +91,8 @@ impl ControlSocket {
 
 impl Default for Audience {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(CONNECTIONS_MAX as usize)))
+        let places = |count: u32| Arc::new(Semaphore::new(count as usize));
+        Self { attended: places(CONNECTIONS_MAX), looking_on: places(LOOKING_ON_MAX) }
     }
 }
 
@@ -90,23 +100,34 @@ impl Audience {
     /// Waits until all have what was reported to them, but no longer than this. By then nobody is to listen any more.
     pub async fn dismiss(&self, limit: Duration) {
         // It is only waited for.
-        let _ = timeout(limit, self.0.acquire_many(CONNECTIONS_MAX)).await;
+        let all_gone = async {
+            let _ = self.attended.acquire_many(CONNECTIONS_MAX).await;
+            let _ = self.looking_on.acquire_many(LOOKING_ON_MAX).await;
+        };
+        let _ = timeout(limit, all_gone).await;
     }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        if self.removes_file.load(Ordering::Relaxed) {
+        let is_socket = |file: std::fs::Metadata| file.file_type().is_socket();
+        if self.removes_file.load(Ordering::Relaxed) && self.path.symlink_metadata().is_ok_and(is_socket) {
             // If it is gone already, so much the better.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Takes one order, and writes all reports on it, a line each.
-async fn attend(stream: tokio::net::UnixStream, path: &Path, orders: &UnboundedSender<Request>) -> io::Result<()> {
+/// Takes one order, and writes all reports on it, a line each. Who looks on has a place of another kind.
+async fn attend(
+    stream: tokio::net::UnixStream,
+    path: &Path,
+    orders: &UnboundedSender<Request>,
+    mut place: OwnedSemaphorePermit,
+    looking_on: Arc<Semaphore>,
+) -> io::Result<()> {
     let user = stream.peer_cred()?.uid();
-    let (mut line, directory) = timeout(PATIENCE, receive_beginning(&stream)).await??;
+    let (mut line, directory) = timeout(ORDER_PATIENCE, receive_beginning(&stream)).await??;
     let (reader, mut writer) = stream.into_split();
     if user != 0 && user != geteuid().as_raw() {
         let reason = format!("user {user} is neither root nor the server's");
@@ -118,12 +139,19 @@ async fn attend(stream: tokio::net::UnixStream, path: &Path, orders: &UnboundedS
     }
     let mut reader = BufReader::new(reader.take(LINE_BYTES_MAX));
     if !line.ends_with(b"\n") {
-        timeout(PATIENCE, reader.read_until(b'\n', &mut line)).await??;
+        timeout(ORDER_PATIENCE, reader.read_until(b'\n', &mut line)).await??;
     }
     let order: Order = match serde_json::from_slice(&line) {
         Ok(order) => order,
         Err(error) => return write(&mut writer, &Report::Refused(format!("not an order: {error}"))).await,
     };
+    if order.looks_on() {
+        let Ok(another) = looking_on.try_acquire_owned() else {
+            let reason = format!("{LOOKING_ON_MAX} look on already, which is as many as can");
+            return write(&mut writer, &Report::Refused(reason)).await;
+        };
+        place = another;
+    }
     let lasts = Order::time_limit(&order).is_none();
     let (sender, mut reports) = channel(REPORTS_MAX);
     if orders.send(Request { order, reply: Reply::new(sender) }).is_err() {
@@ -143,6 +171,7 @@ async fn attend(stream: tokio::net::UnixStream, path: &Path, orders: &UnboundedS
             false => write(&mut writer, &report).await?,
         }
     }
+    drop(place);
     Ok(())
 }
 

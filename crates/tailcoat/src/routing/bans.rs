@@ -72,6 +72,15 @@ impl Bans {
         Ok(())
     }
 
+    /// Bans these, each for so long, and nobody else. Of too many the first.
+    pub fn replace(&self, bans: impl Iterator<Item = (Network, Duration)>) {
+        let now = Instant::now();
+        let mut table = self.write();
+        table.until = bans.take(BANS_MAX).map(|(network, time)| (network, now + time.min(BAN_TIME_MAX))).collect();
+        table.summarize();
+        self.is_any.store(!table.until.is_empty(), Ordering::Relaxed);
+    }
+
     /// Bans a network no more; `false` if it was not.
     pub fn unban(&self, network: Network) -> bool {
         let mut table = self.write();

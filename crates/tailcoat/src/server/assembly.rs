@@ -247,7 +247,8 @@ impl Lasting {
             crate::log::start(&[], options, server_log.clone()).map_err(StartError::at("cannot log requests"))?;
         let store = ObjectStore::new(config.cache.clone()).map_err(StartError::at("cannot set up the object cache"))?;
         let tickets = Tickets::new(ticket_keys);
-        let tickets = tickets.map_err(io::Error::other).map_err(StartError::at("cannot take over keys for sessions"))?;
+        let tickets =
+            tickets.map_err(io::Error::other).map_err(StartError::at("cannot take over keys for sessions"))?;
         let metrics = config.server.counters.then(|| Metrics::new(config.server.counted_names_max));
         Ok(Self {
             observer: Observer::new(metrics.clone()),

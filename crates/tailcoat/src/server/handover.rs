@@ -6,9 +6,10 @@
 //! | 1 | old | [`Estate`]: what there is to have, and then the descriptors |
 //! | 2 | new | [`Answer`]: that it serves, or why it does not |
 //! | 3 | old | [`TAKEN`]: that it has stopped accepting, so that the new process is the server now |
+//! | 4 | old | [`BanList`]s: who is banned by now, for operators went on to say so; an empty one is the last |
 //!
-//! The end of the socket instead of 2 is the end of the new process; instead of 3 that of the old one, whose place the new
-//! one then takes.
+//! The end of the socket instead of 2 is the end of the new process; instead of 3 or 4 that of the old one, whose place the
+//! new one then takes.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -26,7 +27,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Listen, network_from_text};
+use crate::config::{Listen, Network, network_from_text};
 use crate::routing::Bans;
 use crate::tls::TicketKey;
 use crate::worker::Listener;
@@ -46,6 +47,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The old process is out of the way.
 const TAKEN: &str = "taken";
 
+/// Bans in a message.
+const BANS_PER_MESSAGE: usize = 1_000;
+
+/// Networks that are banned, with the seconds that are left.
+pub(super) type BanList = Vec<(String, u64)>;
+
 /// What there is to have.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Estate {
@@ -55,9 +62,9 @@ pub(super) struct Estate {
     pub(super) control: Option<PathBuf>,
     /// What sessions are enciphered with.
     pub(super) ticket_keys: Vec<TicketKey>,
-    /// Networks that are banned, with the seconds that are left.
+    /// The first of those that are banned when it is offered; all follow later.
     #[serde(default)]
-    pub(super) bans: Vec<(String, u64)>,
+    pub(super) bans: BanList,
 }
 
 /// What the new process answers.
@@ -90,16 +97,20 @@ pub struct Handover {
 /// The end of the old process.
 pub(super) struct Heir(OwnedFd);
 
-impl Estate {
-    /// Bans whom the old process has banned.
-    pub(super) fn restore_bans(&self, bans: &Bans) {
-        for (network, seconds) in &self.bans {
-            if let Ok(network) = network_from_text(network) {
-                // As many fit as there were.
-                let _ = bans.ban(network, Duration::from_secs(*seconds));
-            }
-        }
-    }
+/// Bans as they are handed over, in pieces of a message each.
+pub(super) fn ban_lists(bans: &Bans) -> Vec<BanList> {
+    // What is left of a second is a second: no ban ends by being handed over.
+    let told = |(network, left): &(Network, Duration)| (network.to_string(), left.as_secs() + 1);
+    bans.list().chunks(BANS_PER_MESSAGE).map(|some| some.iter().map(told).collect()).collect()
+}
+
+/// Bans those who are on these lists, and nobody else.
+pub(super) fn restore_bans(bans: &Bans, lists: &[BanList]) {
+    let listed = lists
+        .iter()
+        .flatten()
+        .filter_map(|(network, seconds)| Some((network_from_text(network).ok()?, Duration::from_secs(*seconds))));
+    bans.replace(listed);
 }
 
 impl Heir {
@@ -128,12 +139,14 @@ impl Heir {
         receive(&self.0).map(|(answer, _)| answer)
     }
 
-    /// Says that the new process is the server now.
+    /// Says that the new process is the server now, and who is banned.
     ///
     /// # Errors
     /// It has ended.
-    pub(super) fn leave(&self) -> io::Result<()> {
-        send(&self.0, &TAKEN, &[])
+    pub(super) fn leave(&self, bans: &[BanList]) -> io::Result<()> {
+        send(&self.0, &TAKEN, &[])?;
+        bans.iter().try_for_each(|list| send(&self.0, list, &[]))?;
+        send(&self.0, &BanList::new(), &[])
     }
 }
 
@@ -191,14 +204,28 @@ impl Handover {
     }
 
     /// Says that this process serves, and waits until the other one is out of the way. If that one ends before, it is.
+    /// Returns whom that one has banned, if it has said so.
     ///
     /// # Errors
     /// The other one can't be told: it takes this one for failed.
-    pub(super) fn take(self, taken: Taken) -> io::Result<()> {
+    pub(super) fn take(self, taken: Taken) -> io::Result<Option<Vec<BanList>>> {
         send(&self.socket, &Answer::Ready(taken), &[])?;
         match receive::<String>(&self.socket) {
-            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
-            _ => Ok(()),
+            Ok(_) => Ok(self.receive_bans()),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A process of an earlier version, or one that has been killed, ends without the last list.
+    fn receive_bans(&self) -> Option<Vec<BanList>> {
+        let mut lists = Vec::new();
+        loop {
+            match receive::<BanList>(&self.socket) {
+                Ok((list, _)) if list.is_empty() => return Some(lists),
+                Ok((list, _)) => lists.push(list),
+                Err(_) => return None,
+            }
         }
     }
 }
@@ -264,7 +291,7 @@ mod tests {
         });
         let answer = heir.offer(&estate, &descriptors, Duration::from_secs(10)).unwrap();
         assert!(matches!(answer, Answer::Ready(Taken { control: true, .. })));
-        heir.leave().unwrap();
+        heir.leave(&[vec![("192.0.2.0/24".to_owned(), 60)]]).unwrap();
         assert_eq!(new.join().unwrap(), addresses);
         let error = heir.offer(&estate, &[], Duration::from_secs(10)).err().map(|error| error.kind());
         assert!(matches!(error, Some(io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)), "{error:?}");

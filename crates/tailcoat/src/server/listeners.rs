@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::{ServerAddress, StartError};
@@ -280,9 +281,17 @@ impl OpenAddress {
 
     fn remove_file(&self) -> io::Result<()> {
         match &self.listen {
-            Listen::Unix(path, _) if !self.is_anothers => std::fs::remove_file(path),
+            Listen::Unix(path, _) if !self.is_anothers => remove_socket_file(path),
             _ => Ok(()),
         }
+    }
+}
+
+/// Takes a socket's file away; not what somebody has put in its place since.
+fn remove_socket_file(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(file) if file.file_type().is_socket() => std::fs::remove_file(path),
+        _ => Ok(()),
     }
 }
 

@@ -3,22 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::Server;
 use super::reload::{Asker, Source};
+use super::upgrade::ANOTHER_SERVES;
 use crate::config::{self, AccessLogFormat, LogLevel, log_format_from_text};
 use crate::control::{Order, Reply, Report, Request};
 use crate::handler::response_cache::Purge;
 use crate::log::{Tail, Tailed};
 
-/// Passes records on as long as anybody wants them.
-async fn pass_on(mut tail: Tail, reply: Reply) {
-    while let Some(tailed) = tokio::select! {
-        tailed = tail.next() => tailed,
-        () = reply.closed() => None,
-    } {
-        let report = match tailed {
-            Tailed::Line(line) => Report::Logged(line),
-            Tailed::Missed(count) => Report::Missed(count),
+/// Passes records on as long as anybody wants them, and says so when there will be more at another process.
+async fn pass_on(mut tail: Tail, reply: Reply, mut has_successor: watch::Receiver<bool>) {
+    loop {
+        let report = tokio::select! {
+            tailed = tail.next() => match tailed {
+                Some(Tailed::Line(line)) => Report::Logged(line),
+                Some(Tailed::Missed(count)) => Report::Missed(count),
+                None => return,
+            },
+            Ok(()) = has_successor.changed() => Report::Succeeded,
+            () = reply.closed() => return,
         };
         if !reply.report_in_turn(report).await {
             return;
@@ -37,6 +42,10 @@ fn set_told(option: &str) -> String {
 impl Server {
     /// Carries an order out.
     pub(super) fn carry_out(&mut self, Request { order, reply }: Request) {
+        if self.successor.is_some() && order.is_for_successor() {
+            reply.report(Report::Refused(ANOTHER_SERVES.to_owned()));
+            return;
+        }
         match order {
             Order::PurgeCache { urls, prefixes, all } => {
                 reply.report(Report::Purged(self.purge(&urls, &prefixes, all)));
@@ -47,7 +56,7 @@ impl Server {
                     format => self.lasting.access_log.tail(filter, &format).map_err(|error| error.to_string()),
                 });
                 match tail {
-                    Ok(tail) => drop(self.runtime.spawn(pass_on(tail, reply))),
+                    Ok(tail) => drop(self.runtime.spawn(pass_on(tail, reply, self.has_successor.subscribe()))),
                     Err(reason) => drop(reply.report(Report::Refused(reason))),
                 }
             }
@@ -91,7 +100,7 @@ impl Server {
         self.reload(source, Some(Asker { reply, is_fancy: false }));
     }
 
-    fn set_log_level(&self, name: &str) -> Report {
+    fn set_log_level(&mut self, name: &str) -> Report {
         let Some(level) = LogLevel::of_name(name) else {
             return Report::Refused(format!("no such level: {name}; there are error, warn, info and debug"));
         };
@@ -100,18 +109,24 @@ impl Server {
         log.set_level(level.max(LogLevel::Info));
         log.info(&told);
         log.set_level(level);
+        self.log_level = Some(level);
         Report::Done(told + "\n")
     }
 
     fn set_limit(&mut self, option: &str, reply: Reply) {
-        match config::limits_from_text(&self.assembly.config.limits, option) {
-            Ok(limits) => {
-                let change = Box::new(move |config: &mut config::Config| config.limits = limits);
-                let source = Source::Change { told: set_told(option), change };
-                self.reload(source, Some(Asker { reply, is_fancy: false }));
-            }
-            Err(reason) => _ = reply.report(Report::Refused(reason)),
+        if let Err(reason) = config::limits_from_text(&self.assembly.config.limits, option) {
+            reply.report(Report::Refused(reason));
+            return;
         }
+        let told = set_told(option);
+        let option = option.to_owned();
+        // When its turn comes: orders that wait before it may change other limits.
+        let change = Box::new(move |config: &mut config::Config| {
+            if let Ok(limits) = config::limits_from_text(&config.limits, &option) {
+                config.limits = limits;
+            }
+        });
+        self.reload(Source::Change { told, change }, Some(Asker { reply, is_fancy: false }));
     }
 
     fn ban(&self, client: &str, time: Duration) -> Report {

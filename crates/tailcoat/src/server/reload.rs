@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 use super::assembly::{Assembly, Changes, Lasting};
 use super::launcher::{Findings, Launcher};
 use super::listeners::NewListeners;
-use super::upgrade::Handed;
+use super::upgrade::{ANOTHER_SERVES, Handed};
 use super::{Server, StartError};
 use crate::config::{self, Checked, Config, Confinement, Diagnostics, Origin, ProgramUser};
 use crate::control::{Reply, Report};
@@ -160,9 +160,7 @@ impl Server {
     /// Begins to take up another configuration, or does when its turn comes.
     pub(super) fn reload(&mut self, source: Source, asker: Option<Asker>) {
         if self.successor.is_some() {
-            asker
-                .iter()
-                .for_each(|asker| _ = asker.reply.report(Report::Refused("another process serves by now".into())));
+            asker.iter().for_each(|asker| _ = asker.reply.report(Report::Refused(ANOTHER_SERVES.into())));
             return;
         }
         let last = self.reloads.waiting.back_mut();
@@ -247,7 +245,10 @@ impl Server {
         self.control.take_up(control).map_err(StartError::at("cannot listen on the control socket"))?;
         self.lasting.access_log.apply(changes.logs);
         self.lasting.store.set_limits(config.cache.clone());
-        self.lasting.server_log.set_level(config.server.log_level);
+        if self.reloads.current.as_ref().is_some_and(|reload| reload.change.is_none()) {
+            self.log_level = None;
+        }
+        self.lasting.server_log.set_level(self.log_level.unwrap_or(config.server.log_level));
         self.listeners.take_up(new, &config.server, &self.lasting.server_log);
         self.assembly = Arc::new(assembly);
         self.keepers.take_up(&self.assembly, changes.certificates, &self.lasting);
@@ -385,7 +386,10 @@ impl fmt::Display for ReloadError {
                 1 => f.write_str("it has an error"),
                 count => write!(f, "it has {count} errors"),
             },
-            Self::Failed(error) => error.fmt(f),
+            Self::Failed(error) => match error.help() {
+                Some(help) => write!(f, "{error}; {help}"),
+                None => error.fmt(f),
+            },
             Self::Confined(lacks) => {
                 write!(f, "it needs what this process has taken from itself ({}): restart the server", lacks.join(", "))
             }

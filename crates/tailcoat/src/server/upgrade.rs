@@ -13,15 +13,15 @@ use sd_notify::NotifyState;
 use tokio::task::spawn_blocking;
 
 use super::Server;
-use super::handover::{Answer, Estate, Heir, Taken};
+use super::handover::{Answer, Estate, Heir, Taken, ban_lists};
 use super::launcher::{self, Launcher};
 use super::reload::{Asker, Step};
 use crate::config::Origin;
 use crate::control::Report;
 use crate::worker::Phase;
 
-/// Bans that the new process is told of: as many as a message has room for.
-const BANS_HANDED_MAX: usize = 1_000;
+/// Why orders are not carried out any more.
+pub(super) const ANOTHER_SERVES: &str = "another process serves by now: give the order again";
 
 /// How long a process that has closed the handover is waited for before it is killed.
 const END_TIME: Duration = Duration::from_secs(1);
@@ -137,9 +137,7 @@ impl Server {
             descriptors.push(descriptor);
             path
         });
-        let bans = self.lasting.bans.list();
-        let bans = bans.into_iter().take(BANS_HANDED_MAX).map(|(network, left)| (network.to_string(), left.as_secs()));
-        let bans = bans.collect();
+        let bans = ban_lists(&self.lasting.bans).into_iter().next().unwrap_or_default();
         Ok((Estate { listeners, control, ticket_keys: self.lasting.tickets.keys(), bans }, descriptors))
     }
 
@@ -153,7 +151,7 @@ impl Server {
         self.keepers.end_certificates();
         let _ = sd_notify::notify(&[NotifyState::MainPid(child.id())]);
         // If it has ended, there is no way back: it was the server for a moment. Whoever keeps services running sees it.
-        let _ = heir.leave();
+        let _ = heir.leave(&ban_lists(&self.lasting.bans));
         log.info(format_args!(
             "process {} serves now; this one ends when it has answered what is under way",
             child.id()
@@ -165,7 +163,9 @@ impl Server {
         // So that the new process is this one's, or whoever's who takes those in that have lost their parents.
         drop(child);
         self.launch.end();
-        self.refuse_all("another process serves by now");
+        self.refuse_all(ANOTHER_SERVES);
+        // They follow the other process as well.
+        self.has_successor.send_replace(true);
     }
 }
 

@@ -156,17 +156,20 @@ fn backlog(server: &Server) -> i32 {
 /// as a killed server leaves it, is replaced; no other file ever is.
 ///
 /// # Errors
-/// The kernel's; `AddrInUse` if there is such a file already.
+/// The kernel's; `AddrInUse` if somebody listens there, `AlreadyExists` if there is a file of another kind.
 pub fn bind_unix(path: &Path, mode: u32, backlog: u32) -> io::Result<std::os::unix::net::UnixListener> {
     let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
     let address = socket2::SockAddr::unix(path)?;
     if let Err(error) = socket.bind(&address) {
-        // Connecting to a file of another kind is refused as well.
-        let is_abandoned = error.kind() == io::ErrorKind::AddrInUse
-            && std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
-            && std::os::unix::net::UnixStream::connect(path)
-                .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
-        if !is_abandoned {
+        if error.kind() != io::ErrorKind::AddrInUse {
+            return Err(error);
+        }
+        if std::fs::symlink_metadata(path).is_ok_and(|file| !file.file_type().is_socket()) {
+            let message = "there is a file that is no socket, and it is left alone: remove it, or choose another path";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
+        }
+        let connected = std::os::unix::net::UnixStream::connect(path);
+        if !connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             return Err(error);
         }
         std::fs::remove_file(path)?;
