@@ -287,11 +287,19 @@ mod tests {
             let got: Vec<_> = got.into_iter().map(|fd| TcpListener::from(fd).local_addr().unwrap()).collect();
             send(&other, &Answer::Ready(Taken { control: true, ..Taken::default() }), &[]).unwrap();
             assert_eq!(receive::<String>(&other).unwrap().0, TAKEN);
+            let lists =
+                std::iter::from_fn(|| Some(receive::<BanList>(&other).unwrap().0).filter(|list| !list.is_empty()));
+            assert_eq!(lists.map(|list| list.len()).collect::<Vec<_>>(), [1_000, 500]);
             got
         });
         let answer = heir.offer(&estate, &descriptors, Duration::from_secs(10)).unwrap();
         assert!(matches!(answer, Answer::Ready(Taken { control: true, .. })));
-        heir.leave(&[vec![("192.0.2.0/24".to_owned(), 60)]]).unwrap();
+        let bans = Bans::default();
+        for number in 0..1_500 {
+            let network = network_from_text(&format!("10.0.{}.{}", number / 250, number % 250)).unwrap();
+            bans.ban(network, Duration::from_secs(60)).unwrap();
+        }
+        heir.leave(&ban_lists(&bans)).unwrap();
         assert_eq!(new.join().unwrap(), addresses);
         let error = heir.offer(&estate, &[], Duration::from_secs(10)).err().map(|error| error.kind());
         assert!(matches!(error, Some(io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)), "{error:?}");
