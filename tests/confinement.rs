@@ -260,6 +260,17 @@ fn the_launcher_ignores_what_is_for_the_server() {
     let children = fs::read_to_string(&children).unwrap();
     let children = children.split_whitespace().map(|process| process.parse::<u32>().unwrap());
     let launcher = children.into_iter().find(is_launcher).expect("one of its children is the launcher");
+    // It has begun by now, but may not have come to that.
+    let start = std::time::Instant::now();
+    let catches_hangup = || {
+        let status = fs::read_to_string(format!("/proc/{launcher}/status")).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & 1 != 0
+    };
+    while !catches_hangup() {
+        assert!(start.elapsed() < crate::support::PATIENCE, "it catches signals");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
     for signal in ["HUP", "USR1", "USR2", "INT", "QUIT", "TERM"] {
         let _ = Command::new("kill").arg(format!("-{signal}")).arg(launcher.to_string()).status();
     }
