@@ -122,7 +122,10 @@ fn no_index_and_no_fallback_leads_around_a_guard() {
     check("deny all path=\"/blog/\"", &[("/blog/", "403"), ("/blog/index.html", "200")]);
     check("allow all path=\"/app/\"\ndeny all path=\"/app/*\"", &[("/", "200"), ("/app/", "403")]);
     check("fallback \"/app/index.html\"\ndeny all path=\"/app/*\"", &[("/nothing", "403"), ("/", "200")]);
-    check("fallback \"/nowhere\"\ndeny all path=\"/app/*\"\nrate-limit \"/nowhere\" \"1000/s\"", &[("/nothing", "404")]);
+    check(
+        "fallback \"/nowhere\"\ndeny all path=\"/app/*\"\nrate-limit \"/nowhere\" \"1000/s\"",
+        &[("/nothing", "404")],
+    );
     check("respond \"/index.html\" 410", &[("/", "410"), ("/index.html", "410"), ("/blog/", "200")]);
 }
 

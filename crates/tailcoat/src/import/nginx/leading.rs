@@ -133,7 +133,7 @@ pub(super) fn is_sent_on(path: &str, server: &[Directive]) -> bool {
 }
 
 /// A rewrite of index files that is none of their directories: nginx applies it when it has found one.
-pub(super) fn of_index<'a>(server: &'a [Directive]) -> Option<&'a Directive> {
+pub(super) fn of_index(server: &[Directive]) -> Option<&Directive> {
     let mut locations = Vec::new();
     collect(server, &mut locations);
     let blocks = || std::iter::once(server).chain(locations.iter().map(|location| location.children()));

@@ -43,7 +43,7 @@ impl<'a> Scene<'a> {
                 guard::have_the_same_files(own, other, self.around)
             })
         };
-        (!directories.index.iter().all(|name| is_alike(name))).then_some(own.directive)
+        (!directories.index.iter().all(is_alike)).then_some(own.directive)
     }
 
     /// What a location around this one says instead of a root: the root, and the prefix that paths lose.
