@@ -152,9 +152,11 @@ fn instances_and_memory_of_all_modules_have_limits() {
         assert!(get(&server, "/hello").contains("hello\n"), "{shared}");
         let mut held = server.connect();
         held.write_all(b"GET /hang HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-        std::thread::sleep(Duration::from_millis(100));
-        let answer = get(&server, "/hello");
-        assert!(answer.starts_with("HTTP/1.1 50"), "{shared}: {answer}");
+        // When it has come to its instance.
+        let start = Instant::now();
+        while !get(&server, "/hello").starts_with("HTTP/1.1 50") {
+            assert!(start.elapsed() < PATIENCE, "{shared}");
+        }
         server.await_log(logged);
         drop(held);
         // When the server has noticed.
