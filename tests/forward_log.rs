@@ -130,13 +130,13 @@ fn the_servers_log_tells_which_server_failed_and_why() {
     command.arg("run").arg("-c").arg(file.path()).stdout(std::process::Stdio::null());
     let child = command.stderr(log.reopen().unwrap()).spawn().unwrap();
     let _child = Killed(child);
-    let listening = |line: &String| line.split_once("listening on ").map(|(_, address)| address.parse().unwrap());
-    let mut seen = 1;
+    let mut seen = 0;
     // Who runs as root is told so before.
     let address: std::net::SocketAddr = loop {
-        match lines(log.path(), seen).iter().find_map(listening) {
-            Some(address) => break address,
-            None => seen += 1,
+        let all = lines(log.path(), seen + 1);
+        seen += 1;
+        if let Some((_, address)) = all[seen - 1].split_once("listening on ") {
+            break address.parse().unwrap();
         }
     };
     for (path, expect) in [

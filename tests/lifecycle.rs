@@ -89,7 +89,7 @@ fn some_paths_are_not_logged() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("access.log");
     let server = Server::run(&format!(
-        "access-log \"{}\" format=\"{{target}}\"\nlog-skip \"/health\" \"*.png\"\nsite {{\n listen \"127.0.0.1:0\"\n \
+        "server {{ workers 1 }}\naccess-log \"{}\" format=\"{{target}}\"\nlog-skip \"/health\" \"*.png\"\nsite {{\n listen \"127.0.0.1:0\"\n \
          log-skip \"/quiet/*\"\n respond \"/moved\" 200\n rewrite \"/kept\" \"/health\"\n respond \"*\" 204\n}}\n",
         log.display()
     ));
