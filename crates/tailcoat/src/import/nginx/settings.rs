@@ -267,10 +267,12 @@ impl Rules {
     }
 
     fn add_other(&mut self, directive: &Directive, level: &Level, shared: &Shared, notes: &mut Notes) -> bool {
-        let is_in_location = matches!(level, Level::Location { pattern: Some(_), .. });
         match directive.name.as_str() {
-            "access_log" if is_in_location => notes.left(directive, "a log is for all paths of a site"),
-            "access_log" => self.others.extend(access_log(directive, shared, notes)),
+            "access_log" => match level.pattern() {
+                Some(pattern) if directive.first() == "off" => self.others.push(Node::with("log-skip", pattern)),
+                Some(_) => notes.left(directive, "a log is for all paths of a site"),
+                None => self.others.extend(access_log(directive, shared, notes)),
+            },
             "log_not_found" | "log_subrequest" | "open_log_file_cache" => {
                 notes.needless(directive, "files that are not there are not reported in the server's own log");
             }

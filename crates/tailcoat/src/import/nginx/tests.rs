@@ -71,6 +71,7 @@ fn fields_and_guards_name_their_paths() {
     );
     check_site("error_page 404 410 /gone.html;", "root \"/srv\"\nerror-page 404 410 \"/gone.html\"");
     check_site("access_log /var/log/a.log combined;", "root \"/srv\"\naccess-log \"/var/log/a.log\"");
+    check_site("location ~ \\.png$ { access_log off; }", "root \"/srv\"\nlog-skip \"*.png\"");
 }
 
 #[test]
