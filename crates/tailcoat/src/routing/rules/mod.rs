@@ -283,6 +283,9 @@ impl Rules {
         self.guard_one(routed, path, before, visit)?;
         let mut others: Vec<Vec<u8>> = path::read_otherwise(path).into_iter().collect();
         others.extend(self.shared.scripts_in(path).map(<[u8]>::to_vec));
+        if others.is_empty() {
+            return Ok(others);
+        }
         let mut known = [before, &[path]].concat();
         for other in &others {
             self.guard_one(routed, other, &known, visit)?;
