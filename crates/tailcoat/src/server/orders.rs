@@ -17,12 +17,14 @@ use crate::log::{Tail, Tailed};
 async fn pass_on(mut tail: Tail, reply: Reply, mut has_successor: watch::Receiver<bool>) {
     loop {
         let report = tokio::select! {
+            // The log may have ended by the time that this is known.
+            biased;
+            Ok(()) = has_successor.changed() => Report::Succeeded,
             tailed = tail.next() => match tailed {
                 Some(Tailed::Line(line)) => Report::Logged(line),
                 Some(Tailed::Missed(count)) => Report::Missed(count),
                 None => return,
             },
-            Ok(()) = has_successor.changed() => Report::Succeeded,
             () = reply.closed() => return,
         };
         if !reply.report_in_turn(report).await {

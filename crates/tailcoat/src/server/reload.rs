@@ -373,7 +373,7 @@ fn read(path: &Path, launcher: Option<&Launcher>) -> Result<(Config, Diagnostics
 }
 
 /// Waits until all senders are gone.
-async fn wait_for_all(done: &mut UnboundedReceiver<()>) {
+pub(super) async fn wait_for_all(done: &mut UnboundedReceiver<()>) {
     while done.recv().await.is_some() {}
 }
 

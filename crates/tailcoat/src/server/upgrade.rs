@@ -11,17 +11,22 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::Server;
 use super::handover::{Answer, Estate, Heir, Taken, ban_lists};
 use super::launcher::{self, Launcher};
-use super::reload::{Asker, Step};
+use super::reload::{Asker, Step, wait_for_all};
 use crate::config::Origin;
 use crate::control::Report;
 use crate::worker::Phase;
 
 /// Why orders are not carried out any more.
 pub(super) const ANOTHER_SERVES: &str = "another process serves by now: give the order again";
+
+/// How long workers are waited for that have been told to accept no more. One that is busy for longer is not: all else has
+/// been handed over.
+const STOP_TIME: Duration = Duration::from_secs(1);
 
 /// How long a process that has closed the handover is waited for before it is killed.
 const END_TIME: Duration = Duration::from_secs(1);
@@ -146,6 +151,7 @@ impl Server {
         let Handed { heir, child, taken } = handed;
         let log = &self.lasting.server_log;
         self.listeners.hand_on(&taken.listeners, log);
+        let mut stopped = self.workers.stop_listening();
         self.workers.set_phase(|phase| if phase == Phase::Serving { Phase::Leaving(None) } else { phase });
         self.control.hand_on(taken.control);
         self.keepers.end_certificates();
@@ -156,9 +162,14 @@ impl Server {
             "process {} serves now; this one ends when it has answered what is under way",
             child.id()
         ));
-        for Asker { reply, .. } in askers {
-            reply.report(Report::Done(format!("process {} serves now\n", child.id())));
-        }
+        let told = format!("process {} serves now\n", child.id());
+        // Who connects when this is told comes to the new process.
+        self.runtime.spawn(async move {
+            let _ = timeout(STOP_TIME, wait_for_all(&mut stopped)).await;
+            for Asker { reply, .. } in askers {
+                reply.report(Report::Done(told.clone()));
+            }
+        });
         self.successor = Some(child.id());
         // So that the new process is this one's, or whoever's who takes those in that have lost their parents.
         drop(child);

@@ -142,6 +142,16 @@ impl Workers {
         receiver
     }
 
+    /// Has all listen no more; returns what ends when they don't.
+    pub(super) fn stop_listening(&self) -> UnboundedReceiver<()> {
+        let (done, receiver) = unbounded_channel();
+        for handle in self.all() {
+            // Fails if it has ended.
+            let _ = handle.orders.send(WorkerOrder::StopListening { done: done.clone() });
+        }
+        receiver
+    }
+
     /// Has each listen where it is to.
     ///
     /// # Errors

@@ -90,6 +90,11 @@ pub enum WorkerOrder {
     Listen(Vec<OpenListener>),
     /// Don't listen there any more.
     Unlisten(Vec<ListenerKey>),
+    /// Don't listen anywhere any more.
+    StopListening {
+        /// Dropped when what was in the queues has been accepted.
+        done: UnboundedSender<()>,
+    },
 }
 
 /// What workers are told to do.
@@ -224,6 +229,16 @@ async fn obey(
             }
             WorkerOrder::Listen(listeners) => acceptors.start(listeners)?,
             WorkerOrder::Unlisten(keys) => acceptors.stop(&keys),
+            WorkerOrder::StopListening { done } => {
+                acceptors.stop_all();
+                let acceptors = Rc::clone(&acceptors);
+                tokio::task::spawn_local(async move {
+                    while acceptors.is_accepting() {
+                        tokio::time::sleep(STOP_LOOK_INTERVAL).await;
+                    }
+                    drop(done);
+                });
+            }
         }
     }
     std::future::pending().await
@@ -281,5 +296,8 @@ const POOL_NICENESS: i32 = 10;
 
 /// How often a draining worker looks for connections that have become idle.
 const DRAIN_LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How often is looked whether those have ended who were told to accept no more.
+const STOP_LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 const FOREVER: Duration = Duration::from_secs(u64::MAX >> 32);
