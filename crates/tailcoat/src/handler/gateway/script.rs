@@ -18,6 +18,10 @@ use crate::handler::static_file::hidden_part;
 use crate::handler::static_file::roots::{OpenedRoot, SharedRoots, WorkerRoots};
 use crate::object_cache::{Access, Blocking, ObjectStore, OpenError};
 
+/// Parts of a path that may be a script's. No script lies as deep, and what follows it is none of these; but each has to be
+/// looked at, and guarded, and clients choose how many there are.
+const PARTS_MAX: usize = 16;
+
 /// Scripts that a worker remembers. With more, it begins anew.
 const REMEMBERED_MAX: usize = 1024;
 
@@ -251,7 +255,7 @@ pub fn script_paths<'a>(pattern: &'a PathPattern, path: &'a [u8]) -> impl Iterat
 fn candidates<'a>(pattern: &'a PathPattern, path: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
     let ends = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
     let whole = (path.len() > 1 && !path.ends_with(b"/")).then_some(path.len());
-    ends.chain(whole).filter(|end| pattern.matches(&path[..*end]))
+    ends.chain(whole).filter(|end| pattern.matches(&path[..*end])).take(PARTS_MAX)
 }
 
 /// What a name below a root stands for.
@@ -304,5 +308,10 @@ mod tests {
         check(&programs, "/cgi-bin/a", &["/cgi-bin/a"]);
         check(&programs, "/cgi-bin/a/b/", &["/cgi-bin/a", "/cgi-bin/a/b"]);
         check(&programs, "/other/a", &[]);
+        for pattern in [php, programs] {
+            let path = ["/cgi-bin".to_owned(), "/a.php".repeat(1_000)].concat();
+            let found: Vec<_> = candidates(&pattern, path.as_bytes()).collect();
+            assert_eq!((found.len(), found[0]), (PARTS_MAX, "/cgi-bin/a.php".len()), "{pattern:?}");
+        }
     }
 }
