@@ -60,12 +60,16 @@ pub fn normalise<'a>(raw: &'a [u8], buffer: &'a mut Vec<u8>) -> Result<&'a [u8],
 }
 
 /// A path in normal form as other servers may read it: those that drop parameters of segments (RFC 3986, section 3.3), as
-/// Java's do, and those that take a backslash for a slash. `None` if to them it is the same.
+/// Java's do, those that take a backslash for a slash, and those whose expressions end before a line feed (CVE-2017-15715).
+/// `None` if to them it is the same.
 pub fn read_otherwise(path: &[u8]) -> Option<Vec<u8>> {
-    memchr::memchr2(b';', b'\\', path)?;
+    let line = match path.strip_suffix(b"\n") {
+        Some(line) => line,
+        None => memchr::memchr2(b';', b'\\', path).map(|_| path)?,
+    };
     let mut read = vec![b'/'];
     let mut is_directory = true;
-    for segment in bare_segments(path) {
+    for segment in bare_segments(line) {
         is_directory = matches!(segment, b"" | b"." | b"..");
         match segment {
             b"" | b"." => {}
@@ -206,6 +210,10 @@ mod tests {
         check("/a/..\\b", Some("/b"), true);
         check("/a/...;", Some("/a/..."), false);
         check("*", None, false);
+        check("/a\n", Some("/a"), false);
+        check("/a/\n", Some("/a/"), false);
+        check("/a;b\n", Some("/a"), false);
+        check("/a\nb", None, false);
     }
 
     #[test]
