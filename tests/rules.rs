@@ -4,7 +4,7 @@ use crate::support::Server;
 use crate::support::upstream::Step::{Read as Await, Write as Say};
 use crate::support::upstream::Upstream;
 
-/// A site with some files and these rules.
+/// A site with some files, in `ROOT`, and these rules.
 fn server(rules: &str) -> (tempfile::TempDir, Server) {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
@@ -18,6 +18,7 @@ fn server(rules: &str) -> (tempfile::TempDir, Server) {
     write("app/index.html", "app");
     write("empty/file.txt", "file");
     let root = directory.path().display();
+    let rules = rules.replace("ROOT", &root.to_string());
     let server = Server::run(&format!("site {{\nlisten \"127.0.0.1:0\"\nroot \"{root}\"\n{rules}\n}}\n"));
     (directory, server)
 }
@@ -126,6 +127,7 @@ fn no_index_and_no_fallback_leads_around_a_guard() {
         "fallback \"/nowhere\"\ndeny all path=\"/app/*\"\nrate-limit \"/nowhere\" \"1000/s\"",
         &[("/nothing", "404")],
     );
+    check("files \"/blog/\" root=\"ROOT\"\ndeny all path=\"*.html\"", &[("/blog/", "403"), ("/empty/file.txt", "200")]);
     check("respond \"/index.html\" 410", &[("/", "410"), ("/index.html", "410"), ("/blog/", "200")]);
 }
 

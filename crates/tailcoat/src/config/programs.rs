@@ -113,26 +113,39 @@ impl Files {
 pub struct Precedence {
     /// The handler's own paths.
     own: PathPattern,
-    /// The paths of rules that guard, and of the handlers before.
-    patterns: Vec<PathPattern>,
+    /// The paths of rules that guard.
+    guards: Vec<PathPattern>,
+    /// The paths of the handlers before.
+    before: Vec<PathPattern>,
 }
 
 impl Precedence {
     /// What comes before a site's route.
     pub fn of(config: &Config, site: &Site, route: usize) -> Self {
+        let is_narrow = |pattern: &&PathPattern| **pattern != PathPattern::Any;
         let before = site.routes[..route].iter().map(|route| &route.path);
         let guards = site.rules.guarding().chain(config.rules.guarding());
-        let patterns = before.chain(guards).filter(|pattern| **pattern != PathPattern::Any).cloned().collect();
-        Self { own: site.routes[route].path.clone(), patterns }
+        Self {
+            own: site.routes[route].path.clone(),
+            guards: guards.filter(is_narrow).cloned().collect(),
+            before: before.filter(is_narrow).cloned().collect(),
+        }
     }
 
     /// Whether a request for one path that the handler answers with what another has is to be asked for by that one: what
     /// is said of that path is not what is said of the first.
     pub fn tells_apart(&self, path: &[u8], other: &[u8]) -> bool {
-        path != other
-            && self.own.matches(other)
-            && self.patterns.iter().any(|pattern| pattern.guards(path) != pattern.guards(other))
+        self.own.matches(other) && differs(self.guards.iter().chain(&self.before), path, other)
     }
+
+    /// The same of a directory and the file that stands for it, which is guarded whoever would be asked for it.
+    pub fn tells_index_apart(&self, directory: &[u8], index: &[u8]) -> bool {
+        differs(self.guards.iter(), directory, index) || self.tells_apart(directory, index)
+    }
+}
+
+fn differs<'a>(mut patterns: impl Iterator<Item = &'a PathPattern>, path: &[u8], other: &[u8]) -> bool {
+    path != other && patterns.any(|pattern| pattern.guards(path) != pattern.guards(other))
 }
 
 impl Site {
