@@ -156,7 +156,6 @@ fn a_front_controller() {
     assert!(get(&server, "GET", "/wiki/").starts_with("/wiki/index.php|"));
 }
 
-/// Scripts find out by REQUEST_URI which page is wanted: it is the client's, whatever path the script is run for.
 #[test]
 fn what_guards_a_script_holds_for_all_ways_to_it() {
     let (site, application) = (site(), echo());
@@ -185,6 +184,26 @@ fn what_guards_a_script_holds_for_all_ways_to_it() {
     assert!(get(&open, "GET", "/nothing?a").ends_with("|/nothing?a"), "{}", get(&open, "GET", "/nothing?a"));
 }
 
+/// Who tries passwords at a script is logged, whatever is written behind its path.
+#[test]
+fn scripts_are_not_kept_out_of_the_log_by_what_follows_them() {
+    let (site, application) = (site(), echo());
+    let log = site.path().join("access.log");
+    let server = Server::run(&format!(
+        "access-log \"{}\" format=\"{{target}}\"\nsite {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n \
+         log-skip \"*.css\" \"/wiki/*\"\n fastcgi \"*.php\" \"{}\"\n }}\n",
+        log.display(),
+        site.path().join("root").display(),
+        application.address
+    ));
+    for target in ["/a.php", "/a.php/x.css", "/static/style.css", "/wiki/doku.php/x.css", "/nothing.php/x.css"] {
+        get(&server, "GET", target);
+    }
+    drop(server.end_with_log());
+    assert_eq!(fs::read_to_string(log).unwrap(), "/a.php\n/a.php/x.css\n/nothing.php/x.css\n");
+}
+
+/// Scripts find out by REQUEST_URI which page is wanted: it is the client's, whatever path the script is run for.
 #[test]
 fn what_was_asked_for_before_it_was_rewritten() {
     let (site, application) = (site(), echo());

@@ -9,6 +9,7 @@ use super::local_redirects::LocalRedirects;
 use super::rules::{Rules, Target, redirected_head};
 use super::{Account, Answer, ResponseFuture, SiteSetup};
 use crate::config::PathPattern;
+use crate::handler::gateway::script_paths;
 use crate::handler::{
     Body, BuiltResponse, ErrorPages, Handler, Outcome, OutcomeFuture, OwnedRequest, PageFormat, Response, Routed,
     add_error_page, error_response,
@@ -28,6 +29,8 @@ pub(super) struct Site {
     log: Option<LogId>,
     /// Paths whose requests are not logged.
     unlogged: Vec<PathPattern>,
+    /// Which paths are scripts.
+    scripts: Vec<PathPattern>,
     counted: NameSlot,
     server_log: ServerLog,
 }
@@ -52,6 +55,7 @@ impl Site {
             rules: setup.rules,
             log: setup.log,
             unlogged: setup.config.unlogged.clone(),
+            scripts: setup.config.script_patterns().cloned().collect(),
             server_log: setup.server_log,
             counted: setup.counted,
         }
@@ -64,7 +68,10 @@ impl Site {
 
     /// Where a request for this path is logged and counted that rules have not seen.
     pub(super) fn account_of(&self, path: &[u8]) -> Account {
-        let is_logged = !self.unlogged.iter().any(|unlogged| unlogged.matches(path));
+        let is_skipped = |path: &[u8]| self.unlogged.iter().any(|unlogged| unlogged.matches(path));
+        let mut scripts = self.scripts.iter().flat_map(|pattern| script_paths(pattern, path));
+        // What clients write behind a script's path keeps its requests out of no log.
+        let is_logged = !is_skipped(path) || !scripts.all(is_skipped);
         Account { log: self.log.filter(|_| is_logged), ..self.account() }
     }
 
