@@ -236,8 +236,7 @@ impl Parser<'_> {
         while let Some((index, character)) = characters.next() {
             match character {
                 '\\' => {
-                    word.push(character);
-                    word.extend(characters.next().map(|(_, next)| next));
+                    push_escaped(characters.next().map(|(_, next)| next), &mut word);
                     continue;
                 }
                 '{' if word.ends_with('$') => is_in_name = true,
@@ -271,15 +270,7 @@ impl Parser<'_> {
                 word.push(character);
                 continue;
             }
-            match characters.next() {
-                Some((_, next @ ('"' | '\'' | '\\'))) if next == quote => word.push(next),
-                Some((_, 'n')) => word.push('\n'),
-                Some((_, 't')) => word.push('\t'),
-                Some((_, 'r')) => word.push('\r'),
-                // Anything else is an expression's.
-                Some((_, next)) => word.extend(['\\', next]),
-                None => break,
-            }
+            push_escaped(characters.next().map(|(_, next)| next), &mut word);
         }
         Err(self.wrong(line, "a quotation mark is not closed"))
     }
@@ -315,6 +306,21 @@ impl Parser<'_> {
     }
 }
 
+/// What a backslash before a character stands for, in quotation marks and without.
+fn push_escaped(escaped: Option<char>, word: &mut String) {
+    match escaped {
+        Some(next @ ('"' | '\'' | '\\')) => word.push(next),
+        Some('n') => word.push('\n'),
+        Some('t') => word.push('\t'),
+        Some('r') => word.push('\r'),
+        // Anything else is an expression's.
+        other => {
+            word.push('\\');
+            word.extend(other);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,6 +344,8 @@ mod tests {
         check("a 'b c' \"d;{\";", &[("a", &["b c", "d;{"], 1)]);
         check(r#"rewrite ^/a/(.*)\.php$ /b/$1;"#, &[("rewrite", &[r"^/a/(.*)\.php$", "/b/$1"], 1)]);
         check(r#"location ~ "^/\d{4}/" { }"#, &[("location", &["~", r"^/\d{4}/"], 1)]);
+        check(r"location ~ \\.php$ { }", &[("location", &["~", r"\.php$"], 1)]);
+        check(r#"a "\\.b\'\"\." '\\.\'\"' \"\';"#, &[("a", &[r#"\.b'"\."#, r#"\.'""#, r#""'"#], 1)]);
         check("set $a ${b}c;", &[("set", &["$a", "${b}c"], 1)]);
         check("content_by_lua_block { x = {1} }\nb;", &[("content_by_lua_block", &[], 1), ("b", &[], 2)]);
     }
