@@ -10,17 +10,19 @@ use super::values::{self, Within};
 use super::{Chain, Notes, caching, rewrite};
 use crate::import::kdl::Node;
 
+/// What hands requests on.
+const PASSES: [&str; 5] = ["proxy_pass", "grpc_pass", "fastcgi_pass", "scgi_pass", "uwsgi_pass"];
+
 /// The directive of a block that hands requests on.
 pub(super) fn pass(block: &[Directive]) -> Option<&Directive> {
-    block.iter().find(|directive| {
-        matches!(directive.name.as_str(), "proxy_pass" | "grpc_pass" | "fastcgi_pass" | "scgi_pass" | "uwsgi_pass")
-    })
+    block.iter().find(|directive| PASSES.contains(&directive.name.as_str()))
 }
 
 /// Whether a directive answers requests in a way that only nginx has.
 pub(super) fn is_foreign(name: &str) -> bool {
-    matches!(name, "stub_status" | "memcached_pass" | "js_content" | "perl" | "empty_gif" | "echo" | "api" | "hls")
+    matches!(name, "stub_status" | "js_content" | "perl" | "empty_gif" | "echo" | "api" | "hls")
         || name.starts_with("content_by_lua")
+        || (name.ends_with("_pass") && !PASSES.contains(&name))
 }
 
 /// The handler that a `…_pass` is here.
@@ -143,19 +145,49 @@ fn fastcgi(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node
     }
     variables("fastcgi_param", chain, &mut options, notes);
     let script = chain.all("fastcgi_param").into_iter().rfind(|directive| directive.first() == "SCRIPT_FILENAME");
-    let mut node =
-        Node::with("fastcgi", location.pattern().as_deref().unwrap_or("*")).text(gateway_address(pass.first()));
-    match (root, script) {
-        // Each path is a script below the root.
-        (Some(root), Some(_)) => node = node.property("root", root),
-        (None, Some(script)) if !script.argument(1).starts_with("$document_root") => {
-            return Err("`fastcgi` finds scripts below a root, which this site has none of".to_owned());
+    let script = script.map(|directive| Scripts::of(directive.argument(1)));
+    let root = match (script, root) {
+        (Some(Some(Scripts::Below(root))), _) => Some(root),
+        (Some(None), _) => return Err("`fastcgi` runs the script that a path names, and no other".to_owned()),
+        (Some(Some(Scripts::BelowRoot)), _) if chain.place().is_some_and(|place| place.name == "alias") => {
+            return Err("`fastcgi` finds scripts below a root, and not by an `alias`".to_owned());
         }
-        (Some(root), None) => node = node.property("root", root),
+        (_, root) => root,
+    };
+    let node = Node::with("fastcgi", location.pattern().as_deref().unwrap_or("*")).text(gateway_address(pass.first()));
+    let node = match root {
+        Some(root) if root.contains('$') => return Err("a root has `{host}` as its only variable".to_owned()),
+        // Each path is a script below the root.
+        Some(root) => node.property("root", root),
         // One application, whatever the path.
-        _ => options.push(Node::with("application", "/")),
-    }
+        None => {
+            options.push(Node::with("application", "/"));
+            node
+        }
+    };
     Ok(node.block(options))
+}
+
+/// Where the scripts are that paths name.
+#[derive(Clone, Copy)]
+enum Scripts<'a> {
+    BelowRoot,
+    Below(&'a str),
+}
+
+impl<'a> Scripts<'a> {
+    /// Those of a SCRIPT_FILENAME; `None` if it is none that the path names.
+    fn of(file: &'a str) -> Option<Self> {
+        if file == "$request_filename" {
+            return Some(Self::BelowRoot);
+        }
+        let names = ["$fastcgi_script_name", "${fastcgi_script_name}", "$uri", "$document_uri"];
+        let root = names.iter().find_map(|name| file.strip_suffix(name))?.trim_end_matches('/');
+        match root {
+            "$document_root" | "${document_root}" | "$realpath_root" | "${realpath_root}" => Some(Self::BelowRoot),
+            root => (root.starts_with('/') && !root.contains('$')).then_some(Self::Below(root)),
+        }
+    }
 }
 
 fn application(name: &str, pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Node {
@@ -208,6 +240,10 @@ fn variables(name: &str, chain: Chain<'_>, options: &mut Vec<Node>, notes: &mut 
     for directive in chain.all(name).iter().filter(|directive| !STANDARD.contains(&directive.first())) {
         if directive.argument(1).contains('$') {
             notes.left(directive, "`variable` has a fixed value");
+            if directive.first().starts_with("HTTP_") {
+                // What the client says must not be taken for what nginx would have said.
+                options.push(Node::with("variable", directive.first()).text(""));
+            }
         } else {
             options.push(Node::with("variable", directive.first()).text(directive.argument(1)));
         }
@@ -229,6 +265,11 @@ pub(super) fn fields(chain: Chain<'_>, level: &Level, shared: &Shared, notes: &m
         }
         match values::text(value, Within::Field) {
             Ok(value) => nodes.push(at("request-header").text(name).text(value)),
+            // What the client says must not be taken for what nginx would have said.
+            Err(why) if is_forgeable(name) => {
+                nodes.push(at("request-header").text(name).text(""));
+                notes.left(directive, format!("{why}; the client's own is taken away"));
+            }
             Err(why) => notes.left(directive, why),
         }
     }
@@ -236,6 +277,16 @@ pub(super) fn fields(chain: Chain<'_>, level: &Level, shared: &Shared, notes: &m
         nodes.push(at("response-header").text(directive.first()).text(""));
     }
     nodes
+}
+
+/// Whether a field would be the client's where nothing else is said of it.
+fn is_forgeable(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let is_of_message = matches!(name.as_str(), "host" | "connection" | "upgrade" | "te" | "transfer-encoding")
+        || name.starts_with("content-");
+    // They are made anew.
+    let is_about_client = name.starts_with("x-forwarded-") || matches!(name.as_str(), "forwarded" | "via" | "proxy");
+    !is_of_message && !is_about_client
 }
 
 /// Whether a server behind is told so anyway.

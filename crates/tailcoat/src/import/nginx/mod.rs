@@ -112,20 +112,23 @@ fn collect_files<'a>(directives: &'a [Directive], files: &mut Vec<&'a Path>) {
 #[derive(Clone, Copy)]
 struct Chain<'a> {
     blocks: [&'a [Directive]; 2 + precedence::DEPTH_MAX + 2],
+    /// How many there are. Some say nothing.
+    length: usize,
 }
 
 impl<'a> Chain<'a> {
     fn new(http: &'a [Directive]) -> Self {
         let mut blocks: [&[Directive]; _] = [&[]; 2 + precedence::DEPTH_MAX + 2];
         blocks[0] = http;
-        Self { blocks }
+        Self { blocks, length: 1 }
     }
 
     /// With a block inside those that there are.
     fn with(mut self, block: &'a [Directive]) -> Self {
         // Local invariant: locations are not nested more deeply, and one with a name is as deep as the one that names it.
-        if let Some(free) = self.blocks.iter().position(|block| block.is_empty()) {
-            self.blocks[free] = block;
+        if let Some(free) = self.blocks.get_mut(self.length) {
+            *free = block;
+            self.length += 1;
         }
         self
     }
@@ -138,6 +141,11 @@ impl<'a> Chain<'a> {
     /// Whether a directive is the server's or that of all servers.
     fn is_of_server(&self, directive: &Directive) -> bool {
         self.blocks[..2].iter().any(|block| block.iter().any(|other| std::ptr::eq(other, directive)))
+    }
+
+    /// The directive that says where files are.
+    fn place(&self) -> Option<&'a Directive> {
+        self.last_of(&["root", "alias"])
     }
 
     /// The directives of this name that hold: those of the innermost block that has any.
@@ -155,6 +163,10 @@ impl<'a> Chain<'a> {
 
     /// The one that holds, of directives that may be said once.
     fn last(&self, name: &str) -> Option<&'a Directive> {
-        self.all(name).last().copied()
+        self.last_of(&[name])
+    }
+
+    fn last_of(&self, names: &[&str]) -> Option<&'a Directive> {
+        self.all_of(names).last().copied()
     }
 }

@@ -167,6 +167,44 @@ fn what_guards_is_never_dropped() {
 }
 
 #[test]
+fn what_is_the_servers_to_say_is_not_the_clients() {
+    let check = |inside: &str, expect: &str| {
+        let (lines, remarks) = site(&format!("location / {{ {inside} }}"));
+        assert_eq!(lines, expect, "{inside}");
+        assert_eq!(remarks.len(), 1, "{remarks:?}");
+    };
+    let forward = "forward \"http://b\"";
+    let pass = "proxy_pass http://b; proxy_set_header Host $host;";
+    check(
+        &format!("{pass} proxy_set_header X-Verified $ssl_client_verify;"),
+        &format!("request-header \"X-Verified\" \"\"\n{forward}"),
+    );
+    check(&format!("{pass} proxy_set_header X-Forwarded-Port $own;"), forward);
+    check(
+        "fastcgi_pass b:1; fastcgi_param HTTP_X_VERIFIED $ssl_client_verify;",
+        "fastcgi \"*\" \"tcp://b:1\" root=\"/srv\" {\n    variable \"HTTP_X_VERIFIED\" \"\"\n}",
+    );
+}
+
+#[test]
+fn scripts_are_those_that_nginx_runs() {
+    let check = |file: &str, expect: &str| {
+        let (lines, _) =
+            site(&format!(r"location ~ \.php$ {{ fastcgi_pass b:1; fastcgi_param SCRIPT_FILENAME {file}; }}"));
+        let lines: Vec<&str> = lines.lines().filter(|line| !line.starts_with("//")).collect();
+        assert_eq!(lines.join("\n"), format!("root \"/srv\"\n{expect}"), "{file}");
+    };
+    let below = |root: &str| format!("fastcgi \"*.php\" \"tcp://b:1\" root=\"{root}\"");
+    check("$document_root$fastcgi_script_name", &below("/srv"));
+    check("$realpath_root/$fastcgi_script_name", &below("/srv"));
+    check("$request_filename", &below("/srv"));
+    check("/scripts$fastcgi_script_name", &below("/scripts"));
+    check("$document_root/front.php", "respond \"*.php\" 502");
+    check("/usr/lib/cgit.cgi", "respond \"*.php\" 502");
+    check("$own$fastcgi_script_name", "respond \"*.php\" 502");
+}
+
+#[test]
 fn guards_are_those_of_the_location_that_has_the_path() {
     let check = |inside: &str, expect: &str| assert_eq!(site(inside).0, format!("root \"/srv\"\n{expect}"), "{inside}");
     // Whoever inherits what the server says, says so before others let in.
