@@ -102,16 +102,24 @@ fn action(block: &[Directive]) -> Option<&Directive> {
 
 /// Whether an `if` keeps somebody out: by refusing, or by sending those elsewhere who don't show what they have to.
 pub(super) fn is_guard(directive: &Directive) -> bool {
-    let [subject, ..] = parts(directive);
+    let [subject, operator, value] = parts(directive);
     let is_about_client = ["$cookie_", "$http_authorization", "$remote_", "$ssl_client_", "$invalid_referer"]
         .iter()
         .any(|variable| subject.trim_start_matches('!').starts_with(variable));
+    // What is compared with a variable is a secret, perhaps.
+    let is_about_client = is_about_client || (matches!(operator.as_str(), "=" | "!=") && value.contains('$'));
     directive.children().iter().any(|child| match child.name.as_str() {
         "return" => is_about_client || matches!(child.first().parse(), Ok(400u16..)),
         "rewrite" => is_about_client || (!is_redirect(child) && !is_of_missing(directive)),
         "if" => is_guard(child),
         _ => false,
     })
+}
+
+/// Whether an `if` is about the path that is looked for.
+pub(super) fn is_of_path(directive: &Directive) -> bool {
+    let variables = ["$uri", "$document_uri", "$fastcgi_script_name", "$request_filename"];
+    directive.arguments.iter().any(|word| variables.iter().any(|variable| word.contains(variable)))
 }
 
 /// Whether an `if` is for paths that nobody has.
@@ -154,6 +162,9 @@ fn test(subject: &str, operator: &str, value: &str) -> Result<Option<Test>, Stri
         return Ok(methods(operator, value).map(|methods| Test::Method(format!("{not}{methods}"))));
     }
     let is_expression = operator.contains('~');
+    if !is_expression && value.contains('$') {
+        return Ok(None);
+    }
     let value = if is_expression { expression(value, ignores_case)? } else { value.to_owned() };
     if let Some(name) = subject.strip_prefix("$http_") {
         let field = name.replace('_', "-");
@@ -184,18 +195,29 @@ fn test(subject: &str, operator: &str, value: &str) -> Result<Option<Test>, Stri
     Ok(None)
 }
 
+/// Methods that are in the name of no other.
+const METHODS: [&str; 13] = [
+    "CONNECT", "COPY", "DELETE", "GET", "HEAD", "MKCOL", "MOVE", "OPTIONS", "PATCH", "POST", "PROPFIND", "PUT", "TRACE",
+];
+
 /// `GET HEAD` of `^(GET|HEAD)$`.
 fn methods(operator: &str, value: &str) -> Option<String> {
-    let value = match operator {
-        "=" | "!=" => value,
+    let (value, is_whole) = match operator {
+        "=" | "!=" => (value, true),
         "~" | "!~" | "~*" | "!~*" => {
-            let value = value.strip_prefix('^').unwrap_or(value);
-            let value = value.strip_suffix('$').unwrap_or(value);
-            value.strip_prefix('(').and_then(|value| value.strip_suffix(')')).unwrap_or(value)
+            let begun = value.strip_prefix('^');
+            let ended = begun.unwrap_or(value).strip_suffix('$');
+            let inner = ended.or(begun).unwrap_or(value);
+            let group = inner.strip_prefix('(').and_then(|inner| inner.strip_suffix(')'));
+            // `^A|B$` is what begins with one or ends with the other.
+            let is_whole = begun.is_some() && ended.is_some() && (group.is_some() || !inner.contains('|'));
+            (group.unwrap_or(inner), is_whole)
         }
         _ => return None,
     };
-    let is_method = |word: &str| !word.is_empty() && word.chars().all(|letter| letter.is_ascii_uppercase());
+    let is_name = |word: &str| !word.is_empty() && word.chars().all(|letter| letter.is_ascii_uppercase());
+    // A part of a name is that of several.
+    let is_method = |word: &str| is_name(word) && (is_whole || METHODS.contains(&word));
     let words: Vec<&str> = value.split('|').collect();
     words.iter().all(|word| is_method(word)).then(|| words.join(" "))
 }
@@ -222,6 +244,12 @@ mod tests {
         check("$request_method", "=", "POST", method("POST"));
         check("$request_method", "!~", "^(GET|HEAD)$", method("!GET HEAD"));
         check("$request_method", "~", "P.*", None);
+        check("$request_method", "~", "^P", None);
+        check("$request_method", "!~", "LOCK", None);
+        check("$request_method", "~", "^LOCK$", method("LOCK"));
+        check("$request_method", "~", "(PUT|DELETE)", method("PUT DELETE"));
+        check("$http_x_key", "!=", "$expected", None);
+        check("$http_x_key", "~", "^a$", field("x-key: ~^a$"));
         check("!-f", "$request_filename", "", Some(Test::Missing));
         check("$cookie_a", "=", "1", None);
         check("$own", "", "", None);

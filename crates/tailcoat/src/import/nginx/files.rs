@@ -13,18 +13,23 @@ pub(super) struct FilesBlock<'a> {
     pub(super) alias: Option<(String, Option<String>)>,
     pub(super) options: Vec<Node>,
     pub(super) tries: Option<&'a Directive>,
+    /// What says that they are where can't be said here, and why.
+    pub(super) elsewhere: Option<(&'a Directive, &'static str)>,
 }
 
 impl<'a> FilesBlock<'a> {
-    pub(super) fn add(&mut self, directive: &'a Directive, location: &Location, notes: &mut Notes) -> bool {
+    pub(super) fn add(&mut self, directive: &'a Directive, location: &Location) -> bool {
         match directive.name.as_str() {
             "root" | "alias" if directive.first().contains('$') => {
-                notes.left(directive, "a root has `{host}` as its only variable");
+                self.elsewhere = Some((directive, "a root has `{host}` as its only variable"));
             }
             "root" => self.root = Some(directive.first()),
             "alias" => match alias(directive.first(), location) {
                 Some(alias) => self.alias = Some(alias),
-                None => notes.left(directive, "only a location that is a path can have its files under another name"),
+                None => {
+                    let why = "only a location that is a path can have its files under another name";
+                    self.elsewhere = Some((directive, why));
+                }
             },
             // That a script exists is looked at anyway.
             "try_files" if directive.first() == "$fastcgi_script_name" => {}

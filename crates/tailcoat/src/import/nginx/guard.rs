@@ -25,7 +25,16 @@ pub(super) fn add(rules: &mut Rules, directive: &Directive, level: &Level, notes
 /// Whether a directive that is not known by name decides who may come.
 fn is_guard(name: &str) -> bool {
     let is_other = matches!(name, "auth_basic" | "auth_basic_user_file" | "auth_delay" | "auth_request_set");
-    let families = ["auth_", "access_by_lua", "rewrite_by_lua", "js_access", "secure_link", "modsecurity"];
+    let families = [
+        "auth_",
+        "access_by_lua",
+        "rewrite_by_lua",
+        "js_access",
+        "secure_link",
+        "modsecurity",
+        "shib_request",
+        "testcookie",
+    ];
     !is_other && !name.starts_with("modsecurity_") && families.iter().any(|family| name.starts_with(family))
 }
 
@@ -72,9 +81,51 @@ fn is_led_to(location: &Location, block: &[Directive]) -> bool {
     })
 }
 
+/// Addresses that proxies tell of, if who may come depends on them: here they tell of them for all sites, and by
+/// `X-Forwarded-For`. Without that, who comes by a proxy would be let in as the proxy. Returns the directive that is refused.
+pub(super) fn of_told_addresses<'a>(
+    block: &'a [Directive],
+    chain: Chain<'a>,
+    rules: &mut Rules,
+    notes: &mut Notes,
+) -> Option<&'a Directive> {
+    let of_all = chain.blocks[0];
+    let is_of_address = |directive: &Directive| match directive.name.as_str() {
+        "allow" | "deny" => directive.first() != "all",
+        "set" | "if" => directive.arguments.iter().any(|word| word.contains("$remote_addr")),
+        _ => false,
+    };
+    if !of_all.iter().any(is_of_address) && find(block, &is_of_address).is_none() {
+        return None;
+    }
+    let is_told = |directive: &Directive| directive.name == "set_real_ip_from";
+    let field = chain.last("real_ip_header").map_or("X-Real-IP", Directive::first);
+    let is_read = ["x-forwarded-for", "proxy_protocol"].iter().any(|known| known.eq_ignore_ascii_case(field));
+    let (directive, why) = if let Some(directive) = find(block, &is_told) {
+        let why = "`trusted-proxies` of `server` holds for all sites, and without it all come from the proxy's address";
+        (directive, why.to_owned())
+    } else {
+        let directive = of_all.iter().find(|directive| is_told(directive) && !is_read)?;
+        (directive, format!("`trusted-proxies` reads `X-Forwarded-For` or `Forwarded`, and not `{field}`"))
+    };
+    rules.close(directive, &Level::Server, why, notes);
+    Some(directive)
+}
+
+/// A directive of a block, or of one inside.
+fn find<'a>(block: &'a [Directive], is_meant: &dyn Fn(&Directive) -> bool) -> Option<&'a Directive> {
+    block.iter().find_map(
+        |directive| {
+            if is_meant(directive) { Some(directive) } else { find(directive.children(), is_meant) }
+        },
+    )
+}
+
 /// A location whose expression can't be read: if it says who answers or who may come, all that it may be for are refused.
 pub(super) fn unreadable(directive: &Directive, why: String, around: Chain<'_>, rules: &mut Rules, notes: &mut Notes) {
-    if meaning(around.with(directive.children()), directive.children()).is_empty() {
+    // The location around one answers otherwise, perhaps.
+    let is_inside = around.length > 2;
+    if !is_inside && meaning(around.with(directive.children()), directive.children()).is_empty() {
         return notes.left(directive, why);
     }
     let ignores_case = directive.first() == "~*";

@@ -126,13 +126,28 @@ fn find<'a>(within: &'a [Directive], is_meant: &dyn Fn(&Directive) -> bool, bloc
     })
 }
 
-/// Whether nginx sends a path on that `try_files` has led to, for which it begins anew.
-pub(super) fn is_sent_on(path: &str, server: &[Directive]) -> bool {
+/// Whether nginx sends a path on that `try_files` of this location has led to, for which it begins anew.
+pub(super) fn is_sent_on(path: &str, scene: Scene<'_>) -> bool {
     let path = Path::of_target(path);
-    sends_on(server, path) || path.locations(server).iter().any(|location| sends_on(location.children(), path))
+    let own = scene.block();
+    let sends = |location: &&Directive| match std::ptr::eq(location.children(), own) {
+        true => sends_another_on(own, path),
+        false => sends_on(location.children(), path),
+    };
+    sends_another_on(scene.server, path) || path.locations(scene.server).iter().any(sends)
 }
 
-/// A rewrite of index files that is none of their directories: nginx applies it when it has found one.
+/// Whether a block sends a path on that it has led to itself: what is so of all paths was so of the one before, too.
+fn sends_another_on(block: &[Directive], path: Path<'_>) -> bool {
+    block.iter().any(|directive| match directive.name.as_str() {
+        "if" if condition::is_of_path(directive) => sends_on(std::slice::from_ref(directive), path),
+        "if" => !condition::is_of_missing(directive) && sends_another_on(directive.children(), path),
+        "rewrite" => path.may_fit(directive.first()) && !(is_redirect(directive) && is_of_all(directive.first())),
+        _ => false,
+    })
+}
+
+/// What sends index files elsewhere, and not their directories: nginx does so when it has found one.
 pub(super) fn of_index(server: &[Directive]) -> Option<&Directive> {
     let mut locations = Vec::new();
     collect(server, &mut locations);
@@ -141,19 +156,27 @@ pub(super) fn of_index(server: &[Directive]) -> Option<&Directive> {
     for directive in blocks().flatten().filter(|directive| directive.name == "index") {
         names.extend(directive.arguments.iter().map(|name| name.trim_start_matches('/')));
     }
-    let prefixes = locations.iter().filter_map(|location| Location::read(location).ok()?.prefix().map(str::to_owned));
+    let of_locations = locations.iter().filter_map(|location| Some(Location::read(location).ok()?.head()));
     let heads = blocks().flatten().filter(|directive| directive.name == "rewrite").map(|rewrite| head(rewrite.first()));
-    let directories = prefixes.chain(heads).filter_map(|path| Some(path[..=path.rfind('/')?].to_owned()));
-    let rewritten = |path: &str| {
+    let directories = of_locations.chain(heads).flat_map(|path| {
+        let directory = path.rfind('/').map(|end| path[..=end].to_owned());
+        directory.into_iter().chain((!path.ends_with('/')).then(|| format!("{path}/")))
+    });
+    let sent_on = |path: &str| {
         let location = chosen(server, path).ok().flatten();
         let own = location.into_iter().flat_map(Directive::children);
-        server.iter().chain(own).find(|directive| {
-            directive.name == "rewrite" && !is_redirect(directive) && Path::Is(path).may_fit(directive.first())
-        })
+        let leads = |directive: &&Directive| match directive.name.as_str() {
+            "rewrite" => !is_redirect(directive) && Path::Is(path).may_fit(directive.first()),
+            // Such as those who have not signed in.
+            "if" => !condition::is_of_missing(directive) && sends_on(directive.children(), Path::Is(path)),
+            _ => false,
+        };
+        server.iter().chain(own).filter(leads).collect::<Vec<_>>()
     };
     directories.chain(["/".to_owned(), "/a/".to_owned()]).find_map(|directory| {
-        let of_index = names.iter().find_map(|name| rewritten(&format!("{directory}{name}")))?;
-        rewritten(&directory).is_none().then_some(of_index)
+        let of_directory = sent_on(&directory);
+        let is_own = |lead: &&Directive| !of_directory.iter().any(|other| std::ptr::eq(*other, *lead));
+        names.iter().find_map(|name| sent_on(&format!("{directory}{name}")).into_iter().find(is_own))
     })
 }
 
@@ -201,8 +224,7 @@ pub(super) fn refuse_further(
     rules: &mut Rules,
     notes: &mut Notes,
 ) -> bool {
-    let own = scene.chain.blocks.iter().rev().find(|block| !block.is_empty()).copied().unwrap_or_default();
-    refuse(directive, own, scene.server, level, rules, notes)
+    refuse(directive, scene.block(), scene.server, level, rules, notes)
 }
 
 /// The same for one of these blocks, the server's or a location's.

@@ -12,6 +12,9 @@ use super::upstream::set;
 use super::{Chain, Notes, forward, guard, leading};
 use crate::import::kdl::Node;
 
+/// Why something leads nowhere.
+const SENT_ON: &str = "what it leads to would be sent elsewhere once more";
+
 /// What locations of a server become.
 #[derive(Default)]
 pub(super) struct Parts {
@@ -63,7 +66,7 @@ impl Parts {
                 is_answered = true;
                 continue;
             }
-            let known = files.add(child, location, notes)
+            let known = files.add(child, location)
                 || is_of_handler(child)
                 || forward::is_option(child, notes)
                 || rewrite::stripped_prefix(child, location).is_some()
@@ -77,11 +80,18 @@ impl Parts {
             node.name() == "redirect" && location.pattern().is_some_and(|pattern| node.is_rule_of(&pattern))
         };
         let is_redirected = rules.redirects.iter().any(is_redirect);
+        let needs_files = pass.is_none() && !is_answered && !is_redirected;
+        if let Some((directive, why)) = files.elsewhere {
+            match needs_files {
+                true => self.refuse(directive, location, why, notes),
+                false => notes.left(directive, why),
+            }
+        }
         if let Some(pass) = pass {
             self.add_pass(pass, scene, notes);
             rules.redirects.extend(forward::replaced_prefix(pass, scene));
             rules.fields.extend(forward::fields(chain, &level, shared, notes));
-        } else if !is_answered && !is_redirected {
+        } else if needs_files && files.elsewhere.is_none() {
             files.options = std::mem::take(&mut rules.files);
             let stripped = block.iter().find_map(|child| rewrite::stripped_prefix(child, location));
             files.options.extend(stripped.map(|prefix| Node::with("strip-prefix", prefix)));
@@ -215,8 +225,8 @@ impl Parts {
         self.has_files |= tries.has_files;
         match tries.last {
             Last::Nothing => {}
-            Last::File(path) | Last::Script(path) if leading::is_sent_on(&path, scene.server) => {
-                self.refuse_missing(files.tries, scene.location, notes);
+            Last::File(path) | Last::Script(path) if leading::is_sent_on(&path, scene) => {
+                self.refuse_missing(files.tries, scene.location, SENT_ON, notes);
             }
             Last::File(path) => set(&mut self.rules.files, Node::with("fallback", path)),
             Last::Script(path) => self.front_controller = Some(path),
@@ -238,7 +248,7 @@ impl Parts {
         scene: Scene<'_>,
         notes: &mut Notes,
     ) {
-        let FilesBlock { root, alias: own_alias, mut options, tries: directive } = files;
+        let FilesBlock { root, alias: own_alias, mut options, tries: directive, elsewhere: _ } = files;
         let own = Directories::of(scene.chain, &tries);
         options.extend(own.options(Some(scene.directories)));
         let alias = own_alias.or_else(|| scene.alias_around().filter(|_| root.is_none()));
@@ -253,11 +263,13 @@ impl Parts {
         }
         match &tries.last {
             Last::Nothing => {}
+            Last::File(path) | Last::Script(path) if leading::is_sent_on(path, scene) => {
+                (has_successor, is_refused) = (true, true);
+            }
             Last::File(path) if scene.has(path) => {
                 let path = stripped.as_deref().and_then(|prefix| path.strip_prefix(prefix)).unwrap_or(path);
                 options.push(Node::with("fallback", path));
             }
-            Last::File(path) | Last::Script(path) if leading::is_sent_on(path, scene.server) => is_refused = true,
             Last::File(path) | Last::Script(path) => {
                 let rewrite = Node::with("rewrite", &pattern).text(path).word_property("missing", "on");
                 missing = directive.cloned().zip(Some(rewrite));
@@ -282,7 +294,7 @@ impl Parts {
             missing,
         }));
         if is_refused {
-            self.refuse_missing(directive, scene.location, notes);
+            self.refuse_missing(directive, scene.location, SENT_ON, notes);
         }
         if let Last::Named(name) = tries.last {
             self.add_named(&name, directive, scene, notes);
@@ -305,15 +317,18 @@ impl Parts {
             // A rewrite to a script is what such a location mostly is.
             None => match scene.path_of_named(name) {
                 Some(path) if scene.location.pattern().is_none() => self.front_controller = Some(path.to_owned()),
-                _ => self.refuse_missing(tries, scene.location, notes),
+                _ => {
+                    let why =
+                        "only a location that hands requests on, to whom all may come, can be another's last resort";
+                    self.refuse_missing(tries, scene.location, why, notes);
+                }
             },
         }
     }
 
     /// What is not there is refused, and nobody else's.
-    fn refuse_missing(&mut self, tries: Option<&Directive>, location: &Location, notes: &mut Notes) {
+    fn refuse_missing(&mut self, tries: Option<&Directive>, location: &Location, why: &'static str, notes: &mut Notes) {
         let Some(directive) = tries else { return };
-        let why = "only a location that hands requests on, to whom all may come, can be another's last resort";
         let comment = notes.refused(directive, why);
         match location.pattern() {
             Some(pattern) => {

@@ -76,7 +76,8 @@ pub(super) fn conflicts<'f, 'a>(all: &'f [Found<'a>]) -> Vec<Conflict<'f, 'a>> {
     let mut conflicts = Vec::new();
     for (index, prefix) in all.iter().enumerate().filter(|(_, found)| found.location.is_prefix()) {
         for (other, expression) in all.iter().enumerate().filter(|(_, found)| found.location.is_expression()) {
-            let is_before = other < index;
+            // What all paths are for comes last, be it one of `^~`.
+            let is_before = other < index || prefix.location.pattern().is_none();
             if prefix.is_searched_for(expression) != is_before && prefix.is_longest_of(expression, all) {
                 conflicts.push(Conflict { prefix, expression });
             }
@@ -244,6 +245,7 @@ mod tests {
         check(r"location / { } location /a/ { } location ~ \.php$ { } location ^~ /s/ { } location = /x { }", &[]);
         check(r"location ^~ /s/ { } location /s/p/ { } location ~ \.php$ { }", &[("/s/p/", r"~ \.php$")]);
         check(r"location ^~ /s/ { } location /s/p/ { } location ~ ^/a { }", &[]);
+        check(r"location ^~ / { } location ~ \.php$ { }", &[("^~ /", r"~ \.php$")]);
         check(r"location ^~ /s/ { location ~ \.php$ { } } location ~ \.php$ { }", &[]);
         check(r"location /n/ { location ~ \.php$ { } } location /n/m/ { }", &[("/n/m/", r"~ \.php$")]);
         check(r"location /n/ { location ~ \.php$ { } location /n/m/ { } }", &[]);

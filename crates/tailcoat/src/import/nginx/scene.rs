@@ -2,7 +2,7 @@
 
 use super::files::{Directories, alias};
 use super::http::Shared;
-use super::matching::Location;
+use super::matching::{Location, heads_meet};
 use super::precedence::{Found, chosen};
 use super::syntax::Directive;
 use super::{Chain, guard, leading};
@@ -27,23 +27,41 @@ pub(super) struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
+    /// The innermost block that says anything.
+    pub(super) fn block(&self) -> &'a [Directive] {
+        self.chain.blocks.iter().rev().find(|block| !block.is_empty()).copied().unwrap_or_default()
+    }
+
     /// The location as the server has it.
     fn found(&self) -> Option<&'a Found<'a>> {
         self.locations.iter().find(|found| std::ptr::eq(&found.location, self.location))
     }
 
-    /// The directive of a location that is one directory only, if others are to say who gets its index.
+    /// The directive of a location that is of directories only, if others are to say who gets their index.
     pub(super) fn with_index_of_others(&self, directories: &Directories<'_>) -> Option<&'a Directive> {
-        let Location::Exact(path) = self.location else { return None };
-        let own = self.found().filter(|_| path.ends_with('/'))?;
-        let is_alike = |name: &&str| {
-            chosen(self.server, &format!("{path}{name}")).is_ok_and(|other| {
-                let other =
-                    other.and_then(|other| self.locations.iter().find(|found| std::ptr::eq(found.directive, other)));
-                guard::have_the_same_files(own, other, self.around)
-            })
+        let own = self.found()?;
+        let is_alike = |other| guard::have_the_same_files(own, other, self.around);
+        let is_of_all = match self.location {
+            Location::Exact(path) if path.ends_with('/') => directories.index.iter().all(|name| {
+                chosen(self.server, &format!("{path}{name}")).is_ok_and(|other| {
+                    is_alike(
+                        other
+                            .and_then(|other| self.locations.iter().find(|found| std::ptr::eq(found.directive, other))),
+                    )
+                })
+            }),
+            // Which directories these are is not known.
+            Location::Expression(expression) if expression.ends_with("/$") && !directories.index.is_empty() => {
+                let may_have = |found: &&Found<'_>| match &found.location {
+                    Location::Named(_) => false,
+                    Location::Exact(path) => directories.index.iter().any(|name| path.ends_with(name)),
+                    other => heads_meet(&other.head(), &own.location.head()),
+                };
+                is_alike(None) && self.locations.iter().filter(may_have).all(|found| is_alike(Some(found)))
+            }
+            _ => return None,
         };
-        (!directories.index.iter().all(is_alike)).then_some(own.directive)
+        (!is_of_all).then_some(own.directive)
     }
 
     /// What a location around this one says instead of a root: the root, and the prefix that paths lose.
@@ -70,8 +88,7 @@ impl<'a> Scene<'a> {
 
     /// Whether a path is one of the location's.
     pub(super) fn has(&self, path: &str) -> bool {
-        let own = self.chain.blocks.iter().rev().find(|block| !block.is_empty());
-        chosen(self.server, path)
-            .is_ok_and(|found| found.is_some_and(|found| own.is_some_and(|own| std::ptr::eq(*own, found.children()))))
+        let own = self.block();
+        chosen(self.server, path).is_ok_and(|found| found.is_some_and(|found| std::ptr::eq(own, found.children())))
     }
 }

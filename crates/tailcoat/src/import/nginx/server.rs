@@ -22,8 +22,10 @@ pub(super) fn translate(directive: &Directive, http: Chain<'_>, shared: &Shared,
     let chain = http.with(block);
     let mut site = Site::default();
     let mut rules = Rules::default();
+    let refused = guard::of_told_addresses(block, chain, &mut rules, notes);
     for child in block {
-        let known = site.add(child, chain, notes)
+        let known = refused.is_some_and(|refused| std::ptr::eq(refused, child))
+            || site.add(child, chain, notes)
             || forward::is_option(child, notes)
             || leading::refuse(child, block, block, &Level::Server, &mut rules, notes)
             || rules.add(child, &Level::Server, shared, notes);
@@ -253,6 +255,10 @@ impl Site {
         if own_front.is_none() && self.redirects.is_empty() {
             parts.add(scene, &tries, notes);
         }
+        if !parts.has_files {
+            // What those of locations have is told by what is otherwise there.
+            directories.options(None).into_iter().for_each(|option| set(&mut parts.rules.files, option));
+        }
         let has_refusals = !(rules.closed.is_empty() && parts.rules.closed.is_empty());
         parts.rules.guards.splice(0..0, guard::of_locations(&locations, server, has_refusals, notes));
         parts
@@ -285,7 +291,7 @@ impl Site {
         for option in std::mem::take(&mut parts.rules.files) {
             set(&mut files, option);
         }
-        if parts.has_files {
+        if parts.has_files || handlers.iter().any(|node| node.name() == "files") {
             lines.extend(files);
         }
         lines.extend(rules.closed);
@@ -325,7 +331,8 @@ fn refuse_conflict(conflict: Conflict<'_, '_>, server: Chain<'_>, rules: &mut Ru
     if guard::mean_the_same(prefix, expression, server) {
         return;
     }
-    let is_within = prefix.location.prefix().is_some_and(|prefix| expression.location.head().starts_with(prefix));
+    let is_within = prefix.location.pattern().is_none()
+        || prefix.location.prefix().is_some_and(|prefix| expression.location.head().starts_with(prefix));
     let smaller = if is_within { expression } else { prefix };
     let level = Level::Location { pattern: smaller.location.pattern(), is_forwarded: false };
     let why = format!("whether they are this location's or those of `{}` can't be said", prefix.directive.line());

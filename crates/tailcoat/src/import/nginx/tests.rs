@@ -35,6 +35,10 @@ fn files_are_served_from_where_they_were() {
     check_site("index a.html; autoindex on;", "root \"/srv\"\nindex \"a.html\"\nbrowse on");
     check_site("location / { try_files $uri $uri/ =404; }", "root \"/srv\"");
     check_site("location / { try_files $uri $uri/ /index.html; }", "root \"/srv\"\nfallback \"/index.html\"");
+    check_site(
+        "if ($scheme = http) { return 301 https://$host$request_uri; } location / { try_files $uri $uri/ /index.html; }",
+        "root \"/srv\"\nfallback \"/index.html\"\nredirect-to-https",
+    );
     // A directory is no file.
     check_site("try_files $uri /index.html;", "root \"/srv\"\nfallback \"/index.html\"\nindex");
     check_site(
@@ -158,12 +162,58 @@ fn what_guards_is_never_dropped() {
     );
     check("location /a/ { limit_except GET { deny all; } }", "deny all path=\"/a/*\" method=\"!GET HEAD\"", &[]);
     check("if ($http_user_agent ~* bad) { return 403; }", "deny all field=\"user-agent: ~(?i)bad\"", &[]);
+    check(r"location ~ \\.php$ { deny all; }", "deny all path=\"*.php\"", &[]);
+    for condition in ["$http_x_key != $own", "$request_method ~ ^P"] {
+        check(
+            &format!("location /a/ {{ if ({condition}) {{ return 403; }} }}"),
+            &format!(
+                "// n:1: if ({condition}): its paths are refused: there is no `if`; conditions are properties of `redirect` \
+                 and `rewrite`\ndeny all path=\"/a/*\""
+            ),
+            &["there is no `if`"],
+        );
+    }
+    check(
+        "location /a/ { root /d/$host; }",
+        "// n:1: root /d/$host: its paths are refused: a root has `{host}` as its only variable\nrespond \"/a/*\" 502",
+        &["a root has"],
+    );
+    check(
+        "location /a/ { redis_pass b:1; }",
+        "// n:1: redis_pass b:1: its paths are refused: there is no such handler\nrespond \"/a/*\" 502",
+        &["no such handler"],
+    );
+    check(
+        "location /a/ { shib_request /s; }",
+        "// n:1: shib_request /s: its paths are refused: who it lets in can't be said here\ndeny all path=\"/a/*\"",
+        &["who it lets in"],
+    );
+    check(
+        "set_real_ip_from 10.0.0.1; allow 10.0.0.0/8; deny all;",
+        "// n:1: set_real_ip_from 10.0.0.1: its paths are refused: `trusted-proxies` of `server` holds for all sites, and \
+         without it all come from the proxy's address\ndeny all\nallow \"10.0.0.0/8\"\ndeny all",
+        &["from the proxy's address"],
+    );
     check(
         "location /a/ { if ($invalid_referer) { return 403; } }",
         "// n:1: if ($invalid_referer): its paths are refused: there is no `if`; conditions are properties of `redirect` and \
          `rewrite`\ndeny all path=\"/a/*\"",
         &["there is no `if`"],
     );
+}
+
+#[test]
+fn addresses_are_those_that_nginx_reads() {
+    let check = |field: &str, inside: &str, expect: bool| {
+        let (text, _) = translated(&format!(
+            "http {{ set_real_ip_from 10.0.0.1; {field} server {{ root /srv; location /a/ {{ {inside} }} }} }}"
+        ));
+        assert_eq!(text.contains("its paths are refused: `trusted-proxies` reads"), expect, "{text}");
+    };
+    check("", "allow 10.0.0.0/8; deny all;", true);
+    check("real_ip_header X-Client;", "allow 10.0.0.0/8; deny all;", true);
+    check("real_ip_header X-Forwarded-For;", "allow 10.0.0.0/8; deny all;", false);
+    check("", "deny all;", false);
 }
 
 #[test]
@@ -261,6 +311,42 @@ fn what_leads_elsewhere_leads_nowhere_else() {
         "deny all path=\"~/$\"\nrewrite #\"~\\.html$\"# \"/nope\"",
         "index files are not asked for",
     );
+    check(
+        "location = /index.html { if ($http_cookie !~ auth) { return 302 /login; } }",
+        "deny all path=\"~/$\"\nredirect \"/index.html\" \"/login\" status=302 field=\"!cookie: ~auth\"",
+        "index files are not asked for",
+    );
+    check(
+        "rewrite ^/a/(.*)$ /b/$1 last; location /a/ { try_files $uri /a/x.html; }",
+        "rewrite \"~^/a/(.*)$\" \"/b/{1}\"\nfiles \"/a/*\" root=\"/srv\" {\n    index\n}\nrespond \"/a/*\" 404",
+        "would be sent elsewhere once more",
+    );
+    check(
+        r"location /a/ { return 200 a; location ~ \.(?!b)c$ { } }",
+        "deny all path=#\"~\\.c$\"#\nrespond \"/a/*\" 200 \"a\"",
+        "look-around",
+    );
+    check(
+        "location ^~ / { } location ~ /b { deny all; }",
+        "deny all path=\"~/b\"\nallow all\ndeny all path=\"~/b\"",
+        "whether they are this location's",
+    );
+    check(
+        "location ~ ^/a/$ { } location /a { return 403; }",
+        "respond \"~^/a/$\" 502\nrespond \"~^/a\" 403",
+        "its directory has",
+    );
+    check(
+        "location ~ ^/a/.*l$ { if ($http_cookie !~ auth) { return 302 /login; } }",
+        "deny all path=\"~/$\"\nredirect \"~^/a/.*l$\" \"/login\" status=302 field=\"!cookie: ~auth\"",
+        "index files are not asked for",
+    );
+    check(
+        "location /a/ { root /x; rewrite ^/a/(.*)$ /b/$1 break; } location /b/ { root /y; }",
+        "deny all path=\"~^/a/(.*)$\"\nfiles \"/a/*\" root=\"/x\"\nrespond \"/a/*\" 404\n\
+         files \"/b/*\" root=\"/y\"\nrespond \"/b/*\" 404",
+        "stay this location's",
+    );
 }
 
 #[test]
@@ -293,6 +379,11 @@ fn locations_keep_to_their_paths() {
         "default_type text/html; location = /a.json { return 200 '{}'; } location = /b { return 200 b; }",
         "root \"/srv\"\ndefault-type \"text/html\"\nrespond \"/a.json\" 200 \"{}\" type=\"application/json\"\n\
          respond \"/b\" 200 \"b\" type=\"text/html\"",
+    );
+    check_site(
+        "charset utf-8; index a.html; location / { return 403; } location /a/ { index b.html; } location /b/ { }",
+        "charset \"utf-8\"\nindex \"a.html\"\nfiles \"/a/*\" root=\"/srv\" {\n    index \"b.html\"\n}\n\
+         respond \"/a/*\" 404\nfiles \"/b/*\" root=\"/srv\"\nrespond \"/b/*\" 404\nrespond \"*\" 403",
     );
     check_site("return 403; location /a/ { proxy_pass http://b; }", "respond \"*\" 403");
     check_site("server_name a; listen 80 default_server;", "listen 80\ndefault\nroot \"/srv\"");
