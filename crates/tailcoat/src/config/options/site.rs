@@ -330,7 +330,8 @@ pub(super) static SHARED: &[OptionDefinition] = &[
         parameters: &[many("path", Kind::PathPattern)],
         repeatable: true,
         doc: "Paths whose requests are not in the access log, such as those of probes. A site has those of all sites as \
-              well. Metrics count them all the same. It is the path that was asked for that counts, before any `rewrite`.",
+              well. Metrics count them all the same. It is the path that was asked for that counts, before any `rewrite`; \
+              where more follows a script's (`/a.php/b.css`), that of the script as well.",
         example: r#"log-skip "/healthz" "/assets/*""#,
         known_as: &["log_skip", "skip_log", "dontlog"],
         set: Set::Shared(|shared, values| {
