@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -449,6 +450,33 @@ fn modules_are_as_new_as_the_reload() {
     );
     streaming.write_all(b"end").unwrap();
     read_until(&mut streaming, "end");
+}
+
+/// What comes before scripts decides whether an index is asked for by its own path: a reload may bring it, and nothing else.
+#[test]
+fn new_guards_and_handlers_hold_for_indexes_of_scripts() {
+    let site = |before: &str| {
+        format!(
+            "site {{\n listen \"127.0.0.1:0\"\n {before}\n cgi \"*.cgi\" root=\"@DIR@/scripts\" {{ index \"index.cgi\" }}\n}}\n"
+        )
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("scripts/x/index.cgi");
+    std::fs::create_dir_all(script.parent().unwrap()).unwrap();
+    std::fs::write(&script, "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nscript'").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let operated = Operated::start_in(directory, &site(""));
+    let check = |path: &str, status: &str, content: &str| {
+        let answer = ask_once(&operated, path);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains(content), "{path}: {answer}");
+    };
+    check("/x/", "200", "script");
+    operated.reload(&site("deny all path=\"/x/index.cgi\""));
+    check("/x/", "403", "");
+    operated.reload(&site("respond \"/x/index.cgi\" 200 \"fixed\""));
+    check("/x/", "200", "fixed");
+    operated.reload(&site("respond \"/y/*\" 200 \"other\""));
+    check("/x/", "200", "script");
 }
 
 #[test]

@@ -311,7 +311,7 @@ impl SharedGateway {
             SharedResponseCache::succeeding(caching.clone(), forward, ranges_max, Arc::clone(store), before)
         });
         let server_field = config.server.server_field;
-        let plan_of_scripts = match before.filter(|before| before.plan.server_field() == server_field) {
+        let plan_of_scripts = match before.filter(|before| before.plan.is_as(server_field, &precedence)) {
             Some(before) => Arc::clone(&before.plan),
             None => {
                 let tree = gateway.has_files().then(|| ScriptTree::new(gateway, store));

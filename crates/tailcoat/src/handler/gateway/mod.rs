@@ -52,9 +52,9 @@ impl GatewayPlan {
         Arc::new(Self { config, tree, log: log.clone(), server_field, precedence })
     }
 
-    /// Whether responses carry `Server`.
-    pub fn server_field(&self) -> bool {
-        self.server_field
+    /// Whether a plan of the same configuration is this one.
+    pub fn is_as(&self, server_field: bool, precedence: &Precedence) -> bool {
+        self.server_field == server_field && self.precedence == *precedence
     }
 }
 
