@@ -157,23 +157,38 @@ impl Site {
         })
     }
 
-    /// Whether files of this site may have requests asked for again under another path.
+    /// Whether files or scripts of this site may have requests asked for again under another path.
     pub fn asks_elsewhere(&self) -> bool {
-        self.routes.iter().enumerate().any(|(index, route)| match &route.handler {
-            Handler::Files(files) => {
-                let runners = Runners::of(self, index);
-                let leads = || files.index.iter().map(String::as_str).chain(files.fallback.as_deref());
-                let is_before = |name: &str| {
-                    let name = name.trim_start_matches('/');
-                    self.routes[..index].iter().any(|route| may_take_entry(&route.path, name))
-                };
-                // Who takes all that the files decline gets it as it was asked for.
-                (!runners.after.contains(&PathPattern::Any) && files.may_have_program(&runners))
-                    || leads().any(is_before)
+        self.routes.iter().enumerate().any(|(at, route)| {
+            let may_lead_apart = |index: &[String], fallback: Option<&str>| {
+                self.routes[..at].iter().any(|before| may_tell_apart(&before.path, index, fallback))
+            };
+            match &route.handler {
+                Handler::Files(files) => {
+                    let runners = Runners::of(self, at);
+                    // Who takes all that the files decline gets it as it was asked for.
+                    (!runners.after.contains(&PathPattern::Any) && files.may_have_program(&runners))
+                        || may_lead_apart(&files.index, files.fallback.as_deref())
+                }
+                Handler::Gateway(gateway, _) if gateway.has_files() => {
+                    may_lead_apart(&gateway.index, gateway.fallback.as_deref())
+                }
+                _ => false,
             }
-            _ => false,
         })
     }
+}
+
+/// Whether these paths may be those of a request, but not of the index or the fallback that answers it, or the other way
+/// round: what [`Precedence::tells_apart`] then finds for each request.
+fn may_tell_apart(pattern: &PathPattern, index: &[String], fallback: Option<&str>) -> bool {
+    let is_of_directories = match pattern {
+        PathPattern::Exact(path) | PathPattern::Suffix(path) => path.ends_with('/'),
+        PathPattern::Any | PathPattern::Prefix(_) | PathPattern::Regex(_) => false,
+    };
+    // A fallback answers for paths of any kind.
+    (*pattern != PathPattern::Any && fallback.is_some())
+        || index.iter().any(|name| is_of_directories || may_take_entry(pattern, name))
 }
 
 #[cfg(test)]
@@ -190,6 +205,25 @@ mod tests {
         check("a.php.txt", false);
         check("php", false);
         check("a.php/b", false);
+    }
+
+    #[test]
+    fn who_tells_an_index_or_a_fallback_apart() {
+        let check = |pattern: PathPattern, of_index: bool| {
+            assert_eq!(may_tell_apart(&pattern, &["index.html".into()], None), of_index, "{pattern:?}");
+            let is_any = pattern == PathPattern::Any;
+            assert_eq!(may_tell_apart(&pattern, &[], Some("/index.html")), !is_any, "{pattern:?}");
+            assert!(!may_tell_apart(&pattern, &[], None), "{pattern:?}");
+        };
+        check(PathPattern::Any, false);
+        check(PathPattern::Prefix("/app/".into()), false);
+        check(PathPattern::Prefix("/app".into()), true);
+        check(PathPattern::Suffix(".html".into()), true);
+        check(PathPattern::Suffix(".php".into()), false);
+        check(PathPattern::Suffix("/".into()), true);
+        check(PathPattern::Exact("/app/index.html".into()), true);
+        check(PathPattern::Exact("/app/".into()), true);
+        check(PathPattern::Exact("/app".into()), false);
     }
 
     #[test]
