@@ -23,6 +23,7 @@ mod module;
 mod options;
 mod pages;
 mod password_file;
+mod pieces;
 mod probe;
 mod programs;
 mod read;

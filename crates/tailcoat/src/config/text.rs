@@ -9,6 +9,7 @@ use kdl::{KdlDiagnostic, KdlDocument};
 
 use super::diagnostic::{Diagnostics, Source, is_harmful};
 use super::lex::{TokenKind, tokens};
+use super::pieces;
 use super::read::{Finding, Reader, span};
 use super::regular_file::open_regular;
 use super::syntax::{self, Checked};
@@ -94,7 +95,7 @@ pub(super) fn parse_document(source: &Arc<Source>, diagnostics: &mut Diagnostics
     if has_findings {
         return read_on(&source.text, &taken_for?);
     }
-    KdlDocument::parse_v2(&source.text)
+    pieces::parse(&source.text)
         .map_err(|error| {
             // The parser owes an explanation when it fails.
             if error.diagnostics.is_empty() {
