@@ -190,7 +190,7 @@ fn scripts_are_not_kept_out_of_the_log_by_what_follows_them() {
     let (site, application) = (site(), echo());
     let log = site.path().join("access.log");
     let server = Server::run(&format!(
-        "access-log \"{}\" format=\"{{target}}\"\nsite {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n \
+        "server {{ workers 1 }}\naccess-log \"{}\" format=\"{{target}}\"\nsite {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n \
          log-skip \"*.css\" \"/wiki/*\"\n fastcgi \"*.php\" \"{}\"\n }}\n",
         log.display(),
         site.path().join("root").display(),
