@@ -203,7 +203,7 @@ impl Drop for LittleMemory {
 /// The container has less memory than there is to serve, and to compress in three ways; the cache fits itself to it.
 #[test]
 fn less_memory_than_files() {
-    const MEMORY_BYTES: u64 = 64 << 20;
+    const MEMORY_BYTES: u64 = 128 << 20;
     const FILES: usize = 1_500;
     const FILE_BYTES: usize = 100 << 10;
     let Some(group) = LittleMemory::new(MEMORY_BYTES) else {
