@@ -1,5 +1,7 @@
 //! Modules of http-wasm as filters: they pass a request on, changed or not, and have the response before the client.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
 
 use tempfile::TempDir;
@@ -7,7 +9,7 @@ use tempfile::TempDir;
 use crate::support::guests::{compiled_directory, filters};
 use crate::support::upstream::{Step, Upstream};
 use crate::support::versions::AnyVersion;
-use crate::support::{Server, ask};
+use crate::support::{PATIENCE, Server, ask, read_until};
 
 /// A site whose module is before files, with these rules.
 fn server(filters: &Path, rules: &str, behind: &str) -> (Server, TempDir) {
@@ -90,6 +92,25 @@ fn rules_hold_for_what_a_guest_makes_of_a_request() {
     assert!(get(&server, "/guest/uri?/x/..//private/%66ile").starts_with("HTTP/1.1 403 "));
     assert!(get(&server, "/guest/uri?/../../etc/passwd").starts_with("HTTP/1.1 500 "));
     assert!(get(&server, "/guest/uri?/file").ends_with("a file"));
+}
+
+#[test]
+fn a_client_that_goes_ends_what_was_passed_on() {
+    let Some(filters) = filters() else { return };
+    for rules in RULES {
+        let behind = TcpListener::bind("127.0.0.1:0").unwrap();
+        let forward = format!("forward \"http://{}\" path=\"/slow\"", behind.local_addr().unwrap());
+        let (server, _files) = server(filters, rules, &forward);
+        // An instance that was used answers at once.
+        assert!(get(&server, "/guest/uri?/file").ends_with("a file"));
+        let mut client = server.connect();
+        client.write_all(b"GET /guest/uri?/slow HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        let (mut request, _) = behind.accept().unwrap();
+        request.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(read_until(&mut request, "\r\n\r\n").starts_with("GET /slow HTTP/1.1\r\n"));
+        drop(client);
+        assert_eq!(request.read(&mut [0]).unwrap(), 0, "{rules}");
+    }
 }
 
 #[test]

@@ -80,6 +80,8 @@ impl OwnedRequest {
         let raw_path = target.split(|&byte| byte == b'?').next().unwrap_or_default();
         let path = path::normalise(raw_path, &mut Vec::new()).ok()?.to_vec();
         let request = Request { head: &head, bytes: &bytes };
+        // Made now, if there is none, for both to have the same: what becomes of the client is told to the first alone.
+        routed.link.link();
         Some(Self::new(&Routed { request, path: &path, query: None, ..*routed }))
     }
 
