@@ -71,6 +71,8 @@ pub struct Passage {
     pub has_filters: bool,
     /// The targets that it was rewritten to, the last of which handlers are asked for.
     targets: Vec<Target>,
+    /// How often it was sent to another path by who had it, whatever became of it since.
+    sent_elsewhere: usize,
     /// Its path and those of the targets, where other servers may read them otherwise.
     other_paths: Vec<Vec<u8>>,
     /// Whose passwords it has been asked for: indices of rules.
@@ -104,8 +106,9 @@ pub struct Question {
     now_ms: u64,
 }
 
-/// Paths that a request may be given one after the other: two by rules, and each of them may lead to a program.
-const TARGETS_MAX: usize = 4;
+/// How often a request may be sent to another path: rules may give it two, and each path may lead to a program. A filter that
+/// leads it back each time must not have it go in circles.
+const ELSEWHERE_MAX: usize = 3;
 
 /// How long a client is told to wait when too many passwords are to be verified, in seconds.
 const RETRY_PASSWORD_AFTER_SECONDS: &str = "2";
@@ -133,6 +136,7 @@ impl Rules {
             next_route: 0,
             has_filters: false,
             targets: Vec::new(),
+            sent_elsewhere: 0,
             other_paths: Vec::new(),
             asked: Vec::new(),
             is_last: false,
@@ -199,9 +203,10 @@ impl Rules {
     /// What is done with a request that is to be made for another path, with the same query: 1 to 5 for that; `None` if it
     /// was sent about too often.
     pub fn enter_elsewhere(&self, path: Vec<u8>, passage: &mut Passage, routed: &Routed<'_>) -> Option<Entry> {
-        if passage.targets.len() >= TARGETS_MAX {
+        if passage.sent_elsewhere >= ELSEWHERE_MAX {
             return None;
         }
+        passage.sent_elsewhere += 1;
         let query = passage.seen(routed).query.map(<[u8]>::to_vec);
         Some(self.enter_target(Target { path, query }, passage, routed))
     }
