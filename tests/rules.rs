@@ -128,6 +128,14 @@ fn no_index_and_no_fallback_leads_around_a_guard() {
         &[("/nothing", "404")],
     );
     check("files \"/blog/\" root=\"ROOT\"\ndeny all path=\"*.html\"", &[("/blog/", "403"), ("/empty/file.txt", "200")]);
+    check(
+        "files \"/blog/*\" { fallback \"/app/index.html\" }\ndeny all path=\"/app/*\"",
+        &[("/blog/none", "403"), ("/blog/", "200")],
+    );
+    check(
+        "files \"/blog/*\" { fallback \"/index.html\" }\nrate-limit \"/blog/*\" \"1000/s\" burst=1000",
+        &[("/blog/none", "200")],
+    );
     // Handlers before, without a rule.
     check("files \"/blog/*\" { fallback off; }\nfallback \"/index.html\"", &[("/none", "200"), ("/blog/none", "200")]);
     check("respond \"/index.html\" 410", &[("/", "410"), ("/index.html", "410"), ("/blog/", "200")]);

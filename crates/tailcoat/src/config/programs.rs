@@ -133,19 +133,16 @@ impl Precedence {
     }
 
     /// Whether a request for one path that the handler answers with what another has is to be asked for by that one: what
-    /// is said of that path is not what is said of the first.
+    /// is said of that path is not what is said of the first. If that path is none of the handler's, who asks for it is in
+    /// vain here: then only if something guards it.
     pub fn tells_apart(&self, path: &[u8], other: &[u8]) -> bool {
-        self.own.matches(other) && differs(self.guards.iter().chain(&self.before), path, other)
+        let differs = |pattern: &PathPattern| pattern.guards(path) != pattern.guards(other);
+        path != other
+            && match self.own.matches(other) {
+                true => self.guards.iter().chain(&self.before).any(differs),
+                false => self.guards.iter().any(differs) && self.guards.iter().any(|guarding| guarding.guards(other)),
+            }
     }
-
-    /// The same of a directory and the file that stands for it, which is guarded whoever would be asked for it.
-    pub fn tells_index_apart(&self, directory: &[u8], index: &[u8]) -> bool {
-        differs(self.guards.iter(), directory, index) || self.tells_apart(directory, index)
-    }
-}
-
-fn differs<'a>(mut patterns: impl Iterator<Item = &'a PathPattern>, path: &[u8], other: &[u8]) -> bool {
-    path != other && patterns.any(|pattern| pattern.guards(path) != pattern.guards(other))
 }
 
 impl Site {

@@ -226,7 +226,7 @@ impl Loading<'_> {
         self.origin.sources.insert(0, Source { name: name.into(), version: Some(file.status.identity) });
         self.origin.unsettled = file.unsettled;
         // What is a directory's index may be guarded, or be another handler's, by its own path.
-        let tells_apart = || self.tree.precedence.tells_index_apart(&url_path, &self.tree.path_of(name));
+        let tells_apart = || self.tree.precedence.tells_apart(&url_path, &self.tree.path_of(name));
         self.origin.is_excluded = self.tree.is_program(name) || (self.path.ends_with(b"/") && tells_apart());
         let codings = if varies { Some(self.codings(&description, name, &file)?) } else { None };
         let unsettled_content = file.unsettled.then_some(&file.content);

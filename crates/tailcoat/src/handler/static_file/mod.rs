@@ -277,11 +277,7 @@ impl Inner {
     /// own path, which is who runs it to know; and what nobody runs, nobody gets. So is an index that is guarded by its path.
     fn on_program(&self, routed: &Routed<'_>, program: &Object) -> Outcome {
         let path = self.tree.path_of(program.file_name());
-        let precedence = &self.tree.precedence;
-        let is_told_apart = match routed.path.ends_with(b"/") {
-            true => precedence.tells_index_apart(routed.path, &path),
-            false => precedence.tells_apart(routed.path, &path),
-        };
+        let is_told_apart = self.tree.precedence.tells_apart(routed.path, &path);
         if path == routed.path || (!is_told_apart && self.tree.runners.take_after(routed.path)) {
             return Outcome::Decline;
         }
