@@ -405,6 +405,9 @@ pub struct Forward {
     pub host: ForwardHost,
     /// How the server learns who the client is.
     pub client_fields: ClientFields,
+    /// Whether fields with underscores in their names go on, which many applications take for those with hyphens, or for what
+    /// only servers tell them.
+    pub underscore_fields: bool,
     /// Taken from the front of a path before it is asked for; empty for nothing.
     pub strip_prefix: String,
     /// Bytes of a request's content.
@@ -475,6 +478,7 @@ impl Forward {
             upstream: upstream.into(),
             host: ForwardHost::Keep,
             client_fields: ClientFields::XForwarded,
+            underscore_fields: false,
             strip_prefix: String::new(),
             body_bytes_max: BodyBytesMax::Inherited,
             upgrades: vec!["websocket".into()],

@@ -43,6 +43,18 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "underscore-fields",
+        parameters: FLAG,
+        default: "underscore-fields off",
+        doc: "Whether fields of clients whose names have underscores are passed on. Applications take `X_User` for \
+              `X-User`, and some take `SCRIPT_NAME` for the front of the path, which leads around what guards paths here. \
+              Those that `request-header` sets are passed on.",
+        example: "underscore-fields on",
+        known_as: &["underscores_in_headers", "ignore_invalid_headers"],
+        set: Set::Forward(|forward, values| forward.underscore_fields = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "strip-prefix",
         parameters: &[one("prefix", Kind::PathPrefix)],
         doc: "Taken from the front of paths before the server is asked: with `\"/app\"`, it is asked for `/a` where a \

@@ -89,11 +89,16 @@ fn attacks_by_fields() {
         ("forged port, as CGI reads it", "x_forwarded_port: 1"),
         ("smuggled length, as CGI reads it", "Content_Length: 9"),
         ("smuggled coding, as CGI reads it", "Transfer_Encoding: chunked"),
+        ("front of the path, as gunicorn reads it", "SCRIPT_NAME: /public"),
+        ("forged user, as CGI reads it", "X_User: root"),
     ] {
         let input = format!("GET / HTTP/1.1\r\nHost: h\r\n{field}");
         let head = forwarded(&format!("{input}\r\n\r\n"), BodyFraming::None, |_| {});
         assert_eq!(head, "GET / HTTP/1.1|Host: h|Via: 1.1 tailcoat", "{name}");
     }
+    let input = "GET / HTTP/1.1\r\nHost: h\r\nX_User: root\r\n\r\n";
+    let head = forwarded(input, BodyFraming::None, |config| config.underscore_fields = true);
+    assert_eq!(head, "GET / HTTP/1.1|Host: h|X_User: root|Via: 1.1 tailcoat");
     // Connection can't make us drop what the server decides by.
     check(
         "GET / HTTP/1.1\r\nHost: h\r\nConnection: cookie, authorization, host\r\nCookie: a\r\nAuthorization: b",
