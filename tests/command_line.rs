@@ -401,6 +401,9 @@ fn check_looks_as_the_user_whom_the_server_becomes() {
     assert!(stderr.contains("has 2 errors"), "{stderr}");
     // As whoever starts it otherwise, and where the user may.
     assert_eq!(check(&config.replace("65534", "0")).0, 0);
+    // Root makes the directory of a log for that user.
+    let (code, _, stderr) = check(&config.replace("x.log", "logs/x.log").replace("65534", "0"));
+    assert_eq!((code, stderr.contains("root makes ")), (0, true), "{stderr}");
     let user = Some(rustix::fs::Uid::from_raw(65_534));
     rustix::fs::chown(&key, user, None).unwrap();
     rustix::fs::chown(directory.path().join("x.log"), user, None).unwrap();

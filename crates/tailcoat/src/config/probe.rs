@@ -6,6 +6,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,25 +31,38 @@ pub(super) fn probe_as_its_user(draft: &Draft, diagnostics: &mut Diagnostics) {
 
 /// Notes what can't be opened: as an error, or as this if it may not be.
 fn look(draft: &Draft, denied: Severity, diagnostics: &mut Diagnostics) {
-    let mut note = |source: &Arc<Source>, span: &Range<usize>, what: String, result: io::Result<()>| {
-        let Err(error) = result else { return };
-        let finding = Finding::new(span.clone(), format!("{what}: {}", describe_io(&error)), "here");
-        let mut reader = Reader { source: Arc::clone(source), diagnostics };
-        if error.kind() == ErrorKind::PermissionDenied && denied == Severity::Warning {
-            reader.warning(finding.help("whoever runs the server must be able to open it".to_owned()));
-        } else {
-            reader.error(finding);
-        }
-    };
+    let mut note =
+        |source: &Arc<Source>, span: &Range<usize>, what: String, path: Option<&Path>, result: io::Result<()>| {
+            let Err(error) = result else { return };
+            let finding = Finding::new(span.clone(), format!("{what}: {}", describe_io(&error)), "here");
+            let mut reader = Reader { source: Arc::clone(source), diagnostics };
+            let directory = path
+                .and_then(Path::parent)
+                .filter(|directory| error.kind() == ErrorKind::NotFound && !directory.exists());
+            match directory {
+                _ if error.kind() == ErrorKind::PermissionDenied && denied == Severity::Warning => {
+                    reader.warning(finding.help("whoever runs the server must be able to open it".to_owned()));
+                }
+                Some(directory) if draft.server.user.is_some() && is_made_by_root(directory) => {
+                    let directory = directory.display();
+                    let help =
+                        format!("root makes {directory} when it starts the server as another user; else make it");
+                    reader.warning(finding.help(help));
+                }
+                Some(directory) => reader.error(finding.help(format!("make the directory {}", directory.display()))),
+                None => reader.error(finding),
+            }
+        };
     for (source, span, log) in draft.access_logs() {
         if let AccessLogTarget::File(path) = &log.target {
-            note(source, span, format!("the access log {}", path.display()), can_be_opened(path));
+            note(source, span, format!("the access log {}", path.display()), Some(path), can_be_opened(path));
         }
     }
     let mut seen = HashSet::new();
     for site in &draft.sites {
         for listen in site.site.listen.iter().filter(|listen| seen.insert(*listen)) {
-            note(&site.source, &site.listen_span, listen.to_string(), can_be_bound(listen));
+            let path = if let Listen::Unix(path, _) = listen { Some(path.as_path()) } else { None };
+            note(&site.source, &site.listen_span, listen.to_string(), path, can_be_bound(listen));
         }
     }
 }
@@ -86,6 +100,15 @@ fn can_be_made(path: &Path) -> io::Result<()> {
         return Err(ErrorKind::NotADirectory.into());
     }
     Ok(access(directory, Access::WRITE_OK | Access::EXEC_OK)?)
+}
+
+/// Whether a directory that is missing would be one of root's in which nobody else has anything to say, so that it is made there
+/// for the user that the server becomes.
+fn is_made_by_root(directory: &Path) -> bool {
+    let above = directory.parent().and_then(|above| fs::metadata(above).ok());
+    above.is_some_and(|above| {
+        above.is_dir() && above.uid() == 0 && (above.mode() & 0o022 == 0 || above.mode() & 0o1000 != 0)
+    })
 }
 
 /// Whether an address is one of this machine, and a socket's directory one to make it in. Which ports are free, and whether
