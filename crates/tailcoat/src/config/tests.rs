@@ -519,7 +519,7 @@ fn names_that_other_servers_use_are_translated() {
     };
     check(Place::Site, "autoindex", "`autoindex` is `browse` here");
     check(Place::Site, "DocumentRoot", "`DocumentRoot` is `root` here");
-    check(Place::Site, "add_header", "`add_header` is `header` here");
+    check(Place::Site, "add_header", "`add_header` is `response-header` here");
     check(Place::Site, "idnex", "did you mean `index`?");
     check(Place::Site, "error_page", "did you mean `error-page`?");
     check(Place::Site, "workers", "`workers` stands in `server`");

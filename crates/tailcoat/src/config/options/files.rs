@@ -89,7 +89,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "A file served, with status 200, for paths without a file: for single-page applications. `off` is for parts of \
               a site that has one.",
         example: r#"fallback "/index.html""#,
-        known_as: &["FallbackResource"],
+        known_as: &["FallbackResource", "try_files"],
         set: Set::Files(|files, values| files.fallback = values.text("path").filter(|path| !path.is_empty())),
         ..OPTION
     },
@@ -220,7 +220,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               asked for: `/` is no `\"*.html\"`, whatever file it is served from, but `\"text/html\"` fits both. A later \
               one replaces an earlier one of the same name; an empty value takes the field away.",
         example: r#"header "*.woff2" "Access-Control-Allow-Origin" "*""#,
-        known_as: &["add_header", "Header", "setenv.add-response-header", "headers", "header.add"],
+        known_as: &["headers", "header.add"],
         set: Set::Files(|files, values| {
             add_field(files, values.field_match("match"), values.text("name"), values.text("value"))
         }),

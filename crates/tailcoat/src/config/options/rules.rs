@@ -170,7 +170,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
               it. The first `redirect` or `rewrite` that fits is applied, and no other after it, so that none goes in circles; only \
               one with `missing` may follow.",
         example: r#"rewrite "*" "/app.html" missing=on"#,
-        known_as: &["RewriteRule", "RewriteCond", "url.rewrite", "try_files", "if", "uri"],
+        known_as: &["RewriteRule", "RewriteCond", "url.rewrite", "if", "uri"],
         set: Set::Rules(|rules, values| rules.rewrites.push(rewrite(None, values))),
         ..OPTION
     },
