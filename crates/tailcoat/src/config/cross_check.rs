@@ -302,7 +302,9 @@ fn upstream_faults(upstream: &Upstream) -> Vec<(&'static str, &'static str)> {
 
 /// A site answers something, and each `files` knows where they are.
 fn check_handlers(site: &SiteDraft, upstreams: &[UpstreamDraft], diagnostics: &mut Diagnostics) {
-    if site.site.routes.is_empty() && !site.site.rules.rewrites.iter().any(|rule| rule.status.is_some()) {
+    let rules = &site.site.rules;
+    let redirects = rules.rewrites.iter().any(|rule| rule.status.is_some()) || rules.redirects_to_https == Some(true);
+    if site.site.routes.is_empty() && !redirects {
         let finding = Finding::new(site.span.clone(), "this site has nothing to serve", "no `root` inside")
             .help("add such as `root \"/srv/www\"`, a `redirect`, a `respond` or a `forward`".to_owned());
         note(site, Severity::Error, finding, diagnostics);
