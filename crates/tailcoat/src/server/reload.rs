@@ -297,7 +297,9 @@ impl Server {
 
     fn refuse_upgrade(&mut self, reason: &str) {
         let Some(reload) = self.reloads.current.take() else { return };
-        self.lasting.server_log.error(format_args!("no upgrade: {reason}"), "this process serves on");
+        // What is wrong with a configuration has lines of its own.
+        let (message, findings) = reason.split_once('\n').unwrap_or((reason, ""));
+        self.lasting.server_log.error_with(format_args!("no upgrade: {message}"), "this process serves on", findings);
         reload.askers.iter().for_each(|asker| _ = asker.reply.report(Report::Refused(reason.to_owned())));
         self.begin_next();
     }
