@@ -28,7 +28,7 @@ const EXAMPLE: &str = "\
 site \"example.com\" \"www.example.com\" {
     root \"/srv/www\"
     cache-control \"/assets/*\" \"max-age=31536000, immutable\"
-    redirect \"/old/*\" \"/new/{rest}\" status=301
+    redirect \"/old/*\" \"/new/{rest}{query}\" status=301
     error-page 404 \"/404.html\"
 }
 ";
