@@ -5,14 +5,14 @@ use super::rewrite::{is_redirect, redirect, rewrite};
 use super::syntax::Directive;
 use crate::import::kdl::Node;
 
-/// What is done if a condition holds.
+/// What is done if a condition holds: a line for each of the ways in which it may.
 pub(super) enum Action {
-    /// A redirect or rewrite; `None` if it never applies.
-    Redirect(Option<Node>),
-    /// An answer without content: the status, and a rewrite to what has it.
-    Answer(u16, Node),
-    /// A refusal.
-    Deny(Node),
+    /// Redirects or rewrites; none if they never apply.
+    Redirect(Vec<Node>),
+    /// An answer without content: the status, and rewrites to what has it.
+    Answer(u16, Vec<Node>),
+    /// Refusals.
+    Deny(Vec<Node>),
 }
 
 /// A property of `redirect` and `rewrite` that says when one applies.
@@ -70,24 +70,28 @@ pub(super) fn translate(directive: &Directive, pattern: Option<&str>) -> Result<
         _ => false,
     };
     if is_to_tls && redirect(action, "*").is_some() {
-        return Ok(Action::Redirect(Some(Node::new("redirect-to-https"))));
+        return Ok(Action::Redirect(vec![Node::new("redirect-to-https")]));
     }
-    let test = test(subject, operator, value)?.ok_or_else(unknown)?;
-    if action.name == "rewrite" {
-        return rewrite(action, pattern, Some(&test)).map(Action::Redirect);
-    }
-    if test == Test::Missing {
+    let tests = tests(subject, operator, value)?;
+    if tests.is_empty() || (tests.contains(&Test::Missing) && action.name != "rewrite") {
         return Err(unknown());
     }
-    if let Some(node) = redirect(action, pattern.unwrap_or("*")) {
-        return node.map(|node| Action::Redirect(Some(test.on(node))));
+    if action.name == "rewrite" {
+        let nodes = tests.iter().map(|test| rewrite(action, pattern, Some(test)));
+        return Ok(Action::Redirect(nodes.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect()));
     }
+    if let Some(node) = redirect(action, pattern.unwrap_or("*")) {
+        return node.map(|node| Action::Redirect(tests.iter().map(|test| test.on(node.clone())).collect()));
+    }
+    let denied = |status| Ok(Action::Deny(tests.iter().map(|test| deny(status, pattern, test)).collect()));
     match (action.first().parse(), action.argument(1)) {
         // A request is always answered.
-        (Ok(444), _) => Ok(Action::Deny(deny(403, pattern, &test))),
+        (Ok(444), _) => denied(403),
         // Nobody reads what a refusal says besides.
-        (Ok(status @ 400..=599), _) => Ok(Action::Deny(deny(status, pattern, &test))),
-        (Ok(status @ 200..=299), "") => Ok(Action::Answer(status, answer(status, pattern, &test))),
+        (Ok(status @ 400..=599), _) => denied(status),
+        (Ok(status @ 200..=299), "") => {
+            Ok(Action::Answer(status, tests.iter().map(|test| answer(status, pattern, test)).collect()))
+        }
         _ => Err(unknown()),
     }
 }
@@ -151,6 +155,20 @@ fn parts(directive: &Directive) -> [String; 3] {
     std::array::from_fn(|_| parts.next().unwrap_or_default())
 }
 
+/// The tests of which one holds if a condition does; none if there is none like it.
+fn tests(subject: &str, operator: &str, value: &str) -> Result<Vec<Test>, String> {
+    let test = test(subject, operator, value)?;
+    let mut tests: Vec<Test> = test.into_iter().collect();
+    if let Some(name) = subject.strip_prefix("$http_")
+        && matches!(operator, "~" | "~*")
+        && regex::Regex::new(value).is_ok_and(|expression| expression.is_match(""))
+    {
+        // A field that is not there is an empty text to nginx.
+        tests.extend(test_of_field(name, "=", ""));
+    }
+    Ok(tests)
+}
+
 /// The test that a condition is; nothing if there is none like it.
 fn test(subject: &str, operator: &str, value: &str) -> Result<Option<Test>, String> {
     if matches!(subject, "!-e" | "!-f" | "!-d") {
@@ -167,16 +185,7 @@ fn test(subject: &str, operator: &str, value: &str) -> Result<Option<Test>, Stri
     }
     let value = if is_expression { expression(value, ignores_case)? } else { value.to_owned() };
     if let Some(name) = subject.strip_prefix("$http_") {
-        let field = name.replace('_', "-");
-        return Ok(match operator {
-            "" => Some(Test::Field(field)),
-            // A field without a value is like none.
-            "=" if value.is_empty() => Some(Test::Field(format!("!{field}: ~."))),
-            "!=" if value.is_empty() => Some(Test::Field(format!("{field}: ~."))),
-            "=" | "!=" => Some(Test::Field(format!("{not}{field}: {value}"))),
-            _ if is_expression => Some(Test::Field(format!("{not}{field}: ~{value}"))),
-            _ => None,
-        });
+        return Ok(test_of_field(name, operator, &value));
     }
     if let Some(name) = subject.strip_prefix("$arg_") {
         return Ok(match operator {
@@ -193,6 +202,21 @@ fn test(subject: &str, operator: &str, value: &str) -> Result<Option<Test>, Stri
         });
     }
     Ok(None)
+}
+
+/// The test of a field, by the name that its variable has.
+fn test_of_field(name: &str, operator: &str, value: &str) -> Option<Test> {
+    let field = name.replace('_', "-");
+    let not = if operator.starts_with('!') { "!" } else { "" };
+    Some(Test::Field(match operator {
+        "" => field,
+        // A field without a value is like none.
+        "=" if value.is_empty() => format!("!{field}: ~."),
+        "!=" if value.is_empty() => format!("{field}: ~."),
+        "=" | "!=" => format!("{not}{field}: {value}"),
+        _ if operator.contains('~') => format!("{not}{field}: ~{value}"),
+        _ => return None,
+    }))
 }
 
 /// Methods that are in the name of no other.
@@ -254,5 +278,17 @@ mod tests {
         check("$cookie_a", "=", "1", None);
         check("$own", "", "", None);
         assert!(test("$args", "~", "(?=a)").is_err());
+    }
+
+    #[test]
+    fn a_field_that_is_not_there_is_an_empty_text() {
+        let check = |subject: &str, operator: &str, value: &str, expect: &[&str]| {
+            let expect: Vec<Test> = expect.iter().map(|text| Test::Field((*text).to_owned())).collect();
+            assert_eq!(tests(subject, operator, value).unwrap(), expect, "{subject} {operator} {value}");
+        };
+        check("$http_user_agent", "~*", "bot|^$", &["user-agent: ~(?i)bot|^$", "!user-agent: ~."]);
+        check("$http_x", "~", "^$", &["x: ~^$", "!x: ~."]);
+        check("$http_x", "~", "a*", &["x: ~a*", "!x: ~."]);
+        check("$http_x", "~", "a", &["x: ~a"]);
     }
 }

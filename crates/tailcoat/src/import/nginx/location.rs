@@ -337,7 +337,7 @@ impl Parts {
             }
             None => {
                 let rewrite = Test::Missing.on(Node::with("rewrite", "*").text(answer_path(404))).comment(comment);
-                self.rules.answer_elsewhere(404, rewrite);
+                self.rules.answer_elsewhere(404, vec![rewrite]);
             }
         }
     }

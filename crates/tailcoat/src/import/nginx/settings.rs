@@ -84,10 +84,10 @@ impl Rules {
         });
     }
 
-    /// Requests of a rewrite get an answer that is nothing but a status.
-    pub(super) fn answer_elsewhere(&mut self, status: u16, rewrite: Node) {
+    /// Requests of rewrites get an answer that is nothing but a status.
+    pub(super) fn answer_elsewhere(&mut self, status: u16, rewrites: Vec<Node>) {
         self.answers.insert(status);
-        self.fixed.push(rewrite);
+        self.fixed.extend(rewrites);
     }
 
     /// Takes a directive up, and says whether it is one of these.
@@ -253,9 +253,9 @@ impl Rules {
                 notes.needless(directive, "what is not there is answered with 404");
             }
             "if" => match condition::translate(directive, level.pattern()) {
-                Ok(Action::Redirect(node)) => self.redirects.extend(node),
-                Ok(Action::Answer(status, node)) => self.answer_elsewhere(status, node),
-                Ok(Action::Deny(node)) => self.closed.push(node),
+                Ok(Action::Redirect(nodes)) => self.redirects.extend(nodes),
+                Ok(Action::Answer(status, nodes)) => self.answer_elsewhere(status, nodes),
+                Ok(Action::Deny(nodes)) => self.closed.extend(nodes),
                 Err(why) if condition::is_guard(directive) => self.close(directive, level, why, notes),
                 Err(why) => notes.left(directive, why),
             },
