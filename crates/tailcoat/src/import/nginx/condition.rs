@@ -72,7 +72,12 @@ pub(super) fn translate(directive: &Directive, pattern: Option<&str>) -> Result<
     if is_to_tls && redirect(action, "*").is_some() {
         return Ok(Action::Redirect(vec![Node::new("redirect-to-https")]));
     }
-    let tests = tests(subject, operator, value)?;
+    // Files are chosen by rewrites, too, of which little harm comes.
+    let is_strict = is_guard(directive) && (action.name == "return" || subject == "$http_authorization");
+    let tests = match is_strict {
+        true => tests_of_guard(subject, operator, value)?,
+        false => tests(subject, operator, value)?,
+    };
     if tests.is_empty() || (tests.contains(&Test::Missing) && action.name != "rewrite") {
         return Err(unknown());
     }
@@ -167,6 +172,62 @@ fn tests(subject: &str, operator: &str, value: &str) -> Result<Vec<Test>, String
         tests.extend(test_of_field(name, "=", ""));
     }
     Ok(tests)
+}
+
+/// The same for what keeps somebody out, which holds at least where nginx's does: to nginx a field or argument that comes
+/// several times is its first, and to us it has any of its values. Of fields that nginx joins it is the whole.
+fn tests_of_guard(subject: &str, operator: &str, value: &str) -> Result<Vec<Test>, String> {
+    let of_several = || "which of several fields or arguments of this name counts can't be said".to_owned();
+    let not_equal = |end: &str| other_than(value, end).ok_or_else(of_several);
+    if let Some(name) = subject.strip_prefix("$http_") {
+        let field = name.replace('_', "-");
+        return match operator {
+            "=" if value.is_empty() => {
+                Ok(vec![Test::Field(format!("!{field}: ~.")), Test::Field(format!("{field}: ~^$"))])
+            }
+            "!=" if !value.is_empty() && matches!(name, "cookie" | "x_forwarded_for") => Err(of_several()),
+            "!=" if !value.is_empty() && !value.contains('$') => {
+                let other = not_equal("")?;
+                Ok(vec![Test::Field(format!("!{field}")), Test::Field(format!("{field}: ~^{other}"))])
+            }
+            // What one of them has, the whole has, too, unless it counts where that begins or ends.
+            "!~" | "!~*" if name != "cookie" || value.contains(['^', '$', '\\']) => Err(of_several()),
+            _ => tests(subject, operator, value),
+        };
+    }
+    if let Some(name) = subject.strip_prefix("$arg_") {
+        let name = format!("(?:^|&)(?i:{})=", regex::escape(name));
+        let query = |text: String| Test::Query(text);
+        return match operator {
+            "" => Ok(vec![query(format!("~{name}[^&]"))]),
+            "=" if is_argument(value) => Ok(vec![query(format!("~{name}{}(?:&|$)", regex::escape(value)))]),
+            "!=" if is_argument(value) => {
+                let other = not_equal("&")?;
+                Ok(vec![query(format!("!~{name}")), query(format!("~{name}{other}"))])
+            }
+            _ => Ok(Vec::new()),
+        };
+    }
+    tests(subject, operator, value)
+}
+
+/// Whether an argument may have this value, which is known to the letter.
+fn is_argument(value: &str) -> bool {
+    !value.is_empty() && !value.contains(['$', '&'])
+}
+
+/// An expression of all texts but this one, which end here or before one of these characters; nothing if it would be too long.
+fn other_than(value: &str, ends: &str) -> Option<String> {
+    const LENGTH_MAX: usize = 100;
+    let is_plain = |letter: char| letter.is_ascii_graphic() || letter == ' ';
+    let end = if ends.is_empty() { "$".to_owned() } else { format!("[{ends}]|$") };
+    let none_of = |letter: &str| format!("[^{letter}{ends}]");
+    (value.len() <= LENGTH_MAX && value.chars().all(is_plain)).then(|| {
+        let letters = value.chars().rev().map(|letter| regex::escape(&letter.to_string()));
+        letters.fold(if ends.is_empty() { ".".to_owned() } else { format!("[^{ends}]") }, |rest, letter| {
+            format!("(?:{end}|{}|{letter}{rest})", none_of(&letter))
+        })
+    })
 }
 
 /// The test that a condition is; nothing if there is none like it.
@@ -290,5 +351,39 @@ mod tests {
         check("$http_x", "~", "^$", &["x: ~^$", "!x: ~."]);
         check("$http_x", "~", "a*", &["x: ~a*", "!x: ~."]);
         check("$http_x", "~", "a", &["x: ~a"]);
+    }
+
+    #[test]
+    fn guards_hold_for_each_of_several() {
+        let check = |subject: &str, operator: &str, value: &str, expect: &[&str]| {
+            let found = tests_of_guard(subject, operator, value).unwrap_or_default();
+            let found: Vec<String> = found.into_iter().map(|test| format!("{test:?}")).collect();
+            let kind = if subject.starts_with("$arg_") { "Query" } else { "Field" };
+            let expect: Vec<String> = expect.iter().map(|text| format!("{kind}({text:?})")).collect();
+            assert_eq!(found, expect, "{subject} {operator} {value}");
+        };
+        check("$http_x", "=", "a", &["x: a"]);
+        check("$http_x", "=", "", &["!x: ~.", "x: ~^$"]);
+        check("$http_x", "!=", "", &["x: ~."]);
+        check("$http_x", "!=", "a.", &["!x", r"x: ~^(?:$|[^a]|a(?:$|[^\.]|\..))"]);
+        check("$http_x", "!~", "a", &[]);
+        check("$http_cookie", "!~", "a=1", &["!cookie: ~a=1"]);
+        check("$http_cookie", "!~", "^a=1", &[]);
+        check("$arg_a", "", "", &["~(?:^|&)(?i:a)=[^&]"]);
+        check("$arg_a", "=", "1", &["~(?:^|&)(?i:a)=1(?:&|$)"]);
+        check("$arg_a", "!=", "1", &["!~(?:^|&)(?i:a)=", "~(?:^|&)(?i:a)=(?:[&]|$|[^1&]|1[^&])"]);
+        check("$arg_a", "!=", "1&b=2", &[]);
+        check("$arg_a", "~", "1", &[]);
+    }
+
+    #[test]
+    fn other_texts_are_all_but_one() {
+        let other = regex::bytes::Regex::new(&format!("^{}", other_than("a[-^]", "").unwrap())).unwrap();
+        for text in ["", "a", "a[-", "a[-^", "a[-^]]", "a[-^] ", "b", "A[-^]", "ba[-^]"] {
+            assert!(other.is_match(text.as_bytes()), "{text}");
+        }
+        assert!(!other.is_match(b"a[-^]"));
+        assert_eq!(other_than("\u{e4}", ""), None);
+        assert_eq!(other_than(&"a".repeat(101), ""), None);
     }
 }
