@@ -104,7 +104,7 @@ const REFUSED_PATHS: [&str; 7] = [
     "/dynamic/page.html",
 ];
 /// Paths that nginx refuses for what they lead to, and others beside them that it answers.
-const WAYS: [(&str, bool); 22] = [
+const WAYS: [(&str, bool); 25] = [
     ("/", true),
     ("/page.html", true),
     ("/sub/", false),
@@ -125,6 +125,9 @@ const WAYS: [(&str, bool); 22] = [
     ("/moved/a.html", false),
     ("/twice/a.html", false),
     ("/once/a.html", false),
+    ("/cut/page.html", true),
+    ("/cut/sub/", false),
+    ("/cut/scripts/", false),
     ("/stays/page.html", false),
     ("/stays/", false),
 ];

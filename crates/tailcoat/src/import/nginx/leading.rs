@@ -47,6 +47,18 @@ impl<'a> Path<'a> {
         }
     }
 
+    /// Whether it may be no location's, but for those that may have more of it than is known.
+    fn may_be_nobodys(self, server: &[Directive]) -> bool {
+        let (Self::Is(start) | Self::BeginsWith(start)) = self;
+        let has_all = |location: Location| match location {
+            Location::Prefix(prefix) | Location::PrefixFirst(prefix) => start.starts_with(&prefix),
+            Location::Exact(path) => matches!(self, Self::Is(_)) && path == start,
+            Location::Expression(_) | Location::Named(_) => false,
+        };
+        let locations = server.iter().filter(|directive| directive.name == "location");
+        !locations.filter_map(|directive| Location::read(directive).ok()).any(has_all)
+    }
+
     /// The locations that may have it.
     fn locations(self, server: &'a [Directive]) -> Vec<&'a Directive> {
         let start = match self {
@@ -97,12 +109,31 @@ pub(super) fn leads_on(directive: &Directive, block: &[Directive], server: &[Dir
         // It stays in its location, which makes no difference if another one's files are the same.
         let own = meaning(server, &|location| std::ptr::eq(location.children(), block));
         let is_same = |location: &&Directive| meaning(server, &|other| std::ptr::eq(other, *location)) == own;
-        return (!locations.iter().all(is_same)).then_some("its paths stay this location's, whosever they would be");
+        let is_nobodys_same = || meaning(server, &|_| false) == own;
+        let is_same_for_all = locations.iter().all(is_same) && (!path.may_be_nobodys(server) || is_nobodys_same());
+        return (!is_same_for_all).then_some("its paths stay this location's, whosever they would be");
     }
     let behind = block.iter().position(|other| other.text() == directive.text()).map_or(block, |at| &block[at + 1..]);
     let goes_on = directive.argument(2).is_empty() && sends_on(behind, path);
     let is_sent_on = goes_on || locations.iter().any(|location| sends_on(location.children(), path));
     is_sent_on.then_some("what it leads to would be sent elsewhere once more")
+}
+
+/// Refuses the directories of a location whose prefix a rewrite takes from its paths, if the location that has what is left
+/// says otherwise: there nginx looks who gets the index.
+pub(super) fn refuse_stripped_index(
+    directive: &Directive,
+    prefix: &str,
+    scene: Scene<'_>,
+    rules: &mut Rules,
+    notes: &mut Notes,
+) {
+    if leads_on(directive, scene.block(), scene.server).is_some() {
+        let pattern = format!("~^{}/(?:.*/)?$", regex::escape(prefix));
+        let why =
+            "who gets the index of a directory, the location says that has the path without what is taken from it";
+        rules.close_paths(directive, Some(pattern), why, notes);
+    }
 }
 
 /// What a location of a server says of who may come and from where files are, whatever rewrites it has.

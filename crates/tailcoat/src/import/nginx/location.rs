@@ -93,8 +93,11 @@ impl Parts {
             rules.fields.extend(forward::fields(chain, &level, shared, notes));
         } else if needs_files && files.elsewhere.is_none() {
             files.options = std::mem::take(&mut rules.files);
-            let stripped = block.iter().find_map(|child| rewrite::stripped_prefix(child, location));
-            files.options.extend(stripped.map(|prefix| Node::with("strip-prefix", prefix)));
+            let stripped = |child| Some((child, rewrite::stripped_prefix(child, location)?));
+            if let Some((rewrite, prefix)) = block.iter().find_map(stripped) {
+                leading::refuse_stripped_index(rewrite, prefix, scene, &mut rules, notes);
+                files.options.push(Node::with("strip-prefix", prefix));
+            }
             self.add_files(files, scene, notes);
         }
         self.keep_apart(scene, block, &mut rules);

@@ -342,6 +342,18 @@ fn what_leads_elsewhere_leads_nowhere_else() {
         "index files are not asked for",
     );
     check(
+        "location /s/ { rewrite ^/s/(.*)$ /$1 break; } location /admin/ { deny all; }",
+        "deny all path=\"~^/s/(?:.*/)?$\"\ndeny all path=\"/admin/*\"\n\
+         files \"/s/*\" root=\"/srv\" {\n    strip-prefix \"/s\"\n}\nrespond \"/s/*\" 404",
+        "who gets the index",
+    );
+    check(
+        "location /s/ { root /x; rewrite ^/s/(.*)$ /$1 break; }",
+        "deny all path=\"~^/s/(?:.*/)?$\"\n\
+         files \"/s/*\" root=\"/x\" {\n    strip-prefix \"/s\"\n}\nrespond \"/s/*\" 404",
+        "who gets the index",
+    );
+    check(
         "location /a/ { root /x; rewrite ^/a/(.*)$ /b/$1 break; } location /b/ { root /y; }",
         "deny all path=\"~^/a/(.*)$\"\nfiles \"/a/*\" root=\"/x\"\nrespond \"/a/*\" 404\n\
          files \"/b/*\" root=\"/y\"\nrespond \"/b/*\" 404",
