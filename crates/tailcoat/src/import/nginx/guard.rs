@@ -63,12 +63,13 @@ pub(super) fn internal(
     notes: &mut Notes,
 ) {
     let why = "only nginx itself, for a server behind (`X-Accel-Redirect`) or a rewrite, may ask for them";
-    let level = Level::Location { pattern: location.pattern(), is_forwarded: false };
     if is_led_to(location, server) {
-        // It is known what leads there, so that nothing is missing.
-        rules.close(directive, &level, why, &mut Notes::default());
+        // It is known what leads there, so that nothing is missing; to clients there is nothing.
+        let node = Node::new("deny").word("all");
+        let node = location.pattern().iter().fold(node, |node, pattern| node.property("path", pattern));
+        rules.closed.push(node.word_property("status", 404));
     } else {
-        rules.close(directive, &level, why, notes);
+        rules.close(directive, &Level::Location { pattern: location.pattern(), is_forwarded: false }, why, notes);
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod caching;
 mod condition;
+mod error_page;
 mod files;
 mod forward;
 mod guard;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::error_page::ErrorPages;
 use super::files::{Directories, Tries};
 use super::forward;
 use super::http::{Shared, body_size};
@@ -261,6 +262,13 @@ impl Site {
         }
         let has_refusals = !(rules.closed.is_empty() && parts.rules.closed.is_empty());
         parts.rules.guards.splice(0..0, guard::of_locations(&locations, server, has_refusals, notes));
+        let own_root = parts.rules.files.iter().find(|node| node.name() == "root").map(Node::last_value);
+        let own_root = own_root.or(server.last("root").map(Directive::first)).filter(|_| parts.has_files);
+        let own_root = own_root.map(str::to_owned);
+        let pages = ErrorPages { block, locations: &locations, server, own_root: own_root.as_deref() };
+        for lines in [&mut rules.others, &mut parts.rules.others] {
+            lines.retain_mut(|node| node.name() != "error-page" || pages.take(node, notes));
+        }
         parts
     }
 
@@ -318,7 +326,9 @@ impl Site {
         let page_root = own_root.filter(|_| !parts.has_files);
         let others = rules.others.into_iter().chain(parts.rules.others);
         lines.extend(others.map(|node| match &page_root {
-            Some(root) if node.name() == "error-page" => node.with_last_value(|page| format!("file:{root}{page}")),
+            Some(root) if node.name() == "error-page" && node.last_value().starts_with('/') => {
+                node.with_last_value(|page| format!("file:{root}{page}"))
+            }
             _ => node,
         }));
         node.block(lines)

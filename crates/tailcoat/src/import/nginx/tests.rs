@@ -150,8 +150,7 @@ fn what_guards_is_never_dropped() {
     );
     check(
         "error_page 404 /e.html; location = /e.html { internal; }",
-        "// n:1: internal: its paths are refused: only nginx itself, for a server behind (`X-Accel-Redirect`) or a rewrite, \
-         may ask for them\ndeny all path=\"/e.html\"\nerror-page 404 \"/e.html\"",
+        "deny all path=\"/e.html\" status=404\nerror-page 404 \"/e.html\"",
         &[],
     );
     check(
@@ -399,6 +398,36 @@ fn locations_keep_to_their_paths() {
     );
     check_site("return 403; location /a/ { proxy_pass http://b; }", "respond \"*\" 403");
     check_site("server_name a; listen 80 default_server;", "listen 80\ndefault\nroot \"/srv\"");
+}
+
+#[test]
+fn error_pages_are_files() {
+    let check = |inside: &str, expect: &str, why: &[&str]| {
+        let server = format!("server {{ location / {{ grpc_pass b:1; }} {inside} }}");
+        let (text, remarks) = translated(&server);
+        let is_common = |line: &&str| line.contains("//") || matches!(*line, "site {" | "}");
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !is_common(line)).collect();
+        assert_eq!(lines.join("\n"), expect, "{inside}");
+        assert_eq!(remarks.len(), why.len(), "{inside}: {remarks:?}");
+        assert!(remarks.iter().zip(why).all(|(remark, why)| remark.contains(why)), "{remarks:?}");
+    };
+    check(
+        "error_page 500 502 /50x.html; location = /50x.html { root /usr/share/html; }",
+        "files \"/50x.html\" root=\"/usr/share/html\"\nrespond \"/50x.html\" 404\n\
+         error-page 500 502 \"file:/usr/share/html/50x.html\"",
+        &[],
+    );
+    check(
+        "error_page 502 /50x.html; location = /50x.html { root /usr/share/html; internal; }",
+        "deny all path=\"/50x.html\" status=404\nerror-page 502 \"file:/usr/share/html/50x.html\"",
+        &[],
+    );
+    check(
+        "error_page 502 /e/a.html; location /e/ { alias /d/; internal; }",
+        "deny all path=\"/e/*\" status=404\nerror-page 502 \"file:/d/a.html\"",
+        &[],
+    );
+    check("error_page 502 /50x.html;", "", &["an error page is a file"]);
 }
 
 #[test]
