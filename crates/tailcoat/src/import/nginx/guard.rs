@@ -144,6 +144,45 @@ pub(super) fn is_guarded(block: &[Directive]) -> bool {
     })
 }
 
+/// What keeps paths with a line feed at the end from other handlers than those of an expression that ends with the path
+/// before it: to nginx `$` fits there, too. Guards look at such paths in both ways.
+pub(super) fn of_line_ends(locations: &[Found<'_>], server: &[Directive]) -> Option<Node> {
+    let mut passes = Vec::new();
+    collect_passes(server, &mut passes);
+    let is_answered_otherwise = |found: &Found<'_>| {
+        let Location::Expression(expression) = &found.location else { return false };
+        let block = found.directive.children();
+        let pass = forward::pass(block).map(Directive::text);
+        let answers = block
+            .iter()
+            .any(|child| matches!(child.name.as_str(), "return" | "rewrite") || forward::is_foreign(&child.name));
+        ends_before_line_feed(expression)
+            && (pass.is_some() || answers)
+            && passes.iter().any(|other| pass.as_ref() != Some(other))
+    };
+    let node = || Node::new("deny").word("all").property("path", r"~\n$");
+    locations.iter().any(is_answered_otherwise).then(node)
+}
+
+fn collect_passes(block: &[Directive], passes: &mut Vec<String>) {
+    passes.extend(forward::pass(block).map(Directive::text));
+    block.iter().for_each(|directive| collect_passes(directive.children(), passes));
+}
+
+/// Whether an expression has `$`, but behind what fits a line feed here.
+fn ends_before_line_feed(expression: &str) -> bool {
+    let fits_line_feed = |front: &str| {
+        let front = front.trim_end_matches(')');
+        front.ends_with(".*") || front.ends_with(".+")
+    };
+    let is_end = |at: usize| {
+        let front = &expression[..at];
+        let escapes = front.len() - front.trim_end_matches('\\').len();
+        escapes % 2 == 0 && !fits_line_feed(front)
+    };
+    expression.match_indices('$').any(|(at, _)| is_end(at))
+}
+
 /// Whether two locations say the same of who may come and who answers.
 pub(super) fn mean_the_same(one: &Found<'_>, other: &Found<'_>, server: Chain<'_>) -> bool {
     let meaning = |found: &Found<'_>| meaning(server.with_all(found.blocks()), found.directive.children());

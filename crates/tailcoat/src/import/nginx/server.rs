@@ -223,6 +223,7 @@ impl Site {
             let why = "index files are not asked for by their own paths, where it holds";
             rules.close_paths(rewrite, Some("~/$".to_owned()), why, notes);
         }
+        rules.closed.extend(guard::of_line_ends(&locations, block));
         let front = Location::Prefix("/".to_owned());
         let own_front = locations.iter().find(|found| found.location.is_prefix() && found.location.pattern().is_none());
         // What no location has is served from the root, as the server itself says.

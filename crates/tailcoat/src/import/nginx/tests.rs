@@ -401,6 +401,25 @@ fn locations_keep_to_their_paths() {
 }
 
 #[test]
+fn expressions_end_before_a_line_feed() {
+    let check = |inside: &str, expect: bool| {
+        let lines = site(inside).0;
+        assert_eq!(lines.contains("deny all path=#\"~\\n$\"#"), expect, "{inside}\n{lines}");
+    };
+    let pass = "location / { proxy_pass http://b; }";
+    check(&format!(r"location ~ \.ini$ {{ return 403; }} {pass}"), true);
+    check(&format!(r"location ~ \.php$ {{ fastcgi_pass c:1; }} {pass}"), true);
+    check(&format!(r"location ~ (\.a|\.b$) {{ return 403; }} {pass}"), true);
+    // There are no such files.
+    check(r"location ~ \.ini$ { return 403; }", false);
+    check(r"location ~ \.php$ { fastcgi_pass c:1; } location / { try_files $uri /index.php; }", false);
+    // Guards know it, a price does not end the path, and `.` fits it here.
+    check(&format!(r"location ~ \.ini$ {{ deny all; }} {pass}"), false);
+    check(&format!(r"location ~ ^/\$ {{ return 403; }} {pass}"), false);
+    check(&format!(r"location ~ ^/a/(.*)$ {{ return 403; }} {pass}"), false);
+}
+
+#[test]
 fn error_pages_are_files() {
     let check = |inside: &str, expect: &str, why: &[&str]| {
         let server = format!("server {{ location / {{ grpc_pass b:1; }} {inside} }}");
