@@ -32,6 +32,25 @@ fn check_openness(openness: Openness, span: Range<usize>, reader: &mut Reader<'_
     }
 }
 
+/// Whether a rewrite may lead to one of these paths, as far as its target says what that begins with.
+fn may_lead_to(rewrite: &Rewrite, path: &PathPattern) -> bool {
+    let start = match rewrite.target.pieces.first() {
+        Some(TemplatePiece::Literal(text)) => text.split('?').next().unwrap_or_default(),
+        Some(TemplatePiece::Path) => start(&rewrite.path),
+        _ => "",
+    };
+    let other = self::start(path);
+    start.starts_with(other) || other.starts_with(start)
+}
+
+/// What all these paths begin with.
+fn start(path: &PathPattern) -> &str {
+    match path {
+        PathPattern::Exact(path) | PathPattern::Prefix(path) => path,
+        PathPattern::Any | PathPattern::Suffix(_) | PathPattern::Regex(_) => "",
+    }
+}
+
 /// Rules that are being put together, and where they stand.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RulesDraft {
@@ -110,7 +129,12 @@ impl RulesDraft {
         redirected: &TakenPaths<'_>,
         path: &PathPattern,
     ) -> Option<&(Arc<Source>, Range<usize>)> {
-        redirected.covering(path).map(|index| &self.rewrites[index])
+        let index = redirected.covering(path)?;
+        // What a rewrite has led there before comes to no redirect any more.
+        let is_led = |rewrite: &Rewrite| {
+            rewrite.status.is_none() && !rewrite.conditions.is_missing && may_lead_to(rewrite, path)
+        };
+        (!self.rules.rewrites[..index].iter().any(is_led)).then(|| &self.rewrites[index])
     }
 
     /// Redirects and rewrites of what no handler has, and where they stand.

@@ -49,6 +49,15 @@ fn help_leads_to_what_was_meant() {
     let closed = "site a {\n listen 81\n root \"/\"\n respond \"*\" STATUS\n}\n";
     assert!(messages(&closed.replace("STATUS", "503")).is_empty(), "a site may be closed for a while");
     assert_eq!(messages(&closed.replace("STATUS", "404")), ["1: this is never tried"]);
+    let led = |rewrite: &str| {
+        format!("site a {{\n listen 81\n {rewrite}\n redirect \"*\" \"https://b/\"\n respond \"/c/*\" 200\n}}")
+    };
+    for rewrite in ["rewrite \"/c/d/*\" \"{path}\"", "rewrite \"/a\" \"/c/a?b\"", "rewrite \"*.x\" \"{path}\""] {
+        assert!(messages(&led(rewrite)).is_empty(), "{rewrite} leads past the redirect");
+    }
+    for rewrite in ["rewrite \"/a/*\" \"{path}\"", "rewrite \"*\" \"/c/a\" missing=on"] {
+        assert_eq!(messages(&led(rewrite)), ["5: this is never tried"], "{rewrite}");
+    }
     let filtered = "site a {\n listen 81\n module \"*\" \"/filter.wasm\"\n forward \"http://127.0.0.1:3000\"\n}\n";
     assert!(!messages(filtered).iter().any(|one| one.contains("never tried")), "a module may pass on");
 }
