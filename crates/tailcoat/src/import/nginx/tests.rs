@@ -420,6 +420,14 @@ fn expressions_end_before_a_line_feed() {
 }
 
 #[test]
+fn formats_that_escape_are_our_own() {
+    let log = "http { log_format a escape=json '{\"a\":\"$uri\"}'; server { access_log /l a; } }";
+    let (text, remarks) = translated(log);
+    assert!(text.contains("access-log \"/l\" format=\"json\""), "{text}");
+    assert!(remarks.len() == 1 && remarks[0].contains("whose members have other names"), "{remarks:?}");
+}
+
+#[test]
 fn error_pages_are_files() {
     let check = |inside: &str, expect: &str, why: &[&str]| {
         let server = format!("server {{ location / {{ grpc_pass b:1; }} {inside} }}");
