@@ -23,6 +23,16 @@ pub(super) fn block(family: &str, chain: Chain<'_>, notes: &mut Notes) -> Option
     let excepted = [chain.all(&name("no_cache")), chain.all(&name("cache_bypass"))].concat();
     let is_kept_apart = bypass(&excepted, &mut options, notes)
         & chain.last(&name("cache_key")).is_none_or(|key| add_key(key, &mut options, notes));
+    if let Some(ignored) = chain.last(&name("ignore_headers")).filter(|it| it.arguments.iter().any(|it| is_cookie(it)))
+    {
+        match chain.all(&name("hide_header")).iter().any(|hidden| is_cookie(hidden.first())) {
+            true => options.push(Node::new("set-cookie").word("drop")),
+            false => notes.left(
+                ignored,
+                "answers with cookies are not kept: `set-cookie keep` of `cache` would give one's to all",
+            ),
+        }
+    }
     if !is_kept_apart {
         notes.left(cache, "no answers are kept, since what keeps them apart can't be said");
         return None;
@@ -32,6 +42,10 @@ pub(super) fn block(family: &str, chain: Chain<'_>, notes: &mut Notes) -> Option
         options.push(Node::new("heuristic").word("off"));
     }
     Some(Node::new("cache").block(options))
+}
+
+pub(super) fn is_cookie(field: &str) -> bool {
+    field.eq_ignore_ascii_case("set-cookie")
 }
 
 /// How long answers are fresh that don't say so themselves.

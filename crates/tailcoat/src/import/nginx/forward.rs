@@ -368,6 +368,11 @@ pub(super) fn is_option(directive: &Directive, notes: &mut Notes) -> bool {
                 "it is said in an `upstream` block (`tls-authorities`, `tls-verify`, `tls-certificate`)",
             );
         }
+        "ignore_headers" => {
+            if directive.arguments.iter().any(|field| !caching::is_cookie(field)) {
+                notes.left(directive, "what a server behind says of how long its answers are kept, holds");
+            }
+        }
         _ => notes.unknown(directive),
     }
     true

@@ -170,6 +170,7 @@ impl File {
                 set(limits, Node::new("requests-per-connection-max").word(directive.first()));
             }
             "large_client_header_buffers" => self.head_buffers(directive, notes),
+            "error_log" => self.error_log(directive, notes),
             "client_max_body_size" => set(limits, body_size(directive)),
             "server_tokens" => {
                 if directive.first() == "off" {

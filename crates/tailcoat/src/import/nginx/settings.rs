@@ -187,7 +187,13 @@ impl Rules {
                 let value = match values::text(directive.argument(1), Within::Field) {
                     Ok(value) => value,
                     Err(why) => {
-                        notes.left(directive, why);
+                        notes.left(
+                            directive,
+                            match directive.argument(1).contains("$upstream_cache_status") {
+                                true => "`cache-status` of `cache` says it, in the field `Cache-Status`".to_owned(),
+                                false => why,
+                            },
+                        );
                         return true;
                     }
                 };
@@ -277,6 +283,10 @@ impl Rules {
                 notes.needless(directive, "files that are not there are not reported in the server's own log");
             }
             "error_page" => self.error_page(directive, notes),
+            "error_log" => notes.left(directive, "there is one for the whole server: `log-level` of `server`"),
+            "keepalive_timeout" | "client_body_timeout" | "send_timeout" | "keepalive_requests" => {
+                notes.left(directive, "limits hold for the whole server: say it in `limits`");
+            }
             "recursive_error_pages" | "proxy_intercept_errors" | "fastcgi_intercept_errors" => {
                 notes.left(directive, "`error-page` is for errors of this server, not for what another one answers");
             }

@@ -473,6 +473,10 @@ fn answers_are_kept_for_those_they_are_for() {
     check("proxy_cache_bypass $arg_fresh;", &cache("        heuristic off\n"));
     check("proxy_cache_key $host$request_uri$cookie_a;", &cache("        key-cookies \"a\"\n"));
     check("proxy_cache_key $uri$remote_user;", none);
+    let (lines, remarks) = site(
+        "location / { proxy_pass http://b; proxy_cache z; proxy_ignore_headers Set-Cookie; proxy_hide_header Set-Cookie; }",
+    );
+    assert!(lines.contains("set-cookie drop") && remarks.is_empty(), "{lines}\n{remarks:?}");
 }
 
 #[test]
@@ -504,6 +508,11 @@ fn the_rest_is_told() {
     check("location = /ip { return 200 $remote_addr; }", &["its paths are refused: `respond` has a fixed text"]);
     check("add_header X $nothing;", &["`$nothing` has no counterpart"]);
     check("client_max_body_size 1m;\nlisten 443 quic;\nhttp3 on;", &["n:2: listen 443 quic", "n:3: http3 on"]);
+    check("location /a/ { send_timeout 9s; }", &["say it in `limits`"]);
+    check("error_log /a warn;", &["`log-level` of `server`"]);
+    assert!(translated("http { error_log /a warn; server { } }").0.contains("log-level warn"));
+    check("add_header X-Cache-Status $upstream_cache_status;", &["`cache-status` of `cache`"]);
+    check("location /a/ { proxy_pass http://b; proxy_ignore_headers Vary; }", &["how long its answers are kept"]);
     check("include none;", &["n:1: include none: not translated: there is no such file"]);
 }
 
