@@ -115,6 +115,9 @@ fn add_key(directive: &Directive, options: &mut Vec<Node>, notes: &mut Notes) ->
             }
         }
     }
+    if !["$request", "$args", "$query_string"].iter().any(|query| text.replace(['{', '}'], "").contains(query)) {
+        notes.left(directive, "answers are kept apart by the query, too");
+    }
     for (name, values) in [("key-cookies", cookies), ("key-fields", fields)] {
         if !values.is_empty() {
             options.push(values.iter().fold(Node::new(name), |node, value| node.text(value)));

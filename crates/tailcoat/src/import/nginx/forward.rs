@@ -31,6 +31,14 @@ pub(super) fn is_foreign(name: &str) -> bool {
 ///
 /// Why there is none.
 pub(super) fn handler(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node, String> {
+    let family = pass.name.trim_end_matches("_pass");
+    let withheld = ["headers", "body"].into_iter().find(|part| {
+        let directive = scene.chain.last(&format!("{family}_pass_request_{part}"));
+        directive.is_some_and(|directive| directive.first() == "off")
+    });
+    if withheld.is_some() {
+        return Err("a server behind gets all that was sent".to_owned());
+    }
     match pass.name.as_str() {
         "proxy_pass" | "grpc_pass" => forward(pass, scene, notes),
         "fastcgi_pass" => fastcgi(pass, scene, notes),
@@ -317,6 +325,8 @@ pub(super) fn is_option(directive: &Directive, notes: &mut Notes) -> bool {
     }
     match option {
         "pass"
+        | "pass_request_headers"
+        | "pass_request_body"
         | "set_header"
         | "hide_header"
         | "param"

@@ -513,6 +513,11 @@ fn the_rest_is_told() {
     assert!(translated("http { error_log /a warn; server { } }").0.contains("log-level warn"));
     check("add_header X-Cache-Status $upstream_cache_status;", &["`cache-status` of `cache`"]);
     check("location /a/ { proxy_pass http://b; proxy_ignore_headers Vary; }", &["how long its answers are kept"]);
+    check(
+        "location /a/ { proxy_pass http://b; proxy_pass_request_headers off; }",
+        &["its paths are refused: a server behind"],
+    );
+    check("location /a/ { proxy_pass http://b; proxy_cache z; proxy_cache_key $uri; }", &["by the query, too"]);
     check("include none;", &["n:1: include none: not translated: there is no such file"]);
 }
 
