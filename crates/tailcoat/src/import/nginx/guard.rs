@@ -160,7 +160,8 @@ pub(super) fn of_line_ends(locations: &[Found<'_>], server: &[Directive]) -> Opt
             && (pass.is_some() || answers)
             && passes.iter().any(|other| pass.as_ref() != Some(other))
     };
-    let node = || Node::new("deny").word("all").property("path", r"~\n$");
+    let comment = "to nginx `$` fits before a line feed at the end, too";
+    let node = || Node::new("deny").word("all").property("path", r"~\n$").comment(comment);
     locations.iter().any(is_answered_otherwise).then(node)
 }
 
@@ -178,7 +179,7 @@ fn ends_before_line_feed(expression: &str) -> bool {
     let is_end = |at: usize| {
         let front = &expression[..at];
         let escapes = front.len() - front.trim_end_matches('\\').len();
-        escapes % 2 == 0 && !fits_line_feed(front)
+        escapes.is_multiple_of(2) && !fits_line_feed(front)
     };
     expression.match_indices('$').any(|(at, _)| is_end(at))
 }
