@@ -328,7 +328,9 @@ impl<'a> Guard<'a> {
         let any = chain.last("satisfy").filter(|satisfy| satisfy.first() == "any");
         let any = any.filter(|_| password.is_some() && !access.is_empty());
         if let Some(any) = any.filter(|_| has_refusals) {
-            notes.left(any, "both are asked for: with `satisfy=\"any\"` a password would let in whom another line refuses, such as an `if`");
+            let why = "both are asked for: with `satisfy=\"any\"` a password would let in whom another line refuses, such as \
+                       an `if`";
+            notes.left(any, why);
         }
         if any.is_none() && access.iter().all(|line| line.name == "allow") {
             // They keep nobody out.

@@ -2,9 +2,9 @@
 //!
 //! [`syntax`] reads directives, [`http`] goes through them, [`server`] makes a site of each `server`, with [`location`] for its
 //! parts, [`precedence`] for which of them has a path, and [`settings`] for what may stand in all of them: of that, [`rewrite`]
-//! and [`condition`] are for requests that are sent elsewhere, and [`guard`] for what must not become open. [`files`] and
-//! [`forward`] are for who answers, [`error_page`] for what is shown of errors, [`caching`] for what is kept, and [`values`]
-//! for times, paths and variables.
+//! and [`condition`] are for requests that are sent elsewhere, and [`guard`] for what must not become open. [`files`]
+//! and [`forward`] are for who answers, [`error_page`] for what errors show, [`caching`] for what is kept, and [`values`] for
+//! times, paths and variables.
 
 mod caching;
 mod condition;
