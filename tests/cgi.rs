@@ -450,6 +450,7 @@ fn standard_error_is_logged_with_the_name_of_the_script() {
     let directory = tempfile::tempdir().unwrap();
     write_script(&directory.path().join("fails"), &format!("{HEAD}printf 'first\\n\\033[2Jsecond' >&2"), 0o755);
     write_script(&directory.path().join("floods"), &format!("{HEAD}head -c 1000000 /dev/zero >&2\necho done"), 0o755);
+    write_script(&directory.path().join("plain"), HEAD, 0o644);
     let errors = directory.path().join("errors.log");
     let server = Server::run_logging(
         &format!(
@@ -463,8 +464,13 @@ fn standard_error_is_logged_with_the_name_of_the_script() {
     assert!(get("fails").starts_with("HTTP/1.1 200"));
     assert!(get("floods").ends_with("done\n"), "what is not logged is read all the same");
     let log = || String::from_utf8_lossy(&fs::read(&errors).unwrap_or_default()).into_owned();
-    for expect in ["/cgi-bin/fails: first\n", "/cgi-bin/fails: \\x1B[2Jsecond\n", "/cgi-bin/floods: what else it says"]
-    {
+    assert!(get("plain").starts_with("HTTP/1.1 403"));
+    for expect in [
+        "/cgi-bin/fails: first\n",
+        "/cgi-bin/fails: \\x1B[2Jsecond\n",
+        "/cgi-bin/floods: what else it says",
+        "/cgi-bin/plain: not run, for the file is not executable",
+    ] {
         wait_until(expect, || log().contains(expect));
     }
     assert!(log().len() < 10_000);

@@ -26,7 +26,7 @@ use super::forward::{Asked, Dialect, Forward, not_allowed};
 use super::response_cache::{Fetch, FetchFuture};
 use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed, redirect_to_directory};
 use crate::config::{self, GatewayPart, GatewayProtocol, Precedence};
-use crate::log::ServerLog;
+use crate::log::{ServerLog, escaped};
 
 /// What workers share of a handler.
 #[derive(Debug)]
@@ -124,6 +124,13 @@ impl Inner {
     async fn answer(self: Rc<Self>, request: Rc<OwnedRequest>, part: GatewayPart, has_next: bool) -> Outcome {
         let found = self.find(&request, part).await;
         let routed = request.routed(has_next);
+        if let Found::Refused(Status::FORBIDDEN) = found {
+            // Else nobody learns why who comes next has nothing there, either.
+            let path = escaped(routed.path);
+            let message =
+                format_args!("{path}: not run, for the file is not executable, or a link leads out of the root");
+            self.plan.log.notice_of(routed.client, message);
+        }
         let script = match found {
             Found::Script(script) => script,
             Found::Nothing | Found::Refused(Status::FORBIDDEN) if has_next => return Outcome::Decline,
