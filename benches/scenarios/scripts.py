@@ -17,6 +17,8 @@ HELLO_PHP = "<?php header('Content-Type: text/plain'); header('Content-Length: 1
 
 def add_arguments(parser):
     parser.add_argument("--part", nargs="+", choices=PEERS, default=list(PEERS), help=f"default: {' '.join(PEERS)}")
+    parser.add_argument("--connections", type=int, default=CONNECTIONS, help="default: %(default)s")
+    parser.add_argument("--php-core", type=int, default=servers.CLIENT_CORE, help="where php-fpm runs; default: %(default)s, the client's")
 
 
 @contextlib.contextmanager
@@ -30,7 +32,7 @@ def listed(bench, part, path):
             client.require(PHP_FPM, "php-fpm is what is asked (package php-fpm)")
             config = (servers.PEERS / "php-fpm.conf").read_text()
             php = servers.Server("php-fpm", f"{PHP_FPM} --nodaemonize --fpm-config {{config}}", config)
-            port = stack.enter_context(servers.running(php, bench.tree, path, core=servers.CLIENT_CORE)).port
+            port = stack.enter_context(servers.running(php, bench.tree, path, core=bench.arguments.php_core)).port
         bench.servers = [servers.before(server, port, f"tailcoat-{part}.kdl") for server in fit]
         try:
             yield
@@ -57,7 +59,7 @@ def run(bench):
         plan = [client.RequestKind(path, HELLO_BYTES, pattern_offset=-1)]
 
         def measure(server, seconds, seed):
-            return client.run(server, plan, bench.tree, client.Load(connections=CONNECTIONS, seconds=seconds), seed)
+            return client.run(server, plan, bench.tree, client.Load(connections=bench.arguments.connections, seconds=seconds), seed)
 
         with listed(bench, part, path):
             comparison = paired.compare(bench, path, measure)
