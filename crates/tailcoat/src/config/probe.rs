@@ -6,7 +6,6 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +15,7 @@ use super::access_log::{AccessLog, AccessLogTarget};
 use super::build::Draft;
 use super::cross_check::describe_io;
 use super::diagnostic::{Diagnostics, Severity, Source};
+use super::directory::is_roots_alone;
 use super::model::Listen;
 use super::read::{Finding, Reader};
 
@@ -43,7 +43,7 @@ fn look(draft: &Draft, denied: Severity, diagnostics: &mut Diagnostics) {
                 _ if error.kind() == ErrorKind::PermissionDenied && denied == Severity::Warning => {
                     reader.warning(finding.help("whoever runs the server must be able to open it".to_owned()));
                 }
-                Some(directory) if draft.server.user.is_some() && is_made_by_root(directory) => {
+                Some(directory) if draft.server.user.is_some() && directory.parent().is_some_and(is_roots_alone) => {
                     let directory = directory.display();
                     let help =
                         format!("root makes {directory} when it starts the server as another user; else make it");
@@ -100,15 +100,6 @@ fn can_be_made(path: &Path) -> io::Result<()> {
         return Err(ErrorKind::NotADirectory.into());
     }
     Ok(access(directory, Access::WRITE_OK | Access::EXEC_OK)?)
-}
-
-/// Whether a directory that is missing would be one of root's in which nobody else has anything to say, so that it is made there
-/// for the user that the server becomes.
-fn is_made_by_root(directory: &Path) -> bool {
-    let above = directory.parent().and_then(|above| fs::metadata(above).ok());
-    above.is_some_and(|above| {
-        above.is_dir() && above.uid() == 0 && (above.mode() & 0o022 == 0 || above.mode() & 0o1000 != 0)
-    })
 }
 
 /// Whether an address is one of this machine, and a socket's directory one to make it in. Which ports are free, and whether

@@ -2,13 +2,13 @@
 
 use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{Gid, Uid, fchown};
 use rustix::fs::{Mode, OFlags};
 
-use crate::config::{AccessLogTarget, Config, Listen, ProgramUser, SYSTEM_STATE_DIRECTORY};
+use crate::config::{AccessLogTarget, Config, Listen, ProgramUser, SYSTEM_STATE_DIRECTORY, is_roots_alone};
 
 /// For sockets: who may connect is up to the sockets' own permissions.
 const SOCKETS_MODE: u32 = 0o755;
@@ -54,9 +54,7 @@ fn wanted(config: &Config) -> Vec<(PathBuf, u32)> {
 
 /// Makes one directory, if that above it is there and is root's alone, so that nobody can put another in its place.
 fn make_one(path: &Path, mode: u32, user: ProgramUser) -> io::Result<()> {
-    let Some(Ok(above)) = path.parent().map(Path::metadata) else { return Ok(()) };
-    let is_roots = above.uid() == 0 && (above.mode() & 0o022 == 0 || above.mode() & 0o1000 != 0);
-    if path.symlink_metadata().is_ok() || !is_roots {
+    if path.symlink_metadata().is_ok() || !path.parent().is_some_and(is_roots_alone) {
         return Ok(());
     }
     DirBuilder::new().mode(mode).create(path)?;

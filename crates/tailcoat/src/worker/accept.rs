@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::listener::AsyncListener;
 use super::{ListenerKey, OpenListener};
@@ -34,8 +34,8 @@ pub(super) struct Acceptors {
     /// Told when the first connection comes.
     pub(super) busy: Rc<Notify>,
     pub(super) running: RefCell<HashMap<ListenerKey, Rc<Stop>>>,
-    /// Held by each that has not ended.
-    pub(super) accepting: Rc<()>,
+    /// Each that has not ended listens to it.
+    pub(super) accepting: watch::Sender<()>,
     /// That connections can't be accepted.
     pub(super) trouble: Arc<Trouble>,
 }
@@ -60,7 +60,7 @@ impl Acceptors {
                 number: key.0,
                 busy: Rc::clone(&self.busy),
                 stop: Rc::default(),
-                _accepting: Rc::clone(&self.accepting),
+                _accepting: self.accepting.subscribe(),
                 trouble: Arc::clone(&self.trouble),
             };
             if let Some(before) = self.running.borrow_mut().insert(key, Rc::clone(&acceptor.stop)) {
@@ -84,7 +84,12 @@ impl Acceptors {
 
     /// Whether there still are connections to come, from the queues of those that were told to stop.
     pub(super) fn is_accepting(&self) -> bool {
-        Rc::strong_count(&self.accepting) > 1
+        !self.accepting.is_closed()
+    }
+
+    /// Waits until none of them accepts any more.
+    pub(super) async fn all_ended(&self) {
+        self.accepting.closed().await;
     }
 }
 
@@ -104,7 +109,7 @@ struct Acceptor {
     /// Told when the first connection comes.
     busy: Rc<Notify>,
     stop: Rc<Stop>,
-    _accepting: Rc<()>,
+    _accepting: watch::Receiver<()>,
     trouble: Arc<Trouble>,
 }
 

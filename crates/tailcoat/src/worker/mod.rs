@@ -182,7 +182,7 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
         connections: Rc::clone(&connections),
         busy: Rc::clone(&busy),
         running: RefCell::default(),
-        accepting: Rc::default(),
+        accepting: watch::Sender::default(),
         trouble: plan.accept_trouble,
     });
     acceptors.start(plan.listeners)?;
@@ -233,9 +233,7 @@ async fn obey(
                 acceptors.stop_all();
                 let acceptors = Rc::clone(&acceptors);
                 tokio::task::spawn_local(async move {
-                    while acceptors.is_accepting() {
-                        tokio::time::sleep(STOP_LOOK_INTERVAL).await;
-                    }
+                    acceptors.all_ended().await;
                     drop(done);
                 });
             }
@@ -296,8 +294,5 @@ const POOL_NICENESS: i32 = 10;
 
 /// How often a draining worker looks for connections that have become idle.
 const DRAIN_LOOK_INTERVAL: Duration = Duration::from_millis(20);
-
-/// How often is looked whether those have ended who were told to accept no more.
-const STOP_LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 const FOREVER: Duration = Duration::from_secs(u64::MAX >> 32);
