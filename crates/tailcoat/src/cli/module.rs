@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -158,9 +159,14 @@ impl NewModule {
 fn write_files(directory: &Path, files: &[TemplateFile], name: &str) -> Result<(), String> {
     let tell = |path: &Path| {
         let path = path.to_owned();
-        move |error: std::io::Error| format!("{}: {error}", path.display())
+        move |error: std::io::Error| format!("cannot make {}: {error}", path.display())
     };
-    fs::create_dir(directory).map_err(tell(directory))?;
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            return Err(format!("{} is there already; give the module a directory of its own", directory.display()));
+        }
+        made => made.map_err(tell(directory))?,
+    }
     for (file, text) in files {
         let path = directory.join(file);
         if let Some(parent) = path.parent() {

@@ -193,7 +193,9 @@ impl Checker<'_> {
         let word = &self.text[span.clone()];
         match (explain_word(word), self.state) {
             (None | Some(_), State::Word(end)) if end == span.start => {
-                self.find(Finding::new(span.clone(), "a space is missing before this", "this"));
+                let finding = Finding::new(span.clone(), "a space is missing before this", "this");
+                let help = word.starts_with(',').then(|| "a space, without a comma, parts two values".to_owned());
+                self.find(finding.help(help));
             }
             (Some((message, help)), _)
                 if let Some(meant) = meant_by(word)
@@ -251,9 +253,15 @@ fn meant_by(word: &str) -> Option<String> {
     match word {
         "true" => Some("on".to_owned()),
         "false" | "null" => Some("off".to_owned()),
+        _ if let Some(inner) = within_single_quotes(word) => Some(inner.to_owned()),
         _ => (!word.starts_with(['#', '"']) && !word.contains('"') && word.len() <= WORD_BYTES_MAX)
             .then(|| meant_size(word).unwrap_or_else(|| word.to_owned())),
     }
+}
+
+/// KDL takes single quotes for letters of a word.
+fn within_single_quotes(word: &str) -> Option<&str> {
+    word.strip_prefix('\'')?.strip_suffix('\'').filter(|inner| !inner.contains(['\'', '\\', '"']))
 }
 
 /// What is wrong with a name, number, keyword or text: a message and help.
@@ -271,6 +279,9 @@ fn explain_word(word: &str) -> Option<(String, Option<String>)> {
         "true" => return Some(("`true` is not a value".into(), Some("write `on`".into()))),
         "false" | "null" => return Some((format!("`{word}` is not a value"), Some("write `off`".into()))),
         _ => {}
+    }
+    if let Some(inner) = within_single_quotes(word) {
+        return Some((format!("`{word}` has single quotes"), Some(format!("write `\"{inner}\"`"))));
     }
     if first == '#' {
         return Some((
@@ -354,6 +365,8 @@ mod tests {
             &["`1.2.3.4:5` needs quotes", "`a/b` needs quotes", "`true` is not a value"],
         );
         test("size 16KiB", &["`16KiB` needs quotes"]);
+        test("root '/srv' 'a", &["`'/srv'` has single quotes"]);
+        test("listen \"a\",\"b\"", &["a space is missing before this"]);
         test("listen 0.0.0.0:80\nlisten 127.0.0.1:80", &["`0.0.0.0:80` needs quotes", "`127.0.0.1:80` needs quotes"]);
         test("browse true", &["`true` is not a value"]);
         test("# comment", &["`#` is not known"]);

@@ -313,9 +313,11 @@ impl Inherited {
     }
 
     fn missing(&self, name: &str) -> io::Error {
-        let count = self.sockets.len();
-        let names = self.sockets.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
-        let message = format!("no inherited socket \"{name}\": the process was started with {count} ({names})");
+        let names: Vec<_> = self.all().map(|(name, _)| name).collect();
+        let given = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let message = format!(
+            "no socket \"{name}\" was handed over (`FileDescriptorName=` of a systemd socket unit names it); was given: {given}"
+        );
         io::Error::new(io::ErrorKind::NotFound, message)
     }
 }
