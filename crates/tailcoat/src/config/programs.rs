@@ -132,6 +132,11 @@ impl Precedence {
         }
     }
 
+    /// Whether there is nothing that could tell two paths apart.
+    pub fn is_empty(&self) -> bool {
+        self.guards.is_empty() && self.before.is_empty()
+    }
+
     /// Whether a request for one path that the handler answers with what another has is to be asked for by that one: what
     /// is said of that path is not what is said of the first. If that path is none of the handler's, who asks for it is in
     /// vain here: then only if something guards it.

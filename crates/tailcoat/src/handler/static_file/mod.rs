@@ -286,9 +286,13 @@ impl Inner {
 
     /// The path of the fallback, if it is not for who may have the path that was asked for.
     fn guarded_fallback(&self, routed: &Routed<'_>) -> Option<Vec<u8>> {
+        let precedence = &self.tree.precedence;
+        if precedence.is_empty() {
+            return None;
+        }
         let name = self.fallback_path();
         let path = self.tree.path_of(name.strip_prefix(b"/").unwrap_or(name));
-        self.tree.precedence.tells_apart(routed.path, &path).then_some(path)
+        precedence.tells_apart(routed.path, &path).then_some(path)
     }
 
     /// Where there is a next handler, a directory's path without its slash is this one's only if the path with it is: else
