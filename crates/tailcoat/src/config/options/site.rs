@@ -312,7 +312,8 @@ pub(super) static SHARED: &[OptionDefinition] = &[
         default: "access-log off",
         doc: "Where requests are logged: a file (opened again at SIGUSR1), `stdout`, `syslog` or `\"syslog:FACILITY\"`. \
               The format is `combined` by default, which takes the least time; a text with fields in braces is one of \
-              your own; `binary` has all that the other named ones say, and `tailcoat log convert` turns it into each of \
+              your own, and if that is a JSON object (`#\"{{\"path\": {path}, \"status\": {status}}}\"#`), \
+              its values are JSON's; `binary` has all that the other named ones say, and `tailcoat log convert` turns it into each of \
               them. In a site, it \
               replaces the log of all sites; `off` turns it off. A request whose client broke off before it was answered \
               is logged with the status 499.",

@@ -220,14 +220,16 @@ fn shared(block: &[Directive], notes: &mut Notes) -> Shared {
     for directive in block {
         match directive.name.as_str() {
             "log_format" => {
-                if directive.has("escape=json") {
-                    // A text of one's own would not be JSON, whatever a client says.
-                    notes.left(directive, "logs that use it are in the format `json`, whose members have other names");
-                    shared.log_formats.insert(directive.first().to_owned(), "json".to_owned());
-                    continue;
-                }
                 let pieces = directive.arguments.iter().skip(1).filter(|piece| !piece.starts_with("escape="));
-                match values::text(&pieces.map(String::as_str).collect::<String>(), Within::Log) {
+                let text: String = pieces.map(String::as_str).collect();
+                let is_object = text.trim_start().starts_with('{') && text.trim_end().ends_with('}');
+                match values::text(text.trim(), Within::Log) {
+                    // Values are escaped so in an object alone.
+                    _ if directive.has("escape=json") && !is_object => {
+                        let why = "logs that use it are in the format `json`, whose members have other names";
+                        notes.left(directive, why);
+                        shared.log_formats.insert(directive.first().to_owned(), "json".to_owned());
+                    }
                     Ok(format) => drop(shared.log_formats.insert(directive.first().to_owned(), format)),
                     Err(why) => notes.left(directive, format!("{why}; logs that use it are in the combined format")),
                 }

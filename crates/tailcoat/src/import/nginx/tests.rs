@@ -420,9 +420,12 @@ fn expressions_end_before_a_line_feed() {
 }
 
 #[test]
-fn formats_that_escape_are_our_own() {
-    let log = "http { log_format a escape=json '{\"a\":\"$uri\"}'; server { access_log /l a; } }";
-    let (text, remarks) = translated(log);
+fn formats_that_escape_for_json_are_objects() {
+    let translate = |format: &str| translated(&format!("http {{ log_format a escape=json {format}; server {{ access_log /l a; }} }}"));
+    let (text, remarks) = translate(r#"'{"a":"$uri",' '"s":$status}'"#);
+    assert!(text.contains(r##"access-log "/l" format=#"{{"a":"{path}","s":{status}}}"#"##), "{text}");
+    assert!(remarks.is_empty(), "{remarks:?}");
+    let (text, remarks) = translate(r#"'"$uri"'"#);
     assert!(text.contains("access-log \"/l\" format=\"json\""), "{text}");
     assert!(remarks.len() == 1 && remarks[0].contains("whose members have other names"), "{remarks:?}");
 }

@@ -62,18 +62,36 @@ fn push_number(out: &mut Vec<u8>, key: &[u8], number: u64) {
     push_decimal(out, number);
 }
 
-/// Appends key and value. One that was cut ends with an ellipsis.
+/// Appends key and value.
 fn push_string(out: &mut Vec<u8>, key: &[u8], value: Value<'_>) {
     if value.bytes.is_empty() {
         return;
     }
     out.extend_from_slice(key);
+    push_part(out, value);
+    out.push(b'"');
+}
+
+/// Appends a value as part of a string. One that was cut ends with an ellipsis.
+pub(super) fn push_part(out: &mut Vec<u8>, value: Value<'_>) {
     if is_plain::<b' '>(value.bytes) {
         out.extend_from_slice(value.bytes);
     } else {
         push_escaped(out, value.bytes);
     }
-    out.extend_from_slice(if value.cut { b"\\u2026\"" } else { b"\"" });
+    if value.cut {
+        out.extend_from_slice(b"\\u2026");
+    }
+}
+
+/// Appends method, target and version of a request as part of a string.
+pub(super) fn push_request_line(out: &mut Vec<u8>, record: &StoredRecord<'_>) {
+    let version = record.version.map_or(&b""[..], version_name);
+    push_part(out, record.method);
+    out.push(b' ');
+    push_part(out, record.target);
+    out.push(b' ');
+    out.extend_from_slice(version);
 }
 
 /// Appends text with all but printable ASCII as `\uHHHH`, so that neither control characters nor those that reorder text

@@ -2,29 +2,88 @@
 
 use std::fmt;
 
-use super::super::record::{CAPTURED_FIELDS_MAX, Capture, CapturedField, Client, StoredRecord};
+use super::super::record::{CAPTURED_FIELDS_MAX, Capture, CapturedField, Client, StoredRecord, Value};
 use super::date::DateTexts;
 use super::escape::{EscapeSet, push_escaped, push_quoted};
 use super::number::{push_decimal, push_digits, push_timestamp};
-use super::{clf, version_name};
+use super::{clf, json, version_name};
 
 /// A text with fields in braces, one line a record: `{client} "{method} {target}" {status}`. `{{` and `}}` are braces.
 ///
 /// The names of the fields are [`Template::FIELDS`], and `request.header.NAME` for a field of the request. What a client
 /// sent is escaped so that a line can be taken apart again: in a value between `"`, as in the combined format; in other
 /// values also the space and whatever punctuation the text has outside quotes.
+///
+/// A text that is a JSON object, `{{"path": "{path}", "status": {status}, "user": {user}}}`, gives such objects: values
+/// between quotes are escaped as in JSON, and others are written as numbers, strings, or `null`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     pieces: Vec<Piece>,
     capture: Capture,
-    /// What is escaped outside quotes.
-    separators: EscapeSet,
+    kind: Kind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
     Literal(Box<[u8]>),
     Field { field: Field, in_quotes: bool },
+}
+
+/// What a template's lines are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Text, in which these bytes are escaped outside quotes.
+    Text { separators: EscapeSet },
+    /// JSON objects.
+    Json,
+}
+
+/// How a value is written.
+#[derive(Clone, Copy)]
+enum Style<'a> {
+    /// In quotes.
+    Quoted,
+    /// With these bytes escaped.
+    Bare(&'a EscapeSet),
+    /// As part of a JSON string.
+    JsonPart,
+    /// As a JSON value.
+    Json,
+}
+
+impl Style<'_> {
+    /// Appends what may have come from a client.
+    fn push_value(self, out: &mut Vec<u8>, value: Value<'_>) {
+        match self {
+            Self::Quoted => push_quoted(out, value),
+            Self::Bare(separators) => push_escaped(out, value, separators),
+            Self::JsonPart => json::push_part(out, value),
+            Self::Json if value.bytes.is_empty() => out.extend_from_slice(b"null"),
+            Self::Json => self.push_text(out, |out| json::push_part(out, value)),
+        }
+    }
+
+    /// Appends a text of our own.
+    fn push_text(self, out: &mut Vec<u8>, push: impl FnOnce(&mut Vec<u8>)) {
+        let is_string = matches!(self, Self::Json);
+        out.extend(is_string.then_some(b'"'));
+        push(out);
+        out.extend(is_string.then_some(b'"'));
+    }
+
+    /// Appends a number, if there is one.
+    fn push_known(self, out: &mut Vec<u8>, number: Option<u64>, push: fn(&mut Vec<u8>, u64)) {
+        match (number, self) {
+            (Some(number), _) => push(out, number),
+            (None, Self::Quoted | Self::Bare(_)) => out.push(b'-'),
+            (None, Self::JsonPart) => {}
+            (None, Self::Json) => out.extend_from_slice(b"null"),
+        }
+    }
+
+    fn is_json(self) -> bool {
+        matches!(self, Self::Json | Self::JsonPart)
+    }
 }
 
 macro_rules! fields {
@@ -195,8 +254,8 @@ impl Template {
         let mut parser = Parser { text, at: 0, pieces: Vec::new(), literal: Vec::new(), capture: Capture::default() };
         parser.parse()?;
         let Parser { pieces, capture, .. } = parser;
-        let separators = separators_of(&pieces);
-        Ok(Self { pieces, capture, separators })
+        let kind = if is_object(&pieces) { Kind::Json } else { Kind::Text { separators: separators_of(&pieces) } };
+        Ok(Self { pieces, capture, kind })
     }
 
     pub(super) fn capture(&self) -> &Capture {
@@ -209,8 +268,13 @@ impl Template {
             match piece {
                 Piece::Literal(literal) => out.extend_from_slice(literal),
                 Piece::Field { field, in_quotes } => {
-                    let separators = if *in_quotes { None } else { Some(&self.separators) };
-                    field.push(out, record, dates, separators);
+                    let style = match (&self.kind, in_quotes) {
+                        (Kind::Text { .. }, true) => Style::Quoted,
+                        (Kind::Text { separators }, false) => Style::Bare(separators),
+                        (Kind::Json, true) => Style::JsonPart,
+                        (Kind::Json, false) => Style::Json,
+                    };
+                    field.push(out, record, dates, style);
                 }
             }
         }
@@ -219,31 +283,36 @@ impl Template {
 }
 
 impl Field {
-    /// Appends the value, with `separators` escaped if it does not stand in quotes.
-    fn push(self, out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mut DateTexts, separators: Option<&EscapeSet>) {
-        let push_value = |out: &mut Vec<u8>, value| match separators {
-            None => push_quoted(out, value),
-            Some(separators) => push_escaped(out, value, separators),
-        };
+    /// Appends the value.
+    fn push(self, out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mut DateTexts, style: Style<'_>) {
         let numbers = &record.upstream_numbers;
         match self {
-            Self::Client => clf::push_client(out, record.client),
-            Self::ClientPort => match record.client {
-                Client::Ip(address) => push_decimal(out, u64::from(address.port())),
-                Client::Unix => out.push(b'-'),
-            },
-            Self::User => push_value(out, record.user),
-            Self::Time => out.extend_from_slice(dates.at(record.unix_us / 1_000_000).common()),
-            Self::TimeRfc3339 => push_timestamp(out, record.unix_us, dates),
+            Self::Client => style.push_text(out, |out| clf::push_client(out, record.client)),
+            Self::ClientPort => {
+                let port = match record.client {
+                    Client::Ip(address) => Some(u64::from(address.port())),
+                    Client::Unix => None,
+                };
+                style.push_known(out, port, push_decimal);
+            }
+            Self::User => style.push_value(out, record.user),
+            Self::Time => {
+                style.push_text(out, |out| out.extend_from_slice(dates.at(record.unix_us / 1_000_000).common()));
+            }
+            Self::TimeRfc3339 => style.push_text(out, |out| push_timestamp(out, record.unix_us, dates)),
             Self::TimeUnix => push_seconds(out, record.unix_us),
-            Self::RequestLine if record.version.is_none() => push_value(out, record.malformed),
+            Self::RequestLine if record.version.is_none() => style.push_value(out, record.malformed),
+            Self::RequestLine if style.is_json() => style.push_text(out, |out| json::push_request_line(out, record)),
             Self::RequestLine => clf::push_request_line(out, record),
-            Self::Method => push_value(out, record.method),
-            Self::Target => push_value(out, record.target),
-            Self::Path => push_value(out, record.path_and_query().0),
-            Self::Query => push_value(out, record.path_and_query().1),
-            Self::Version => out.extend_from_slice(record.version.map_or(b"-", version_name)),
-            Self::Host => push_value(out, record.host),
+            Self::Method => style.push_value(out, record.method),
+            Self::Target => style.push_value(out, record.target),
+            Self::Path => style.push_value(out, record.path_and_query().0),
+            Self::Query => style.push_value(out, record.path_and_query().1),
+            Self::Version => {
+                let bytes = record.version.map_or(&b""[..], version_name);
+                style.push_value(out, Value { bytes, cut: false });
+            }
+            Self::Host => style.push_value(out, record.host),
             Self::Status => push_decimal(out, u64::from(record.status)),
             Self::ContentBytes => push_decimal(out, record.content_bytes),
             Self::DurationUs => push_decimal(out, record.duration_us),
@@ -253,37 +322,31 @@ impl Field {
                 push_digits::<3>(out, record.duration_us);
             }
             Self::DurationS => push_seconds(out, record.duration_us),
-            Self::Referer => push_value(out, record.referer),
-            Self::UserAgent => push_value(out, record.user_agent),
-            Self::TlsVersion => push_value(out, record.tls_version),
-            Self::TlsCipherSuite => push_value(out, record.tls_cipher_suite),
-            Self::TlsServerName => push_value(out, record.tls_server_name),
-            Self::TlsClient => push_value(out, record.tls_client),
-            Self::Upstream => push_value(out, record.upstream),
-            Self::UpstreamStatus => push_known(out, numbers.status, push_decimal),
-            Self::UpstreamTries => push_known(out, numbers.tries, push_decimal),
-            Self::UpstreamConnectUs => push_known(out, numbers.connect_us, push_decimal),
-            Self::UpstreamFirstByteUs => push_known(out, numbers.first_byte_us, push_decimal),
-            Self::UpstreamDurationUs => push_known(out, numbers.duration_us, push_decimal),
-            Self::UpstreamConnectS => push_known(out, numbers.connect_us, push_seconds),
-            Self::UpstreamFirstByteS => push_known(out, numbers.first_byte_us, push_seconds),
-            Self::UpstreamDurationS => push_known(out, numbers.duration_us, push_seconds),
-            Self::CacheStatus => push_value(out, record.cache_status),
-            Self::RequestId => push_value(out, record.request_id),
-            Self::TraceId => push_value(out, record.trace_id),
-            Self::SpanId => push_value(out, record.span_id),
-            Self::Completion if record.is_complete => out.extend_from_slice(b"complete"),
-            Self::Completion => out.extend_from_slice(b"aborted"),
-            Self::Request(index) => push_value(out, record.captured(usize::from(index))),
+            Self::Referer => style.push_value(out, record.referer),
+            Self::UserAgent => style.push_value(out, record.user_agent),
+            Self::TlsVersion => style.push_value(out, record.tls_version),
+            Self::TlsCipherSuite => style.push_value(out, record.tls_cipher_suite),
+            Self::TlsServerName => style.push_value(out, record.tls_server_name),
+            Self::TlsClient => style.push_value(out, record.tls_client),
+            Self::Upstream => style.push_value(out, record.upstream),
+            Self::UpstreamStatus => style.push_known(out, numbers.status, push_decimal),
+            Self::UpstreamTries => style.push_known(out, numbers.tries, push_decimal),
+            Self::UpstreamConnectUs => style.push_known(out, numbers.connect_us, push_decimal),
+            Self::UpstreamFirstByteUs => style.push_known(out, numbers.first_byte_us, push_decimal),
+            Self::UpstreamDurationUs => style.push_known(out, numbers.duration_us, push_decimal),
+            Self::UpstreamConnectS => style.push_known(out, numbers.connect_us, push_seconds),
+            Self::UpstreamFirstByteS => style.push_known(out, numbers.first_byte_us, push_seconds),
+            Self::UpstreamDurationS => style.push_known(out, numbers.duration_us, push_seconds),
+            Self::CacheStatus => style.push_value(out, record.cache_status),
+            Self::RequestId => style.push_value(out, record.request_id),
+            Self::TraceId => style.push_value(out, record.trace_id),
+            Self::SpanId => style.push_value(out, record.span_id),
+            Self::Completion => {
+                let completion: &[u8] = if record.is_complete { b"complete" } else { b"aborted" };
+                style.push_text(out, |out| out.extend_from_slice(completion));
+            }
+            Self::Request(index) => style.push_value(out, record.captured(usize::from(index))),
         }
-    }
-}
-
-/// Appends a number, or `-` if there is none.
-fn push_known(out: &mut Vec<u8>, number: Option<u64>, push: fn(&mut Vec<u8>, u64)) {
-    match number {
-        Some(number) => push(out, number),
-        None => out.push(b'-'),
     }
 }
 
@@ -292,6 +355,16 @@ fn push_seconds(out: &mut Vec<u8>, us: u64) {
     push_decimal(out, us / 1_000_000);
     out.push(b'.');
     push_digits::<6>(out, us);
+}
+
+/// Whether the text begins and ends as a JSON object does.
+fn is_object(pieces: &[Piece]) -> bool {
+    match (pieces.first(), pieces.last()) {
+        (Some(Piece::Literal(first)), Some(Piece::Literal(last))) => {
+            first.trim_ascii().starts_with(b"{") && last.trim_ascii().ends_with(b"}")
+        }
+        _ => false,
+    }
 }
 
 /// What a value outside quotes must not have: what the text itself has there, but for letters and digits.

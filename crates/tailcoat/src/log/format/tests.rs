@@ -153,6 +153,36 @@ fn hostile_bytes_forge_nothing() {
     );
 }
 
+/// A template that is a JSON object.
+const OBJECT: &str = r#"{{"target": {target}, "as": "<{user}> {request}", "of": [{status}, {upstream_status}, "{upstream_status}"], "at": {time_rfc3339}}}"#;
+
+#[test]
+fn objects_are_objects() {
+    let request = TestRequest::new(b"/a\"b\\", &[]);
+    let record = record_of(LogId(0), request.subject());
+    assert_eq!(
+        line(&template(OBJECT), &record),
+        concat!(
+            r#"{"target": "/a\"b\\", "as": "<> GET /a\"b\\ HTTP/1.1", "of": [200, null, ""], "#,
+            r#""at": "1994-11-06T08:49:37.123456Z"}"#,
+            "\n"
+        )
+    );
+    let every: Vec<String> =
+        Template::FIELDS.iter().map(|(name, _)| format!(r#""{name}": {{{name}}}, "{name} ": "{{{name}}}""#)).collect();
+    let every = template(&format!("{{{{{}}}}}", every.join(", ")));
+    for client in [record.client, Client::Unix] {
+        for record in [
+            Record { client, ..record },
+            Record { client, ..record_of(LogId(0), Subject::Malformed(b"\"")) },
+        ] {
+            let line = line(&every, &record);
+            let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&line).expect(&line);
+            assert_eq!(object.len(), 2 * Template::FIELDS.len());
+        }
+    }
+}
+
 /// Whatever bytes a client sends: one line, in printable ASCII, and JSON that says the same to a parser of its own.
 #[test]
 fn any_byte_stays_in_its_line() {
@@ -166,11 +196,12 @@ fn any_byte_stays_in_its_line() {
             AccessLogFormat::Json,
             AccessLogFormat::W3c,
             template("{user} \"{request}\" {request} {host} {referer} {request.header.x}"),
+            template(OBJECT),
         ] {
             let line = line(&format, &record);
             let content = line.strip_suffix('\n').unwrap();
             assert!(content.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{format:?}: {content:?}");
-            if format == AccessLogFormat::Json {
+            if format == AccessLogFormat::Json || format == template(OBJECT) {
                 let value: serde_json::Value = serde_json::from_str(content).unwrap();
                 if let Ok(text) = std::str::from_utf8(chunk) {
                     assert_eq!(value["target"], text);
