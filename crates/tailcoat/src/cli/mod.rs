@@ -100,6 +100,8 @@ enum Command {
         user: Option<config::ProgramUser>,
     },
     /// Check a configuration file: all errors in one go, and what would keep the server from starting
+    ///
+    /// Standard input is checked for errors alone, as editors want it: what the server would open is not looked at.
     Check {
         #[command(flatten)]
         file: configuration::ConfigFile,
