@@ -118,7 +118,7 @@ def run(server, plan, tree, load, seed=1):
 def run_wrk(server, path, load, upload_bytes=0):
     """The same result from wrk, as a second opinion, or for uploads; it checks statuses, and lengths only by framing."""
     require("wrk", "needed for --client wrk (package wrk)")
-    command = ["taskset", "-c", CLIENT_CORE, "wrk", "--latency", "-t1", "-c", str(load.connections)]
+    command = ["nice", "-n", "-20", "taskset", "-c", CLIENT_CORE, "wrk", "--latency", "-t1", "-c", str(load.connections)]
     if upload_bytes:
         script = server.run / "upload.lua"
         script.write_text(f'wrk.method = "PUT"\nwrk.body = string.rep("x", {upload_bytes})\n')

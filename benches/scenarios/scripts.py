@@ -18,6 +18,7 @@ HELLO_PHP = "<?php header('Content-Type: text/plain'); header('Content-Length: 1
 def add_arguments(parser):
     parser.add_argument("--part", nargs="+", choices=PEERS, default=list(PEERS), help=f"default: {' '.join(PEERS)}")
     parser.add_argument("--connections", type=int, default=CONNECTIONS, help="default: %(default)s")
+    parser.add_argument("--client", choices=["load", "wrk"], default="load", help="wrk is a second opinion on our own client")
     parser.add_argument("--php-core", type=int, default=servers.CLIENT_CORE, help="where php-fpm runs; default: %(default)s, the client's")
 
 
@@ -59,7 +60,10 @@ def run(bench):
         plan = [client.RequestKind(path, HELLO_BYTES, pattern_offset=-1)]
 
         def measure(server, seconds, seed):
-            return client.run(server, plan, bench.tree, client.Load(connections=bench.arguments.connections, seconds=seconds), seed)
+            load = client.Load(connections=bench.arguments.connections, seconds=seconds)
+            if bench.arguments.client == "wrk":
+                return client.run_wrk(server, path, load)
+            return client.run(server, plan, bench.tree, load, seed)
 
         with listed(bench, part, path):
             comparison = paired.compare(bench, path, measure)
