@@ -68,24 +68,32 @@ impl Socket {
 
     /// Sends what the kernel takes of `bytes`.
     pub fn poll_write(&mut self, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_call(|socket| rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))
+        self.poll_sending(bytes.len(), |socket| rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))
     }
 
     /// Sends what the kernel takes of several pieces.
     pub fn poll_write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let mut no_control = SendAncillaryBuffer::default();
-        self.poll_call(|socket| rustix::net::sendmsg(socket, pieces, &mut no_control, SendFlags::NOSIGNAL))
+        let length = pieces.iter().map(|piece| piece.len()).sum();
+        self.poll_sending(length, |socket| rustix::net::sendmsg(socket, pieces, &mut no_control, SendFlags::NOSIGNAL))
     }
 
     /// Sends what the kernel takes of `bytes`, and lets it wait for what comes after them, so that a head and the
     /// beginning of a file share a segment.
     pub fn poll_write_more(&mut self, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_call(|socket| rustix::net::send(socket, bytes, SendFlags::MORE | SendFlags::NOSIGNAL))
+        self.poll_sending(bytes.len(), |socket| rustix::net::send(socket, bytes, SendFlags::MORE | SendFlags::NOSIGNAL))
     }
 
     /// Sends what the kernel takes of a part of a file. 0 is the end of the file.
     pub fn poll_send_file(&mut self, file: BorrowedFd<'_>, offset: u64, length: usize) -> Poll<io::Result<usize>> {
-        self.poll_call(|socket| rustix::fs::sendfile(socket, file, Some(&mut { offset }), length))
+        let sent = self.poll_call(|socket| rustix::fs::sendfile(socket, file, Some(&mut { offset }), length));
+        if let Poll::Ready(Ok(count)) = sent
+            && (1..length).contains(&count)
+        {
+            // Either there is no more room, or the file is shorter by now. To ask which takes a tenth of trying again.
+            self.is_writable = self.has_room();
+        }
+        sent
     }
 
     /// Where the client has connected to; `None` for a unix socket.
@@ -148,9 +156,29 @@ impl Socket {
         if !self.is_writable {
             return Poll::Pending;
         }
-        let mut polled = [PollFd::new(&self.fd, PollFlags::OUT)];
-        self.is_writable = rustix::event::poll(&mut polled, Some(&Timespec::default())) != Ok(0);
+        self.is_writable = self.has_room();
         if self.is_writable { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Asks the kernel whether the socket takes more, or is broken. If not, epoll tells when it does.
+    fn has_room(&self) -> bool {
+        let mut polled = [PollFd::new(&self.fd, PollFlags::OUT)];
+        rustix::event::poll(&mut polled, Some(&Timespec::default())) != Ok(0)
+    }
+
+    /// Makes a system call that sends so many bytes, as far as there is room.
+    fn poll_sending(
+        &mut self,
+        length: usize,
+        call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let sent = self.poll_call(call);
+        if let Poll::Ready(Ok(count)) = sent {
+            // Fewer than asked for: there is no more room. The kernel has noted that it is waited for, as if it had been asked
+            // once more in vain.
+            self.is_writable = count == length;
+        }
+        sent
     }
 
     /// Makes a system call that would block when the socket takes nothing.
@@ -180,7 +208,10 @@ impl AsFd for Socket {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
+
+    use rustix::event::epoll;
 
     use super::*;
 
@@ -226,5 +257,62 @@ mod tests {
         assert!(socket.poll_write(&[0]).is_pending(), "only epoll tells that it takes more");
         socket.on_events(EventFlags::OUT);
         assert_eq!(socket.unwatched(), None);
+    }
+
+    /// A call that has filled a socket is followed by none that fails, and the room that comes is told.
+    #[test]
+    fn a_full_socket_is_not_tried_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let mut take_all = || {
+            let mut buffer = vec![0; 1 << 20];
+            while client.read(&mut buffer).is_ok_and(|count| count > 0) {}
+        };
+        let (server, _) = listener.accept().unwrap();
+        server.set_nonblocking(true).unwrap();
+        let mut socket = Socket::new(server.into());
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let (events, _) = socket.unwatched().unwrap();
+        epoll::add(&epoll, &socket, epoll::EventData::new_u64(0), events | EventFlags::OUT).unwrap();
+        let has_event = || {
+            let mut events = Vec::with_capacity(1);
+            let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+            epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), Some(&limit)).unwrap() == 1
+        };
+        assert!(has_event(), "there is room at first");
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![0; 64 << 20]).unwrap();
+        let content = vec![0; 64 << 20];
+        let fill = |socket: &mut Socket| {
+            [
+                socket.poll_write(&content),
+                socket.poll_write_vectored(&[IoSlice::new(&content), IoSlice::new(&content)]),
+                socket.poll_write_more(&content),
+                socket.poll_send_file(file.as_fd(), 0, content.len()),
+            ]
+        };
+        for _ in 0..3 {
+            let [first, others @ ..] = fill(&mut socket);
+            assert!(matches!(first, Poll::Ready(Ok(1..))) && others.iter().all(Poll::is_pending));
+            take_all();
+            assert!(has_event());
+            socket.on_events(EventFlags::OUT);
+            let sent = socket.poll_send_file(file.as_fd(), 0, content.len());
+            assert!(matches!(sent, Poll::Ready(Ok(1..))), "{sent:?}");
+            assert!(socket.poll_write(&content).is_pending());
+            take_all();
+            assert!(has_event());
+            socket.on_events(EventFlags::OUT);
+        }
+        // A file that is shorter than it was is no full socket.
+        file.set_len(10).unwrap();
+        while socket.poll_write(&[0]).is_pending() {
+            take_all();
+            assert!(has_event());
+            socket.on_events(EventFlags::OUT);
+        }
+        assert!(matches!(socket.poll_send_file(file.as_fd(), 0, 20), Poll::Ready(Ok(10))));
+        assert!(matches!(socket.poll_send_file(file.as_fd(), 10, 10), Poll::Ready(Ok(0))));
     }
 }

@@ -421,7 +421,9 @@ fn expressions_end_before_a_line_feed() {
 
 #[test]
 fn formats_that_escape_for_json_are_objects() {
-    let translate = |format: &str| translated(&format!("http {{ log_format a escape=json {format}; server {{ access_log /l a; }} }}"));
+    let translate = |format: &str| {
+        translated(&format!("http {{ log_format a escape=json {format}; server {{ access_log /l a; }} }}"))
+    };
     let (text, remarks) = translate(r#"'{"a":"$uri",' '"s":$status}'"#);
     assert!(text.contains(r##"access-log "/l" format=#"{{"a":"{path}","s":{status}}}"#"##), "{text}");
     assert!(remarks.is_empty(), "{remarks:?}");

@@ -33,7 +33,7 @@ enum Piece {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
     /// Text, in which these bytes are escaped outside quotes.
-    Text { separators: EscapeSet },
+    Text { separators: Box<EscapeSet> },
     /// JSON objects.
     Json,
 }
@@ -254,7 +254,7 @@ impl Template {
         let mut parser = Parser { text, at: 0, pieces: Vec::new(), literal: Vec::new(), capture: Capture::default() };
         parser.parse()?;
         let Parser { pieces, capture, .. } = parser;
-        let kind = if is_object(&pieces) { Kind::Json } else { Kind::Text { separators: separators_of(&pieces) } };
+        let kind = if is_object(&pieces) { Kind::Json } else { Kind::Text { separators: separators_of(&pieces).into() } };
         Ok(Self { pieces, capture, kind })
     }
 

@@ -172,10 +172,8 @@ fn objects_are_objects() {
         Template::FIELDS.iter().map(|(name, _)| format!(r#""{name}": {{{name}}}, "{name} ": "{{{name}}}""#)).collect();
     let every = template(&format!("{{{{{}}}}}", every.join(", ")));
     for client in [record.client, Client::Unix] {
-        for record in [
-            Record { client, ..record },
-            Record { client, ..record_of(LogId(0), Subject::Malformed(b"\"")) },
-        ] {
+        for record in [Record { client, ..record }, Record { client, ..record_of(LogId(0), Subject::Malformed(b"\"")) }]
+        {
             let line = line(&every, &record);
             let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&line).expect(&line);
             assert_eq!(object.len(), 2 * Template::FIELDS.len());
