@@ -212,6 +212,10 @@ impl Rounds<'_> {
         }
         let root = self.directory.join(format!("site-{}", kind.replace([':', ','], "-")));
         crate::site::Kind::parse(&kind)?.write(&root)?;
+        // Writing it to the disk would take time from whoever is measured first: minutes, for a large one.
+        std::fs::File::open(&root)
+            .and_then(|directory| Ok(rustix::fs::syncfs(directory)?))
+            .map_err(|error| format!("cannot write {} to the disk: {error}", root.display()))?;
         *last = Some((kind, root.clone()));
         Ok(root)
     }
