@@ -90,7 +90,8 @@ impl Socket {
         if let Poll::Ready(Ok(count)) = sent
             && (1..length).contains(&count)
         {
-            // Either there is no more room, or the file is shorter by now. To ask which takes a tenth of trying again.
+            // Either there is no more room, or the file is shorter by now. To ask which is less than to try again, for which pages
+            // of the file are looked up before room is.
             self.is_writable = self.has_room();
         }
         sent

@@ -254,7 +254,8 @@ impl Template {
         let mut parser = Parser { text, at: 0, pieces: Vec::new(), literal: Vec::new(), capture: Capture::default() };
         parser.parse()?;
         let Parser { pieces, capture, .. } = parser;
-        let kind = if is_object(&pieces) { Kind::Json } else { Kind::Text { separators: separators_of(&pieces).into() } };
+        let kind =
+            if is_object(&pieces) { Kind::Json } else { Kind::Text { separators: separators_of(&pieces).into() } };
         Ok(Self { pieces, capture, kind })
     }
 
