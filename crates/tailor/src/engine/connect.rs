@@ -7,10 +7,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use socket2::SockRef;
 
+use super::line::Line;
 use super::plan::{Address, Plan};
 
-/// A slow line's receive buffer: what the server may send ahead of what the line has taken.
-const LINE_BUFFER_BYTES: usize = 8192;
 /// A slow line's segments are those of an Ethernet, not the 64 KiB of the loopback.
 const LINE_SEGMENT_BYTES: u32 = 1460;
 /// Loopback addresses to connect from when ports run short: 127.0.0.1 to 127.0.0.250.
@@ -22,7 +21,7 @@ pub(crate) struct Connector {
     address: Address,
     sources: Vec<IpAddr>,
     next_source: usize,
-    has_line: bool,
+    line: Option<Line>,
     /// Times no port was left at a source address.
     pub(crate) port_shortages: u64,
     /// Times no descriptor was left.
@@ -35,7 +34,7 @@ impl Connector {
             address: plan.address.clone(),
             sources: plan.sources.clone(),
             next_source: 0,
-            has_line: plan.line.is_some(),
+            line: plan.line,
             port_shortages: 0,
             descriptor_shortages: 0,
         }
@@ -77,8 +76,10 @@ impl Connector {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = self.socket(family)?;
         sockopt::set_tcp_nodelay(&socket, true)?;
-        if self.has_line {
-            sockopt::set_socket_recv_buffer_size(&socket, LINE_BUFFER_BYTES)?;
+        if let Some(line) = self.line {
+            if let Some(bytes) = line.receive_buffer_bytes() {
+                sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
+            }
             // Not fatal where the kernel does not take it: the line is only a little less smooth.
             let _ = SockRef::from(&socket).set_tcp_mss(LINE_SEGMENT_BYTES);
         }

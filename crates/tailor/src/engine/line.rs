@@ -16,6 +16,26 @@ pub struct Line {
     pub latency: Nanos,
 }
 
+/// Bytes that a fast line takes at a time at most: two of them fit into what systems let a socket keep (`net.core.rmem_max`).
+const PIECE_BYTES_MAX: u64 = 64 << 10;
+
+/// A line's receive buffer at least.
+const BUFFER_BYTES_MIN: u64 = 8192;
+
+impl Line {
+    /// What the server may send ahead of what the line has taken: what comes while a piece is waited for, so that the next is
+    /// there then. `None` if nothing is held back.
+    pub(crate) fn receive_buffer_bytes(&self) -> Option<usize> {
+        self.receive_bits_per_second.map(|bits| (2 * piece_bytes(bits)).max(BUFFER_BYTES_MIN) as usize)
+    }
+}
+
+/// Bytes that are taken at a time. A fast line is looked at less often than once a packet: twenty times a second is smooth
+/// enough.
+fn piece_bytes(bits_per_second: u64) -> u64 {
+    (bits_per_second / 8 / 20).clamp(PACKET_BYTES, PIECE_BYTES_MAX)
+}
+
 /// One direction of a line: counts what may have passed since it became busy. Being late to look costs no credit, so the
 /// rate is kept in the long run whatever the timers do.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,9 +77,7 @@ impl Credit {
 
     /// When to look again, if so many bytes are to come, or an unknown number.
     pub(crate) fn ready_at(&self, expected_bytes: Option<u64>) -> Nanos {
-        // A fast line is looked at less often than once a packet: twenty times a second is smooth enough.
-        let piece_bytes = (self.bits_per_second / 8 / 20).max(PACKET_BYTES);
-        self.from + self.time_for(expected_bytes.unwrap_or(PACKET_BYTES).clamp(1, piece_bytes))
+        self.from + self.time_for(expected_bytes.unwrap_or(PACKET_BYTES).clamp(1, piece_bytes(self.bits_per_second)))
     }
 
     fn time_for(&self, bytes: u64) -> Nanos {

@@ -18,6 +18,18 @@ fn each_line_keeps_its_rate() {
     assert!((1_960.0..4_000.0).contains(&median), "{median} ms");
 }
 
+/// One that takes more at a time than a slow one's buffer holds.
+#[test]
+fn a_fast_line_keeps_its_rate() {
+    let content = vec![b'x'; 1_000_000];
+    let server = start(move |_| Action::Reply(ok(&content)));
+    let (report, _) = bench(&server.url, &["-c", "4", "-n", "4", "--line", "8M"]);
+    assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(4)));
+    let lines = &report["lines"];
+    let rate = |name: &str| lines[name].as_f64().unwrap();
+    assert!(rate("max") < 8.2e6 && rate("median") > 4e6, "{}", lines["rates"]);
+}
+
 #[test]
 fn latency_on_a_line() {
     let server = start(|_| Action::Reply(ok(b"x")));
