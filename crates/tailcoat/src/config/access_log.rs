@@ -38,3 +38,11 @@ pub enum AccessLogFormat {
     /// Tailcoat's binary format, for `tailcoat log convert`.
     Binary,
 }
+
+impl AccessLogFormat {
+    /// Whether a template is a JSON object, as its first and last braces say.
+    pub fn is_object(template: &str) -> bool {
+        let template = template.trim();
+        template.starts_with("{{") && template.ends_with("}}")
+    }
+}

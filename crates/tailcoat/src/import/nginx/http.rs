@@ -7,6 +7,7 @@ use super::syntax::Directive;
 use super::upstream::{self, Scheme, set};
 use super::values::{self, Within, size, time};
 use super::{Chain, Notes, forward, server};
+use crate::config::AccessLogFormat;
 use crate::import::kdl::Node;
 
 /// What `http` says once, and others name.
@@ -222,17 +223,27 @@ fn shared(block: &[Directive], notes: &mut Notes) -> Shared {
             "log_format" => {
                 let pieces = directive.arguments.iter().skip(1).filter(|piece| !piece.starts_with("escape="));
                 let text: String = pieces.map(String::as_str).collect();
-                let is_object = text.trim_start().starts_with('{') && text.trim_end().ends_with('}');
-                match values::text(text.trim(), Within::Log) {
-                    // Values are escaped so in an object alone.
-                    _ if directive.has("escape=json") && !is_object => {
-                        let why = "logs that use it are in the format `json`, whose members have other names";
-                        notes.left(directive, why);
-                        shared.log_formats.insert(directive.first().to_owned(), "json".to_owned());
+                let is_json = directive.has("escape=json");
+                // Values are escaped so in an object alone.
+                let format = values::text(text.trim(), Within::Log).and_then(|format| {
+                    if is_json && !AccessLogFormat::is_object(&format) {
+                        return Err("this is no JSON object".to_owned());
                     }
-                    Ok(format) => drop(shared.log_formats.insert(directive.first().to_owned(), format)),
-                    Err(why) => notes.left(directive, format!("{why}; logs that use it are in the combined format")),
-                }
+                    Ok(format)
+                });
+                let format = match format {
+                    Ok(format) => format,
+                    Err(why) if is_json => {
+                        let instead = "logs that use it are in the format `json`, whose members have other names";
+                        notes.left(directive, format!("{why}; {instead}"));
+                        "json".to_owned()
+                    }
+                    Err(why) => {
+                        notes.left(directive, format!("{why}; logs that use it are in the combined format"));
+                        continue;
+                    }
+                };
+                shared.log_formats.insert(directive.first().to_owned(), format);
             }
             "limit_req_zone" => match (zone_name(directive), directive.named("rate").and_then(rate)) {
                 (Some(zone), Some(rate)) => {

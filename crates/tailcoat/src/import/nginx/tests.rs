@@ -427,9 +427,16 @@ fn formats_that_escape_for_json_are_objects() {
     let (text, remarks) = translate(r#"'{"a":"$uri",' '"s":$status}'"#);
     assert!(text.contains(r##"access-log "/l" format=#"{{"a":"{path}","s":{status}}}"#"##), "{text}");
     assert!(remarks.is_empty(), "{remarks:?}");
-    let (text, remarks) = translate(r#"'"$uri"'"#);
-    assert!(text.contains("access-log \"/l\" format=\"json\""), "{text}");
-    assert!(remarks.len() == 1 && remarks[0].contains("whose members have other names"), "{remarks:?}");
+    for (format, why) in [
+        (r#"'"$uri"'"#, "this is no JSON object"),
+        (r#"'{"a":"$uri"} ${status}'"#, "this is no JSON object"),
+        (r#"'{"a":"$nothing"}'"#, "`$nothing` has no counterpart"),
+    ] {
+        let (text, remarks) = translate(format);
+        assert!(text.contains("access-log \"/l\" format=\"json\""), "{text}");
+        assert!(remarks.len() == 1 && remarks[0].contains(why), "{remarks:?}");
+        assert!(remarks[0].contains("whose members have other names"), "{remarks:?}");
+    }
 }
 
 #[test]

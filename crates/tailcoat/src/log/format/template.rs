@@ -7,6 +7,7 @@ use super::date::DateTexts;
 use super::escape::{EscapeSet, push_escaped, push_quoted};
 use super::number::{push_decimal, push_digits, push_timestamp};
 use super::{clf, json, version_name};
+use crate::config::AccessLogFormat;
 
 /// A text with fields in braces, one line a record: `{client} "{method} {target}" {status}`. `{{` and `}}` are braces.
 ///
@@ -251,11 +252,11 @@ impl Template {
     /// # Errors
     /// What is wrong, and where.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
-        let mut parser = Parser { text, at: 0, pieces: Vec::new(), literal: Vec::new(), capture: Capture::default() };
+        let (at, pieces, literal, capture) = Default::default();
+        let mut parser = Parser { text, is_object: AccessLogFormat::is_object(text), at, pieces, literal, capture };
         parser.parse()?;
-        let Parser { pieces, capture, .. } = parser;
-        let kind =
-            if is_object(&pieces) { Kind::Json } else { Kind::Text { separators: separators_of(&pieces).into() } };
+        let Parser { pieces, capture, is_object, .. } = parser;
+        let kind = if is_object { Kind::Json } else { Kind::Text { separators: separators_of(&pieces).into() } };
         Ok(Self { pieces, capture, kind })
     }
 
@@ -358,16 +359,6 @@ fn push_seconds(out: &mut Vec<u8>, us: u64) {
     push_digits::<6>(out, us);
 }
 
-/// Whether the text begins and ends as a JSON object does.
-fn is_object(pieces: &[Piece]) -> bool {
-    match (pieces.first(), pieces.last()) {
-        (Some(Piece::Literal(first)), Some(Piece::Literal(last))) => {
-            first.trim_ascii().starts_with(b"{") && last.trim_ascii().ends_with(b"}")
-        }
-        _ => false,
-    }
-}
-
 /// What a value outside quotes must not have: what the text itself has there, but for letters and digits.
 fn separators_of(pieces: &[Piece]) -> EscapeSet {
     let mut separators = EscapeSet::WORD;
@@ -386,6 +377,7 @@ fn separators_of(pieces: &[Piece]) -> EscapeSet {
 
 struct Parser<'a> {
     text: &'a str,
+    is_object: bool,
     at: usize,
     pieces: Vec<Piece>,
     literal: Vec<u8>,
@@ -410,7 +402,7 @@ impl Parser<'_> {
                 b'}' => return Err(self.error(1, TemplateErrorKind::Unopened)),
                 0..=8 | 10..=31 | 127 => return Err(self.error(1, TemplateErrorKind::ControlCharacter)),
                 _ => {
-                    in_quotes ^= byte == b'"';
+                    in_quotes ^= byte == b'"' && !(self.is_object && self.is_escaped());
                     self.literal.push(byte);
                 }
             }
@@ -460,6 +452,12 @@ impl Parser<'_> {
             }
         };
         Ok(Field::Request(index as u8))
+    }
+
+    /// Whether a backslash of JSON stands before what comes next.
+    fn is_escaped(&self) -> bool {
+        let backslashes = self.literal.iter().rev().take_while(|byte| **byte == b'\\').count();
+        !backslashes.is_multiple_of(2)
     }
 
     fn end_literal(&mut self) {

@@ -168,6 +168,10 @@ fn objects_are_objects() {
             "\n"
         )
     );
+    assert_eq!(
+        line(&template(r#"{{"a\"\\": "\"{user}\"{target}"}}"#), &record),
+        concat!(r#"{"a\"\\": "\"\"/a\"b\\"}"#, "\n")
+    );
     let every: Vec<String> =
         Template::FIELDS.iter().map(|(name, _)| format!(r#""{name}": {{{name}}}, "{name} ": "{{{name}}}""#)).collect();
     let every = template(&format!("{{{{{}}}}}", every.join(", ")));
