@@ -74,10 +74,14 @@ impl Output {
     }
 
     /// Drops what has not been sent.
+    #[inline]
     pub fn clear(&mut self) {
         self.bytes.clear();
-        self.tail.clear();
-        self.stream = None;
+        // Seldom there is more, and letting go of nothing is not free either.
+        if self.has_tail() {
+            self.tail.clear();
+            self.stream = None;
+        }
     }
 
     /// Whether it should be sent before anything is added.

@@ -68,6 +68,9 @@ impl Site {
 
     /// Where a request for this path is logged and counted that rules have not seen.
     pub(super) fn account_of(&self, path: &[u8]) -> Account {
+        if self.unlogged.is_empty() {
+            return self.account();
+        }
         let is_skipped = |path: &[u8]| self.unlogged.iter().any(|unlogged| unlogged.matches(path));
         let mut scripts = self.scripts.iter().flat_map(|pattern| script_paths(pattern, path));
         // What clients write behind a script's path keeps its requests out of no log.
@@ -111,7 +114,11 @@ impl Site {
             let has_next = routed.has_next || self.next_route(routed.path, index + 1).is_some();
             let handler = &self.routes[index].handler;
             routed.link.set_handler(handler.kind());
-            match handler.handle(&Routed { has_next, ..*routed }) {
+            let outcome = match has_next == routed.has_next {
+                true => handler.handle(routed),
+                false => handler.handle(&Routed { has_next, ..*routed }),
+            };
+            match outcome {
                 Outcome::Ready(response) => return Asked::Answered(response),
                 Outcome::Wait(future) => return Asked::Wait(future, index + 1),
                 Outcome::Decline => from = index + 1,

@@ -4,6 +4,7 @@ use memchr::memchr;
 
 use super::{HeadLimits, Refusal};
 use crate::http::{KnownField, Method, RequestHead, Span, Status, Version};
+use crate::scan::{any_byte, find_control, find_invisible};
 
 /// Longest method name. What is not longer, but longer than any in use, is answered as RFC 9112, section 3 has it: 501.
 const METHOD_BYTES_MAX: usize = 256;
@@ -26,24 +27,70 @@ pub fn parse_request_head(bytes: &[u8], head: &mut RequestHead, limits: &HeadLim
     let mut at = skip_empty_lines(bytes)?;
     let start = at;
     let of_line = |refusal| check_request_line_so_far(&bytes[start..], limits).err().unwrap_or(refusal);
-    let Some(line) = next_line(bytes, at).map_err(of_line)? else {
-        check_request_line_so_far(&bytes[at..], limits)?;
-        return incomplete();
-    };
-    parse_request_line(bytes, line, head, limits).map_err(of_line)?;
-    at = line.end() + 2;
-    loop {
-        let Some(line) = next_line(bytes, at)? else { return incomplete() };
-        at = line.end() + 2;
-        if line.start() == line.end() {
-            return Ok(Some(at));
+    at = match parse_plain_request_line(bytes, at, head, limits) {
+        Some(line) => line.end() + 2,
+        None => {
+            let Some(line) = next_line(bytes, at).map_err(of_line)? else {
+                check_request_line_so_far(&bytes[at..], limits)?;
+                return incomplete();
+            };
+            parse_request_line(bytes, line, head, limits).map_err(of_line)?;
+            line.end() + 2
         }
+    };
+    loop {
+        if bytes[at..].starts_with(b"\r\n") {
+            return Ok(Some(at + 2));
+        }
+        let plain = parse_plain_field_line(bytes, at);
+        let line = match &plain {
+            Some((name, value)) => Span::new(name.start(), value.end()),
+            None => match next_line(bytes, at)? {
+                Some(line) => line,
+                None => return incomplete(),
+            },
+        };
+        at = line.end() + 2;
         if head.fields.len() == limits.fields_max {
             return Err(Refusal::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "too many fields"));
         }
-        let (name, value) = parse_field_line(bytes, line)?;
+        let (name, value) = plain.map_or_else(|| parse_field_line(bytes, line), Ok)?;
         head.push_field(name, value, KnownField::from_name(name.of(bytes)));
     }
+}
+
+/// Parses a request line as nearly all are: complete, of HTTP/1.1, and without a fault. `None` if it is another, for
+/// [`parse_request_line`] to say what.
+fn parse_plain_request_line(bytes: &[u8], start: usize, head: &mut RequestHead, limits: &HeadLimits) -> Option<Span> {
+    let line = &bytes[start..];
+    let method_bytes = line.iter().position(|&byte| !is_token_byte(byte))?;
+    let (method, rest) = line.split_at(method_bytes);
+    let rest = rest.strip_prefix(b" ")?;
+    let target_bytes = find_invisible(rest)?;
+    let is_plain = (1..=METHOD_BYTES_MAX).contains(&method_bytes)
+        && (1..=limits.target_bytes_max).contains(&target_bytes)
+        && rest[target_bytes..].starts_with(b" HTTP/1.1\r\n");
+    if !is_plain {
+        return None;
+    }
+    let target_start = start + method_bytes + 1;
+    head.version = Version::Http11;
+    head.method_name = Span::new(start, start + method_bytes);
+    head.method = Method::from_name(method);
+    head.target = Span::new(target_start, target_start + target_bytes);
+    Some(Span::new(start, head.target.end() + b" HTTP/1.1".len()))
+}
+
+/// Parses a field line as nearly all are: complete, with one space before its value and none behind it, and without a fault.
+/// `None` if it is another, for [`parse_field_line`] to say what.
+fn parse_plain_field_line(bytes: &[u8], start: usize) -> Option<(Span, Span)> {
+    let line = &bytes[start..];
+    let name_bytes = line.iter().position(|&byte| !is_token_byte(byte))?;
+    let rest = line[name_bytes..].strip_prefix(b": ")?;
+    let (value, rest) = rest.split_at(find_control(rest)?);
+    let is_plain = name_bytes > 0 && rest.starts_with(b"\r\n") && !matches!(value, [] | [b' ', ..] | [.., b' ']);
+    let value_start = start + name_bytes + 2;
+    is_plain.then(|| (Span::new(start, start + name_bytes), Span::new(value_start, value_start + value.len())))
 }
 
 const TOO_LARGE: Refusal = Refusal::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "head too large");
@@ -137,8 +184,7 @@ fn check_target_bytes(target: &[u8], limits: &HeadLimits) -> Result<(), Refusal>
     if target.len() > limits.target_bytes_max {
         return Err(TARGET_TOO_LONG);
     }
-    // `fold` instead of `any`: no early exit, so that it is done sixteen bytes at a time.
-    if target.iter().fold(false, |found, &byte| found | (byte <= b' ') | (byte >= 0x7f)) {
+    if any_byte(target, |byte| (byte <= b' ') | (byte >= 0x7f)) {
         return Err(Refusal::bad_request("invalid byte in the request target"));
     }
     Ok(())
@@ -170,7 +216,7 @@ pub(crate) fn parse_field_line(bytes: &[u8], line: Span) -> Result<(Span, Span),
         return Err(Refusal::bad_request("malformed field name"));
     }
     let value = &text[name_end + 1..];
-    if value.iter().fold(false, |found, &byte| found | is_forbidden_in_value(byte)) {
+    if any_byte(value, is_forbidden_in_value) {
         return Err(Refusal::bad_request("control byte in a field value"));
     }
     let blank = |byte: &&u8| matches!(**byte, b' ' | b'\t');
@@ -206,6 +252,8 @@ const TOKEN_BYTES: [bool; 256] = {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::http::Request;
 
@@ -213,6 +261,29 @@ mod tests {
 
     fn status(input: &[u8]) -> Option<u16> {
         parse_request_head(input, &mut RequestHead::default(), &LIMITS).err().map(|refusal| refusal.status.code())
+    }
+
+    proptest! {
+        /// What is parsed as plain is parsed alike as anything.
+        #[test]
+        fn plain_lines_are_lines(line in prop_oneof![
+            "(GET|POST|[!-~]{0,3}) [ -~]{0,50}( HTTP/1.[01])?",
+            "[!-~]{0,9}: ?[ -~\t]{0,20}",
+            "[A-Za-z]{1,9}:[ \t]{0,2}[a-z \t\u{7f}é]{0,40}",
+        ]) {
+            let bytes = format!("\r\n{line}\r\n\r\n").into_bytes();
+            let whole = next_line(&bytes, 2).unwrap().unwrap();
+            if let Some(plain) = parse_plain_field_line(&bytes, 2) {
+                prop_assert_eq!(parse_field_line(&bytes, whole), Ok(plain));
+                prop_assert_eq!(plain.1.end(), whole.end());
+            }
+            let (mut plain, mut thorough) = (RequestHead::default(), RequestHead::default());
+            if let Some(line) = parse_plain_request_line(&bytes, 2, &mut plain, &LIMITS) {
+                prop_assert_eq!(line, whole);
+                prop_assert_eq!(parse_request_line(&bytes, line, &mut thorough, &LIMITS), Ok(()));
+                prop_assert_eq!(format!("{plain:?}"), format!("{thorough:?}"));
+            }
+        }
     }
 
     #[test]

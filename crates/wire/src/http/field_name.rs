@@ -54,37 +54,33 @@ impl KnownField {
 
     /// The field with this name, in any case (RFC 9110, section 5.1).
     pub fn from_name(name: &[u8]) -> Self {
-        // The length tells nearly all apart, so that few names are compared.
-        let candidates: &[(&[u8], Self)] = match name.len() {
-            2 => &[(b"te", Self::Te)],
-            4 => &[(b"host", Self::Host)],
-            5 => &[(b"range", Self::Range)],
-            6 => &[
-                (b"accept", Self::Accept),
-                (b"cookie", Self::Cookie),
-                (b"expect", Self::Expect),
-                (b"pragma", Self::Pragma),
-            ],
-            7 => &[(b"referer", Self::Referer), (b"upgrade", Self::Upgrade)],
-            8 => &[(b"if-match", Self::IfMatch), (b"if-range", Self::IfRange)],
-            10 => &[(b"user-agent", Self::UserAgent), (b"connection", Self::Connection)],
-            13 => &[
-                (b"if-none-match", Self::IfNoneMatch),
-                (b"authorization", Self::Authorization),
-                (b"cache-control", Self::CacheControl),
-            ],
-            14 => &[(b"content-length", Self::ContentLength)],
-            15 => &[(b"accept-encoding", Self::AcceptEncoding)],
-            17 => &[(b"if-modified-since", Self::IfModifiedSince), (b"transfer-encoding", Self::TransferEncoding)],
-            19 => &[(b"if-unmodified-since", Self::IfUnmodifiedSince)],
-            _ => &[],
-        };
-        for (candidate, known) in candidates {
-            if name.eq_ignore_ascii_case(candidate) {
-                return *known;
-            }
+        // The length tells nearly all apart, so that few names are compared; and as it is known then, so is how often a
+        // comparison goes round.
+        let is = |lower_case: &[u8]| name.eq_ignore_ascii_case(lower_case);
+        match name.len() {
+            2 if is(b"te") => Self::Te,
+            4 if is(b"host") => Self::Host,
+            5 if is(b"range") => Self::Range,
+            6 if is(b"accept") => Self::Accept,
+            6 if is(b"cookie") => Self::Cookie,
+            6 if is(b"expect") => Self::Expect,
+            6 if is(b"pragma") => Self::Pragma,
+            7 if is(b"referer") => Self::Referer,
+            7 if is(b"upgrade") => Self::Upgrade,
+            8 if is(b"if-match") => Self::IfMatch,
+            8 if is(b"if-range") => Self::IfRange,
+            10 if is(b"user-agent") => Self::UserAgent,
+            10 if is(b"connection") => Self::Connection,
+            13 if is(b"if-none-match") => Self::IfNoneMatch,
+            13 if is(b"authorization") => Self::Authorization,
+            13 if is(b"cache-control") => Self::CacheControl,
+            14 if is(b"content-length") => Self::ContentLength,
+            15 if is(b"accept-encoding") => Self::AcceptEncoding,
+            17 if is(b"if-modified-since") => Self::IfModifiedSince,
+            17 if is(b"transfer-encoding") => Self::TransferEncoding,
+            19 if is(b"if-unmodified-since") => Self::IfUnmodifiedSince,
+            _ => Self::Other,
         }
-        Self::Other
     }
 }
 

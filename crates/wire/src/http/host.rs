@@ -1,6 +1,8 @@
 use core::net::Ipv6Addr;
 use std::fmt;
 
+use crate::scan::any_byte;
+
 /// Longest host name, in bytes. DNS allows 253 (RFC 1035, section 2.3.4), RFC 3986, section 3.2.2 asks for at most 255,
 /// and so does a file name, which mass hosting makes of it.
 pub const HOST_BYTES_MAX: usize = 255;
@@ -36,13 +38,7 @@ impl<'a> Host<'a> {
         if value.is_empty() {
             return Ok(Self { name: value, port: None });
         }
-        let name_end = if value[0] == b'[' {
-            1 + value.iter().position(|&byte| byte == b']').ok_or(InvalidHost)?
-        } else {
-            value.iter().position(|&byte| byte == b':').unwrap_or(value.len())
-        };
-        let (name, rest) = value.split_at(name_end);
-        let name = if name.starts_with(b"[") { check_ip_literal(name)? } else { check_name(name)? };
+        let (name, rest) = if value[0] == b'[' { split_ip_literal(value)? } else { split_name(value)? };
         let port = match rest {
             [] => None,
             [b':', digits @ ..] => parse_port(digits)?,
@@ -57,7 +53,7 @@ impl<'a> Host<'a> {
     where
         'a: 'b,
     {
-        if !self.name.iter().any(u8::is_ascii_uppercase) {
+        if !any_byte(self.name, |byte| byte.is_ascii_uppercase()) {
             return self.name;
         }
         buffer.clear();
@@ -66,56 +62,66 @@ impl<'a> Host<'a> {
     }
 }
 
-/// `"[" IPv6address "]"`. IPvFuture has no use yet; zone identifiers (RFC 6874) mean nothing to anyone but their host.
-fn check_ip_literal(name: &[u8]) -> Result<&[u8], InvalidHost> {
-    let inner = str::from_utf8(&name[1..name.len() - 1]).map_err(|_| InvalidHost)?;
-    inner.parse::<Ipv6Addr>().map(|_| name).map_err(|_| InvalidHost)
+/// `"[" IPv6address "]"`, and what follows it. IPvFuture has no use yet; zone identifiers (RFC 6874) mean nothing to anyone
+/// but their host.
+fn split_ip_literal(value: &[u8]) -> Result<(&[u8], &[u8]), InvalidHost> {
+    let name_end = 1 + value.iter().position(|&byte| byte == b']').ok_or(InvalidHost)?;
+    let inner = str::from_utf8(&value[1..name_end - 1]).map_err(|_| InvalidHost)?;
+    inner.parse::<Ipv6Addr>().map(|_| value.split_at(name_end)).map_err(|_| InvalidHost)
 }
 
-/// `IPv4address / reg-name` (RFC 3986, section 3.2.2), as labels of at least a byte, for it names a host of the DNS.
-fn check_name(name: &[u8]) -> Result<&[u8], InvalidHost> {
-    // "example.com." is "example.com": an absolute name in DNS's own form.
-    let name = name.strip_suffix(b".").unwrap_or(name);
-    if name.is_empty() || name.len() > HOST_BYTES_MAX {
-        return Err(InvalidHost);
-    }
-    let mut previous = b'.';
-    for (index, &byte) in name.iter().enumerate() {
-        let allowed = match byte {
-            b'.' => previous != b'.',
-            b'%' => {
-                matches!(name.get(index + 1..index + 3), Some([high, low]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
+/// `IPv4address / reg-name` (RFC 3986, section 3.2.2), as labels of at least a byte, for it names a host of the DNS; and what
+/// follows from a colon on.
+fn split_name(value: &[u8]) -> Result<(&[u8], &[u8]), InvalidHost> {
+    let (mut label_start, mut name_end) = (0, value.len());
+    for (index, &byte) in value.iter().enumerate() {
+        match byte {
+            _ if NAME_BYTES[usize::from(byte)] => {}
+            b'.' if index > label_start => label_start = index + 1,
+            b'%' if matches!(value.get(index + 1..index + 3), Some([high, low]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit()) =>
+                {}
+            b':' => {
+                name_end = index;
+                break;
             }
-            _ => is_name_byte(byte),
-        };
-        if !allowed {
-            return Err(InvalidHost);
+            _ => return Err(InvalidHost),
         }
-        previous = byte;
     }
-    if previous == b'.' { Err(InvalidHost) } else { Ok(name) }
+    let (name, rest) = value.split_at(name_end);
+    // "example.com." is "example.com": an absolute name in DNS's own form.
+    let name = if label_start == name_end { name.strip_suffix(b".").unwrap_or_default() } else { name };
+    if name.is_empty() || name.len() > HOST_BYTES_MAX { Err(InvalidHost) } else { Ok((name, rest)) }
 }
 
-/// unreserved and sub-delims of RFC 3986 but the comma: no host has one, and two Host lines that something on the way
-/// joined do, which must be refused like two lines.
-fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-_~!$&'()*+;=".contains(&byte)
-}
+/// unreserved and sub-delims of RFC 3986 but the dot, which ends a label, and the comma: no host has one, and two Host lines
+/// that something on the way joined do, which must be refused like two lines.
+static NAME_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let punctuation = matches!(
+            byte as u8,
+            b'-' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b';' | b'='
+        );
+        table[byte] = punctuation || (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    table
+};
 
 /// `*DIGIT`: none after the colon is no port (RFC 3986, section 3.2.3).
 fn parse_port(digits: &[u8]) -> Result<Option<u16>, InvalidHost> {
     if digits.is_empty() {
         return Ok(None);
     }
-    let mut port: u16 = 0;
+    let mut port: u32 = 0;
     for digit in digits {
-        if !digit.is_ascii_digit() {
+        if !digit.is_ascii_digit() || port > u16::MAX.into() {
             return Err(InvalidHost);
         }
-        let shifted = port.checked_mul(10).ok_or(InvalidHost)?;
-        port = shifted.checked_add(u16::from(digit - b'0')).ok_or(InvalidHost)?;
+        port = port * 10 + u32::from(digit - b'0');
     }
-    Ok(Some(port))
+    u16::try_from(port).map(Some).map_err(|_| InvalidHost)
 }
 
 #[cfg(test)]

@@ -135,15 +135,22 @@ pub fn encode(path: &[u8], out: &mut Vec<u8>) {
 
 /// Whether normalising would change nothing; sometimes false where it wouldn't (`/.hidden`).
 fn is_normal(raw: &[u8]) -> bool {
-    let mut previous = 0;
-    for &byte in raw {
-        if byte == b'%' || byte == 0 || (previous == b'/' && (byte == b'/' || byte == b'.')) {
+    for (index, &byte) in raw.iter().enumerate() {
+        if MAY_CHANGE[usize::from(byte)] && (byte != b'/' || matches!(raw.get(index + 1), Some(b'/' | b'.'))) {
             return false;
         }
-        previous = byte;
     }
     raw.first() == Some(&b'/')
 }
+
+/// Bytes that may have to be changed: those, and what follows a slash.
+static MAY_CHANGE: [bool; 256] = {
+    let mut table = [false; 256];
+    table[0] = true;
+    table[b'%' as usize] = true;
+    table[b'/' as usize] = true;
+    table
+};
 
 /// The first byte, decoded, and what follows it.
 fn decode_byte(raw: &[u8]) -> Result<Option<(u8, &[u8])>, InvalidPath> {

@@ -336,7 +336,7 @@ impl H1Connection {
         let input = &input[..filled];
         let turn = &mut Turn { context, task, output, now: context.clock.now() };
         let mut at = 0;
-        while !self.is_closing && self.sending.is_none() && self.answering.is_none() {
+        while at < filled && !self.is_closing && self.sending.is_none() && self.answering.is_none() {
             match self.wire.handle_input(&input[at..], head, &self.input_limits(context)) {
                 Ok(Event::NeedInput) => break,
                 Ok(Event::Request(incoming)) => {

@@ -1,0 +1,96 @@
+//! Looking through short pieces of bytes, as the lines of a head are, many at a time.
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
+
+/// The offset of the first control of ASCII (RFC 5234, appendix B.1: CTL).
+#[inline]
+pub(crate) fn find_control(bytes: &[u8]) -> Option<usize> {
+    let deletes = |word: u64| word ^ (ONES * 0x7f);
+    find(bytes, |word| below(word, b' ') | below(deletes(word), 1), |byte| byte.is_ascii_control())
+}
+
+/// The offset of the first byte that is not one of ASCII's visible characters (RFC 5234, appendix B.1: VCHAR).
+#[inline]
+pub(crate) fn find_invisible(bytes: &[u8]) -> Option<usize> {
+    // From 0x7f on adding one sets the highest bit, or it is set already.
+    let above = |word: u64| word.wrapping_add(ONES) | word;
+    find(bytes, |word| below(word, b'!') | above(word), |byte| !byte.is_ascii_graphic())
+}
+
+/// Has the highest bit set of the lowest byte of `word` that is below `bound`, which is 0x80 at most. Of those above it, others
+/// may have it set too: subtracting borrows from them.
+fn below(word: u64, bound: u8) -> u64 {
+    word.wrapping_sub(ONES * u64::from(bound)) & !word
+}
+
+/// The offset of the first byte that `marks` has marked, in a word of eight of them, by its highest bit; `is_such` says the same
+/// of one.
+#[inline]
+fn find(bytes: &[u8], marks: impl Fn(u64) -> u64, is_such: impl Fn(u8) -> bool) -> Option<usize> {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let marked = marks(u64::from_le_bytes(*word)) & HIGH_BITS;
+        if marked != 0 {
+            return Some(index * 8 + marked.trailing_zeros() as usize / 8);
+        }
+    }
+    rest.iter().position(|&byte| is_such(byte)).map(|at| words.len() * 8 + at)
+}
+
+/// Whether there is any such byte. All are looked at, many at a time: so `is_such` should not branch.
+#[inline]
+pub(crate) fn any_byte(bytes: &[u8], is_such: impl Fn(u8) -> bool + Copy) -> bool {
+    // What is left over is looked at together with some that have been.
+    if let Some(last) = bytes.last_chunk::<16>() {
+        return any_of(last, is_such) || bytes.as_chunks().0.iter().any(|block: &[u8; 16]| any_of(block, is_such));
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        return any_of(first, is_such) | any_of(last, is_such);
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        return any_of(first, is_such) | any_of(last, is_such);
+    }
+    bytes.iter().any(|&byte| is_such(byte))
+}
+
+/// Without an early exit, so that it is one step for all of them.
+fn any_of<const BYTES: usize>(block: &[u8; BYTES], is_such: impl Fn(u8) -> bool) -> bool {
+    block.iter().fold(false, |found, &byte| found | is_such(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::{any_byte, find_control, find_invisible};
+
+    #[test]
+    fn each_byte_at_each_place() {
+        for length in 1..40 {
+            for at in 0..length {
+                for byte in 0..=u8::MAX {
+                    let mut bytes = vec![b'a'; length];
+                    bytes[at] = byte;
+                    // Whatever follows does not hide it.
+                    bytes[at + 1..].iter_mut().step_by(2).for_each(|byte| *byte = 0);
+                    let found = |is_such: fn(&u8) -> bool| bytes.iter().position(is_such);
+                    assert_eq!(find_control(&bytes), found(u8::is_ascii_control), "{bytes:?}");
+                    assert_eq!(find_invisible(&bytes), found(|byte| !byte.is_ascii_graphic()), "{bytes:?}");
+                    assert!(any_byte(&bytes, |other| other == byte), "{bytes:?}");
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn as_a_plain_search(bytes in vec(prop_oneof![any::<u8>(), 0x1e..0x22_u8, 0x7d..0x82_u8, b'a'..b'f'], 0..100)) {
+            let found = |is_such: fn(&u8) -> bool| bytes.iter().position(is_such);
+            prop_assert_eq!(find_control(&bytes), found(u8::is_ascii_control));
+            prop_assert_eq!(find_invisible(&bytes), found(|byte| !byte.is_ascii_graphic()));
+            prop_assert_eq!(any_byte(&bytes, |byte| byte == b'c'), bytes.contains(&b'c'));
+        }
+    }
+}
