@@ -608,16 +608,28 @@ fn http_without_tls_is_told_so() {
     assert!(logged.contains("\"GET /a HTTP/1.1\" 400 "), "{logged}");
 }
 
+/// `serve --tls`, with what it keeps in `state`.
+fn serve_tls(files: &Path, state: &Path) -> Server {
+    let mut command = tailcoat();
+    command.args(["serve", "--tls", "--workers", "1", "--listen", "127.0.0.1:0"]).arg(files);
+    command.env_remove("STATE_DIRECTORY").env("XDG_STATE_HOME", state);
+    Server::start(command)
+}
+
+/// What curl is answered that trusts the authority in `state`.
+fn curl_trusting(state: &Path, host: &str, server: &Server) -> String {
+    let (authority, port) = (state.join("tailcoat/local-ca.pem"), server.address.port());
+    let url = format!("https://{host}:{port}/");
+    let output = std::process::Command::new("curl").args(["-sS", "--cacert"]).arg(authority).arg(url).output();
+    let output = output.expect("curl is installed");
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
 #[test]
 fn a_certificate_for_this_machine_is_made() {
     let (files, state) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     std::fs::write(files.path().join("index.html"), "hello").expect("it can be written");
-    let start = || {
-        let mut command = tailcoat();
-        command.args(["serve", "--tls", "--workers", "1", "--listen", "127.0.0.1:0"]).arg(files.path());
-        command.env_remove("STATE_DIRECTORY").env("XDG_STATE_HOME", state.path());
-        Server::start(command)
-    };
+    let start = || serve_tls(files.path(), state.path());
     let authority_path = state.path().join("tailcoat/local-ca.pem");
     let read = || std::fs::read(&authority_path).expect("there is an authority");
     let first = {
@@ -629,15 +641,25 @@ fn a_certificate_for_this_machine_is_made() {
         let path = state.path().join("tailcoat").join(name);
         std::fs::metadata(path).expect("it was made").permissions().mode() & 0o777
     };
-    let expect = [("local-ca.pem", 0o644), ("local-ca.key", 0o600), ("local.pem", 0o644), ("local.key", 0o600)];
+    let expect = [("local-ca.pem", 0o644), ("local-ca.key", 0o600), ("local.pem", 0o600)];
     expect.into_iter().for_each(|(name, mode)| assert_eq!(permissions(name), mode, "{name}"));
     let server = start();
     assert_eq!(read(), first, "an authority is trusted once, and so made once");
     for host in ["localhost", "127.0.0.1"] {
-        let url = format!("https://{host}:{}/", server.address.port());
-        let output =
-            std::process::Command::new("curl").args(["-sS", "--cacert"]).arg(&authority_path).arg(url).output();
-        let output = output.expect("curl is installed");
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "hello", "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(curl_trusting(state.path(), host, &server), "hello");
+    }
+}
+
+#[test]
+fn servers_that_start_at_once_have_one_authority() {
+    let (files, state) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    std::fs::write(files.path().join("index.html"), "hello").expect("it can be written");
+    let start = || serve_tls(files.path(), state.path());
+    let servers: Vec<_> = std::thread::scope(|scope| {
+        let starting: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
+        starting.into_iter().map(|server| server.join().expect("it has started")).collect()
+    });
+    for server in &servers {
+        assert_eq!(curl_trusting(state.path(), "localhost", server), "hello");
     }
 }

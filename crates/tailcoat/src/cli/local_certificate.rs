@@ -1,6 +1,6 @@
 //! `serve --tls`: a certificate for this machine, by an authority of the user's own, which browsers trust once told so.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -42,6 +42,9 @@ impl LocalCertificate {
             .ok_or("there is no place for a certificate: HOME is not set; give one with --tls-cert")?;
         create_private_directory(&directory).map_err(|error| error.to_string())?;
         let path = |name: &str| directory.join(name);
+        // Two that start at once make one authority. Closing the file unlocks it.
+        let lock = File::create(path("local.lock")).and_then(|file| file.lock().map(|()| file));
+        let _lock = lock.map_err(|error| format!("{}: {error}", path("local.lock").display()))?;
         let issuer = authority(&path("local-ca.pem"), &path("local-ca.key"))?;
         let failed = |error: rcgen::Error| format!("cannot make a certificate: {error}");
         let mut params = CertificateParams::new(names(listen)).map_err(failed)?;
@@ -50,9 +53,10 @@ impl LocalCertificate {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate().map_err(failed)?;
         let certificate = params.signed_by(&key, &issuer).map_err(failed)?;
-        write_private(&path("local.key"), &key.serialize_pem()).map_err(|error| error.to_string())?;
-        write_public(&path("local.pem"), &certificate.pem()).map_err(|error| error.to_string())?;
-        let files = CertificateFiles { certificate: path("local.pem"), key: path("local.key"), ocsp: None };
+        // Both in one file: whoever reads it has a pair, even if another replaces it just now.
+        let pair = [certificate.pem(), key.serialize_pem()].concat();
+        write_private(&path("local.pem"), &pair).map_err(|error| error.to_string())?;
+        let files = CertificateFiles { certificate: path("local.pem"), key: path("local.pem"), ocsp: None };
         Ok(Self { files, authority: path("local-ca.pem") })
     }
 
