@@ -270,7 +270,10 @@ impl H1Connection {
     fn drive_reading(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let scratch = &mut *context.scratch.borrow_mut();
         let mut filled = self.kept.len();
-        scratch.input[..filled].copy_from_slice(&self.kept);
+        // Mostly there is nothing, which is not worth a call either.
+        if filled > 0 {
+            scratch.input[..filled].copy_from_slice(&self.kept);
+        }
         if !self.has_unseen_input {
             let read = match scratch.read.take() {
                 Some(read) => Poll::Ready(read),
@@ -354,7 +357,7 @@ impl H1Connection {
                     match route(request, &incoming.target, incoming.host, arrived, path, host) {
                         Ok(routed) => {
                             let incoming = Incoming { routed, framing: incoming.framing };
-                            self.on_request(incoming, at == filled, turn)?;
+                            self.on_request(&incoming, at == filled, turn)?;
                         }
                         Err(refusal) => self.refuse(refusal, request.bytes, turn),
                     }
@@ -369,10 +372,12 @@ impl H1Connection {
                 self.flush(turn)?;
             }
         }
-        self.lingers |= self.is_closing && at < filled;
-        self.has_unseen_input = !self.is_closing && (self.sending.is_some() || self.answering.is_some()) && at < filled;
-        if !self.is_closing {
-            self.kept = input[at..].to_vec();
+        if at < filled {
+            self.lingers |= self.is_closing;
+            self.has_unseen_input = !self.is_closing && (self.sending.is_some() || self.answering.is_some());
+            if !self.is_closing {
+                self.kept = input[at..].to_vec();
+            }
         }
         if *gathers && self.may_gather(turn.output) {
             return Ok(());

@@ -41,7 +41,7 @@ impl H1Connection {
     /// Asks for the answer to a request whose head is there. `is_all_input`: nothing of its content has come with it.
     pub(super) fn on_request(
         &mut self,
-        incoming: Incoming<'_>,
+        incoming: &Incoming<'_>,
         is_all_input: bool,
         turn: &mut Turn<'_, '_>,
     ) -> io::Result<()> {
@@ -69,7 +69,7 @@ impl H1Connection {
     /// Responds, or holds the response until the content of the request has come, if its handler did not want that.
     pub(super) fn on_response(
         &mut self,
-        incoming: Incoming<'_>,
+        incoming: &Incoming<'_>,
         response: Response,
         account: Account,
         turn: &mut Turn<'_, '_>,
@@ -107,7 +107,7 @@ impl H1Connection {
             && let Some(receiving) = self.receiving.take()
             && let Some(Held { response, request, framing, account }) = receiving.held
         {
-            return self.respond(Incoming { routed: request.routed(false), framing }, response, account, turn);
+            return self.respond(&Incoming { routed: request.routed(false), framing }, response, account, turn);
         }
         Ok(())
     }
@@ -131,7 +131,7 @@ impl H1Connection {
                 let Scratch { output, gathers, .. } = &mut *context.scratch.borrow_mut();
                 let incoming = Incoming { routed: answering.request.routed(false), framing: answering.framing };
                 let turn = &mut Turn { context, task, output, now: context.clock.now() };
-                self.on_response(incoming, response, answering.account, turn)?;
+                self.on_response(&incoming, response, answering.account, turn)?;
                 if *gathers && self.may_gather(turn.output) {
                     return Poll::Ready(Ok(()));
                 }

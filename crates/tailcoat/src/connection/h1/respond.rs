@@ -47,13 +47,13 @@ impl H1Connection {
     /// Adds a response to the output, and logs it; if it has content of its own to send, sends it.
     pub(super) fn respond(
         &mut self,
-        incoming: Incoming<'_>,
+        incoming: &Incoming<'_>,
         mut response: Response,
         account: Account,
         turn: &mut Turn<'_, '_>,
     ) -> io::Result<()> {
         let tunnel = response.take_tunnel();
-        let persistence = self.persistence(&incoming, &response, tunnel.is_some(), turn.context);
+        let persistence = self.persistence(incoming, &response, tunnel.is_some(), turn.context);
         let Turn { context, task, output, now } = turn;
         let manner = Manner {
             date: &context.clock.date(*now),
