@@ -254,6 +254,7 @@ fn meant_by(word: &str) -> Option<String> {
         "true" => Some("on".to_owned()),
         "false" | "null" => Some("off".to_owned()),
         _ if let Some(inner) = within_single_quotes(word) => Some(inner.to_owned()),
+        _ if unknown_escape(word).is_some() => Some(word[1..word.len() - 1].replace("\\\\", "\\")),
         _ => (!word.starts_with(['#', '"']) && !word.contains('"') && word.len() <= WORD_BYTES_MAX)
             .then(|| meant_size(word).unwrap_or_else(|| word.to_owned())),
     }
@@ -264,12 +265,40 @@ fn within_single_quotes(word: &str) -> Option<&str> {
     word.strip_prefix('\'')?.strip_suffix('\'').filter(|inner| !inner.contains(['\'', '\\', '"']))
 }
 
+/// The first character behind a backslash, in a text of one line that is closed and not raw, that makes no escape (KDL 2,
+/// "Escapes"). Expressions are often written so.
+fn unknown_escape(word: &str) -> Option<char> {
+    if !word.starts_with('"') || word.starts_with("\"\"\"") || !is_closed(word) {
+        return None;
+    }
+    let mut rest = &word[1..word.len() - 1];
+    while let Some((_, after)) = rest.split_once('\\') {
+        let escape = after.chars().next()?;
+        let is_unicode = || {
+            let digits = after[1..].strip_prefix('{').and_then(|rest| rest.split_once('}')).map(|(digits, _)| digits);
+            let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+            code.and_then(char::from_u32).is_some()
+        };
+        let is_known = "nrt\\\"bfs".contains(escape) || escape.is_whitespace() || (escape == 'u' && is_unicode());
+        if !is_known {
+            return Some(escape);
+        }
+        rest = &after[escape.len_utf8()..];
+    }
+    None
+}
+
 /// What is wrong with a name, number, keyword or text: a message and help.
 fn explain_word(word: &str) -> Option<(String, Option<String>)> {
     let first = word.chars().next()?;
     if word.trim_start_matches('#').starts_with('"') {
-        let is_open = !is_closed(word);
-        return is_open.then(|| ("this text is not closed".into(), Some("a text begins and ends with `\"`".into())));
+        if !is_closed(word) {
+            return Some(("this text is not closed".into(), Some("a text begins and ends with `\"`".into())));
+        }
+        return unknown_escape(word).map(|escape| {
+            let help = "a backslash is written `\\\\`, or the text as `#\"…\"#`, where it means itself".to_owned();
+            (format!("`\\{escape}` means nothing in a text"), Some(help))
+        });
     }
     if word.len() > WORD_BYTES_MAX {
         return Some(("this word is too long".into(), Some(format!("more than {WORD_BYTES_MAX} bytes need quotes"))));
@@ -371,6 +400,9 @@ mod tests {
         test("browse true", &["`true` is not a value"]);
         test("# comment", &["`#` is not known"]);
         test("server {\n  server_name a;\n  location / { }\n}", &["this is how nginx is configured"]);
+        test("a \"~\\d\\\\d\\.\" true", &["`\\d` means nothing in a text", "`true` is not a value"]);
+        test("a \"\\u{41}\\\\d\\n\\\"\\   b\" #\"\\d\"#", &[]);
+        test("a \"\\u41\"", &["`\\u` means nothing in a text"]);
         test("a \"b", &["this text is not closed"]);
         test("a \"b\\\"", &["this text is not closed"]);
         test("a #\"b\"", &["this text is not closed"]);
