@@ -10,34 +10,63 @@ const PAIRS: [[u8; 2]; 100] = {
 };
 
 /// Appends a number in decimal, without the machinery of `fmt`: heads and log lines have many.
-pub fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut start = digits.len();
-    while number >= 100 {
-        start -= 2;
-        digits[start..start + 2].copy_from_slice(&PAIRS[(number % 100) as usize]);
-        number /= 100;
+pub fn push_decimal(out: &mut Vec<u8>, number: u64) {
+    if number >= 10_000 {
+        push_decimal(out, number / 10_000);
+        return out.extend_from_slice(&four_digits((number % 10_000) as u32));
     }
-    if number >= 10 {
-        start -= 2;
-        digits[start..start + 2].copy_from_slice(&PAIRS[number as usize]);
-    } else {
-        start -= 1;
-        digits[start] = b'0' + number as u8;
-    }
-    out.extend_from_slice(&digits[start..]);
+    let number = number as u32;
+    let leading_zeros = usize::from(number < 1000) + usize::from(number < 100) + usize::from(number < 10);
+    let digits = u32::from_be_bytes(four_digits(number)) << (8 * leading_zeros);
+    // Four bytes are a move; only as many as there are digits would be a call of memcpy.
+    out.extend_from_slice(&digits.to_be_bytes());
+    out.truncate(out.len() - leading_zeros);
+}
+
+/// The digits of a number below 10,000.
+fn four_digits(number: u32) -> [u8; 4] {
+    let ([a, b], [c, d]) = (PAIRS[(number / 100) as usize], PAIRS[(number % 100) as usize]);
+    [a, b, c, d]
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::push_decimal;
 
     #[test]
     fn decimals() {
-        for number in [0, 1, 9, 10, 99, 100, 101, 999, 1000, 123_456, u64::from(u32::MAX), u64::MAX] {
+        for number in [
+            0,
+            1,
+            9,
+            10,
+            99,
+            100,
+            101,
+            999,
+            1000,
+            9999,
+            10_000,
+            10_001,
+            123_456,
+            100_000_000,
+            u64::from(u32::MAX),
+            u64::MAX,
+        ] {
             let mut out = b"before ".to_vec();
             push_decimal(&mut out, number);
             assert_eq!(out, format!("before {number}").into_bytes());
+        }
+    }
+    proptest! {
+        /// Numbers of all lengths, not only long ones.
+        #[test]
+        fn decimals_are_those_of_fmt(number: u64, shift in 0..64_u32) {
+            let mut out = Vec::new();
+            push_decimal(&mut out, number >> shift);
+            prop_assert_eq!(out, (number >> shift).to_string().into_bytes());
         }
     }
 }
