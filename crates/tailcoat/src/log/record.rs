@@ -192,28 +192,43 @@ const FIXED_BYTES: usize = 56;
 const VALUE_HEAD_BYTES: usize = 4;
 const FLAG_CUT: u8 = 1;
 
-const TAG_METHOD: u8 = 1;
-const TAG_TARGET: u8 = 2;
-const TAG_HOST: u8 = 3;
-const TAG_REFERER: u8 = 4;
-const TAG_USER_AGENT: u8 = 5;
-const TAG_USER: u8 = 6;
-const TAG_MALFORMED: u8 = 7;
-const TAG_UPSTREAM: u8 = 8;
-/// Numbers in decimal digits, separated by spaces, `-` for those that there are not: tries, status, and the times.
-const TAG_UPSTREAM_NUMBERS: u8 = 9;
-const TAG_CACHE_STATUS: u8 = 10;
-const TAG_TLS_VERSION: u8 = 11;
-const TAG_TLS_CIPHER_SUITE: u8 = 12;
-const TAG_TLS_SERVER_NAME: u8 = 13;
-const TAG_TLS_CLIENT: u8 = 14;
-const TAG_REQUEST_ID: u8 = 15;
-/// There if not all of the answer was sent.
-const TAG_ABORTED: u8 = 16;
-const TAG_TRACE_ID: u8 = 17;
-const TAG_SPAN_ID: u8 = 18;
-/// The first field that a template names; the next ones follow.
-const TAG_CAPTURED: u8 = 128;
+/// What a value is: its first byte in the compact form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tag(u8);
+
+impl Tag {
+    pub(super) const METHOD: Self = Self(1);
+    pub(super) const TARGET: Self = Self(2);
+    pub(super) const HOST: Self = Self(3);
+    pub(super) const REFERER: Self = Self(4);
+    pub(super) const USER_AGENT: Self = Self(5);
+    pub(super) const USER: Self = Self(6);
+    /// The first line of what is not a request.
+    pub(super) const MALFORMED: Self = Self(7);
+    /// The server that the request was forwarded to.
+    pub(super) const UPSTREAM: Self = Self(8);
+    /// Numbers in decimal digits, separated by spaces, `-` for those that there are not: tries, status, and the times.
+    const UPSTREAM_NUMBERS: Self = Self(9);
+    pub(super) const CACHE_STATUS: Self = Self(10);
+    pub(super) const TLS_VERSION: Self = Self(11);
+    pub(super) const TLS_CIPHER_SUITE: Self = Self(12);
+    pub(super) const TLS_SERVER_NAME: Self = Self(13);
+    pub(super) const TLS_CLIENT: Self = Self(14);
+    pub(super) const REQUEST_ID: Self = Self(15);
+    /// There if not all of the answer was sent.
+    const ABORTED: Self = Self(16);
+    pub(super) const TRACE_ID: Self = Self(17);
+    pub(super) const SPAN_ID: Self = Self(18);
+    /// The first field that a template names; the next ones follow.
+    const CAPTURED: Self = Self(128);
+
+    fn captured(index: usize) -> Self {
+        Self(Self::CAPTURED.0 + index as u8)
+    }
+}
+
+/// The number of tags, with 0, which none is, and without those of captured fields.
+const TAGS: usize = Tag::SPAN_ID.0 as usize + 1;
 
 /// Fields that a template may name.
 pub(super) const CAPTURED_FIELDS_MAX: usize = 127;
@@ -222,55 +237,57 @@ pub(super) const CAPTURED_FIELDS_MAX: usize = 127;
 pub(super) fn encode(record: &Record<'_>, capture: &Capture, value_bytes_max: usize, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&fixed_part(record));
-    let mut push = |tag, value: &[u8]| push_value(out, tag, value, value_bytes_max);
+    let mut push = |tag: Tag, value: &[u8]| push_value(out, tag, value, value_bytes_max);
     match &record.subject {
         Subject::Request(request) => {
             if request.method() == Method::Other {
-                push(TAG_METHOD, request.method_name());
+                push(Tag::METHOD, request.method_name());
             }
-            push(TAG_TARGET, request.target());
+            push(Tag::TARGET, request.target());
             if capture.referer {
-                push(TAG_REFERER, request.field(KnownField::Referer).unwrap_or_default());
+                push(Tag::REFERER, request.field(KnownField::Referer).unwrap_or_default());
             }
             if capture.user_agent {
-                push(TAG_USER_AGENT, request.field(KnownField::UserAgent).unwrap_or_default());
+                push(Tag::USER_AGENT, request.field(KnownField::UserAgent).unwrap_or_default());
             }
             for (index, field) in capture.fields.iter().enumerate() {
-                push(TAG_CAPTURED + index as u8, field.of(request).unwrap_or_default());
+                push(Tag::captured(index), field.of(request).unwrap_or_default());
             }
         }
-        Subject::Malformed(bytes) => push(TAG_MALFORMED, first_line(bytes, value_bytes_max)),
+        Subject::Malformed(bytes) => push(Tag::MALFORMED, first_line(bytes, value_bytes_max)),
     }
     if capture.host {
-        push(TAG_HOST, record.host);
+        push(Tag::HOST, record.host);
     }
     if capture.tls
         && let Some(tls) = &record.tls
     {
-        push(TAG_TLS_VERSION, tls.version.as_bytes());
-        push(TAG_TLS_CIPHER_SUITE, tls.cipher_suite.as_bytes());
-        push(TAG_TLS_SERVER_NAME, tls.server_name.as_bytes());
-        push(TAG_TLS_CLIENT, first_line(tls.client.as_bytes(), value_bytes_max));
+        push(Tag::TLS_VERSION, tls.version.as_bytes());
+        push(Tag::TLS_CIPHER_SUITE, tls.cipher_suite.as_bytes());
+        push(Tag::TLS_SERVER_NAME, tls.server_name.as_bytes());
+        push(Tag::TLS_CLIENT, first_line(tls.client.as_bytes(), value_bytes_max));
     }
     if capture.upstream {
-        push(TAG_CACHE_STATUS, record.cache_status.as_bytes());
+        push(Tag::CACHE_STATUS, record.cache_status.as_bytes());
         if let Some(upstream) = &record.upstream {
-            push(TAG_UPSTREAM, first_line(upstream.server.as_bytes(), value_bytes_max));
-            push(TAG_UPSTREAM_NUMBERS, upstream_numbers(upstream).as_bytes());
+            push(Tag::UPSTREAM, first_line(upstream.server.as_bytes(), value_bytes_max));
+            push(Tag::UPSTREAM_NUMBERS, upstream_numbers(upstream).as_bytes());
         }
     }
     if capture.outcome {
-        push(TAG_REQUEST_ID, record.request_id.as_bytes());
-        push(TAG_ABORTED, if record.is_complete { b"" } else { b"1" });
+        push(Tag::REQUEST_ID, record.request_id.as_bytes());
+        push(Tag::ABORTED, if record.is_complete { b"" } else { b"1" });
     }
     if capture.trace
         && let Some((trace_id, span_id)) = record.trace
     {
-        push(TAG_TRACE_ID, trace_id.to_string().as_bytes());
-        push(TAG_SPAN_ID, span_id.to_string().as_bytes());
+        push(Tag::TRACE_ID, trace_id.to_string().as_bytes());
+        push(Tag::SPAN_ID, span_id.to_string().as_bytes());
     }
-    // Unlike what the parser lets through, names of users may hold anything.
-    push(TAG_USER, first_line(record.user, value_bytes_max));
+    // Unlike what the parser lets through, names of users may hold anything. Few requests have one to look through.
+    if !record.user.is_empty() {
+        push(Tag::USER, first_line(record.user, value_bytes_max));
+    }
     let record_bytes = (out.len() - start) as u32;
     out[start..start + 4].copy_from_slice(&record_bytes.to_le_bytes());
 }
@@ -316,7 +333,7 @@ fn upstream_numbers(upstream: &UpstreamRecord<'_>) -> String {
     text
 }
 
-fn push_value(out: &mut Vec<u8>, tag: u8, value: &[u8], value_bytes_max: usize) {
+fn push_value(out: &mut Vec<u8>, Tag(tag): Tag, value: &[u8], value_bytes_max: usize) {
     if value.is_empty() {
         return;
     }
@@ -342,6 +359,10 @@ fn method_code(method: Method) -> u8 {
         Some(index) => index as u8 + 1,
         None => METHOD_BY_NAME,
     }
+}
+
+fn method_name(code: u8) -> Option<&'static [u8]> {
+    METHODS.get(usize::from(code).checked_sub(1)?).map(|(_, name)| *name)
 }
 
 fn version_code(version: Version) -> u8 {
@@ -390,27 +411,10 @@ pub(super) struct StoredRecord<'a> {
     pub(super) content_bytes: u64,
     pub(super) client: Client,
     pub(super) version: Option<Version>,
-    /// Empty for what is not a request.
-    pub(super) method: Value<'a>,
-    pub(super) target: Value<'a>,
-    pub(super) host: Value<'a>,
-    pub(super) referer: Value<'a>,
-    pub(super) user_agent: Value<'a>,
-    pub(super) user: Value<'a>,
-    /// The first line of what is not a request.
-    pub(super) malformed: Value<'a>,
-    pub(super) tls_version: Value<'a>,
-    pub(super) tls_cipher_suite: Value<'a>,
-    pub(super) tls_server_name: Value<'a>,
-    pub(super) tls_client: Value<'a>,
-    /// The server that the request was forwarded to.
-    pub(super) upstream: Value<'a>,
-    pub(super) upstream_numbers: UpstreamNumbers,
-    pub(super) cache_status: Value<'a>,
-    pub(super) request_id: Value<'a>,
-    pub(super) trace_id: Value<'a>,
-    pub(super) span_id: Value<'a>,
-    pub(super) is_complete: bool,
+    method_code: u8,
+    /// Where in the record each value begins, by tag; 0 if there is none. Formats look at some values only, so that it is
+    /// cheaper not to take all apart.
+    values: [u32; TAGS],
     /// All of it.
     bytes: &'a [u8],
 }
@@ -423,11 +427,23 @@ impl<'a> StoredRecord<'a> {
 
     /// Takes a whole record apart. `None` if it is not one.
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
-        let (fixed, values) = bytes.split_first_chunk::<FIXED_BYTES>()?;
+        let (fixed, mut rest) = bytes.split_first_chunk::<FIXED_BYTES>()?;
         if Self::length(fixed)? != bytes.len() {
             return None;
         }
-        let mut record = Self {
+        let method_code = fixed[52];
+        if !matches!(method_code, METHOD_NONE | METHOD_BY_NAME) {
+            method_name(method_code)?;
+        }
+        let mut values = [0; TAGS];
+        while !rest.is_empty() {
+            let start = bytes.len() - rest.len();
+            let (tag, _) = take_value(&mut rest)?;
+            if let Some(known) = values.get_mut(usize::from(tag.0)) {
+                *known = start as u32;
+            }
+        }
+        Some(Self {
             log: LogId(u16_at(fixed, 4)),
             status: u16_at(fixed, 6),
             unix_us: u64_at(fixed, 8),
@@ -435,56 +451,10 @@ impl<'a> StoredRecord<'a> {
             content_bytes: u64_at(fixed, 24),
             client: decode_client(fixed)?,
             version: decode_version(fixed[51])?,
-            method: Value::default(),
-            target: Value::default(),
-            host: Value::default(),
-            referer: Value::default(),
-            user_agent: Value::default(),
-            user: Value::default(),
-            malformed: Value::default(),
-            tls_version: Value::default(),
-            tls_cipher_suite: Value::default(),
-            tls_server_name: Value::default(),
-            tls_client: Value::default(),
-            upstream: Value::default(),
-            upstream_numbers: UpstreamNumbers::default(),
-            cache_status: Value::default(),
-            request_id: Value::default(),
-            trace_id: Value::default(),
-            span_id: Value::default(),
-            is_complete: true,
+            method_code,
+            values,
             bytes,
-        };
-        match fixed[52] {
-            METHOD_NONE | METHOD_BY_NAME => {}
-            code => record.method.bytes = METHODS.get(usize::from(code) - 1)?.1,
-        }
-        let mut rest = values;
-        while !rest.is_empty() {
-            let (tag, value) = take_value(&mut rest)?;
-            match tag {
-                TAG_METHOD => record.method = value,
-                TAG_TARGET => record.target = value,
-                TAG_HOST => record.host = value,
-                TAG_REFERER => record.referer = value,
-                TAG_USER_AGENT => record.user_agent = value,
-                TAG_USER => record.user = value,
-                TAG_MALFORMED => record.malformed = value,
-                TAG_UPSTREAM => record.upstream = value,
-                TAG_UPSTREAM_NUMBERS => record.upstream_numbers = UpstreamNumbers::parse(value.bytes),
-                TAG_CACHE_STATUS => record.cache_status = value,
-                TAG_REQUEST_ID => record.request_id = value,
-                TAG_TRACE_ID => record.trace_id = value,
-                TAG_SPAN_ID => record.span_id = value,
-                TAG_ABORTED => record.is_complete = false,
-                TAG_TLS_VERSION => record.tls_version = value,
-                TAG_TLS_CIPHER_SUITE => record.tls_cipher_suite = value,
-                TAG_TLS_SERVER_NAME => record.tls_server_name = value,
-                TAG_TLS_CLIENT => record.tls_client = value,
-                _ => {}
-            }
-        }
-        Some(record)
+        })
     }
 
     /// Appends the record as a binary log has it.
@@ -494,12 +464,46 @@ impl<'a> StoredRecord<'a> {
         out[start + 4..start + 6].fill(0);
     }
 
+    /// A value as it was sent, empty if there is none.
+    pub(super) fn value(&self, tag: Tag) -> Value<'a> {
+        match self.values[usize::from(tag.0)] {
+            0 => Value::default(),
+            start => take_value(&mut &self.bytes[start as usize..]).map_or(Value::default(), |(_, value)| value),
+        }
+    }
+
+    /// Empty for what is not a request.
+    pub(super) fn method(&self) -> Value<'a> {
+        self.known_method().map_or_else(|| self.value(Tag::METHOD), |bytes| Value { bytes, cut: false })
+    }
+
+    /// The method if it is one of [`METHODS`], whose names need no escaping.
+    pub(super) fn known_method(&self) -> Option<&'static [u8]> {
+        method_name(self.method_code).filter(|_| !self.has(Tag::METHOD))
+    }
+
+    pub(super) fn upstream_numbers(&self) -> UpstreamNumbers {
+        match self.value(Tag::UPSTREAM_NUMBERS).bytes {
+            [] => UpstreamNumbers::default(),
+            text => UpstreamNumbers::parse(text),
+        }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        !self.has(Tag::ABORTED)
+    }
+
+    fn has(&self, tag: Tag) -> bool {
+        self.values[usize::from(tag.0)] != 0
+    }
+
     /// The target up to and behind its first question mark.
     pub(super) fn path_and_query(&self) -> (Value<'a>, Value<'a>) {
-        let Value { bytes, cut } = self.target;
+        let target = self.value(Tag::TARGET);
+        let Value { bytes, cut } = target;
         match memchr::memchr(b'?', bytes) {
             Some(at) => (Value { bytes: &bytes[..at], cut: false }, Value { bytes: &bytes[at + 1..], cut }),
-            None => (self.target, Value::default()),
+            None => (target, Value::default()),
         }
     }
 
@@ -507,7 +511,7 @@ impl<'a> StoredRecord<'a> {
     pub(super) fn captured(&self, index: usize) -> Value<'a> {
         let mut rest = &self.bytes[FIXED_BYTES..];
         while let Some((tag, value)) = take_value(&mut rest) {
-            if usize::from(tag) == usize::from(TAG_CAPTURED) + index {
+            if tag == Tag::captured(index) {
                 return value;
             }
         }
@@ -538,11 +542,11 @@ fn decode_version(code: u8) -> Option<Option<Version>> {
     })
 }
 
-fn take_value<'a>(rest: &mut &'a [u8]) -> Option<(u8, Value<'a>)> {
+fn take_value<'a>(rest: &mut &'a [u8]) -> Option<(Tag, Value<'a>)> {
     let ([tag, flags, low, high], after) = rest.split_first_chunk::<VALUE_HEAD_BYTES>()?;
     let (bytes, after) = after.split_at_checked(usize::from(u16::from_le_bytes([*low, *high])))?;
     *rest = after;
-    Some((*tag, Value { bytes, cut: flags & FLAG_CUT != 0 }))
+    Some((Tag(*tag), Value { bytes, cut: flags & FLAG_CUT != 0 }))
 }
 
 fn u16_at(fixed: &[u8; FIXED_BYTES], at: usize) -> u16 {

@@ -8,7 +8,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::format::{Formatter, TemplateError};
-use super::record::StoredRecord;
+use super::record::{StoredRecord, Tag};
 use crate::config::AccessLogFormat;
 
 /// Lines that may wait for whoever looks on. Those too many are left out and counted: a terminal that stands still must
@@ -115,9 +115,12 @@ impl RecordFilter {
             |wanted: &Option<String>, value: &[u8]| wanted.as_ref().is_none_or(|wanted| wanted.as_bytes() == value);
         self.status.is_none_or(|(from, to)| (from..=to).contains(&record.status))
             && record.duration_us >= self.duration_us_min
-            && is(&self.method, record.method.bytes)
-            && is(&self.host, record.host.bytes)
-            && self.target_prefix.as_ref().is_none_or(|prefix| record.target.bytes.starts_with(prefix.as_bytes()))
+            && is(&self.method, record.method().bytes)
+            && is(&self.host, record.value(Tag::HOST).bytes)
+            && self
+                .target_prefix
+                .as_ref()
+                .is_none_or(|prefix| record.value(Tag::TARGET).bytes.starts_with(prefix.as_bytes()))
             && self.client.as_ref().is_none_or(|wanted| fits_client(wanted, record.client))
     }
 }

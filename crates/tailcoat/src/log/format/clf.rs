@@ -1,6 +1,6 @@
 //! Common Log Format and combined, as Apache httpd defined them and nginx writes them.
 
-use super::super::record::{Client, StoredRecord, Value};
+use super::super::record::{Client, StoredRecord, Tag};
 use super::date::DateTexts;
 use super::escape::{push_quoted, push_word};
 use super::number::{push_address, push_decimal};
@@ -10,7 +10,7 @@ use super::version_name;
 pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mut DateTexts, combined: bool) {
     push_client(out, record.client);
     out.extend_from_slice(b" - ");
-    push_word(out, record.user);
+    push_word(out, record.value(Tag::USER));
     out.extend_from_slice(b" [");
     out.extend_from_slice(dates.at(record.unix_us / 1_000_000).common());
     out.extend_from_slice(b"] \"");
@@ -21,12 +21,13 @@ pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mu
     push_decimal(out, record.content_bytes);
     if combined {
         out.extend_from_slice(b" \"");
-        push_quoted(out, record.referer);
+        push_quoted(out, record.value(Tag::REFERER));
         out.extend_from_slice(b"\" \"");
-        push_quoted(out, record.user_agent);
-        out.push(b'"');
+        push_quoted(out, record.value(Tag::USER_AGENT));
+        out.extend_from_slice(b"\"\n");
+    } else {
+        out.push(b'\n');
     }
-    out.push(b'\n');
 }
 
 /// Appends the client's address; `unix:` for a unix socket, as nginx has it.
@@ -41,12 +42,15 @@ pub(super) fn push_client(out: &mut Vec<u8>, client: Client) {
 /// would still not end it.
 pub(super) fn push_request_line(out: &mut Vec<u8>, record: &StoredRecord<'_>) {
     let Some(version) = record.version else {
-        push_quoted(out, record.malformed);
+        push_quoted(out, record.value(Tag::MALFORMED));
         return;
     };
-    push_word(out, record.method);
+    match record.known_method() {
+        Some(name) => out.extend_from_slice(name),
+        None => push_word(out, record.method()),
+    }
     out.push(b' ');
-    push_word(out, record.target);
+    push_word(out, record.value(Tag::TARGET));
     out.push(b' ');
-    push_quoted(out, Value { bytes: version_name(version), cut: false });
+    out.extend_from_slice(version_name(version));
 }

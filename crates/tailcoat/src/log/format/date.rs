@@ -54,6 +54,7 @@ impl Default for DateTexts {
 
 impl DateTexts {
     /// Of this second.
+    #[inline]
     pub(crate) fn at(&mut self, unix_seconds: u64) -> &Self {
         if self.unix_seconds != unix_seconds {
             self.set(unix_seconds);
@@ -81,6 +82,7 @@ impl DateTexts {
         &self.rfc3339[11..]
     }
 
+    #[cold]
     fn set(&mut self, unix_seconds: u64) {
         const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
         let calendar = Calendar::from_unix(unix_seconds);

@@ -10,6 +10,8 @@ pub(super) const CUT_MARK: &[u8] = b"\\...";
 
 /// Bytes that fit into a register of any processor with SIMD.
 const LANES: usize = 16;
+/// So many are looked at at once in shorter values, such as many a target.
+const HALF_LANES: usize = LANES / 2;
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
@@ -45,11 +47,13 @@ impl EscapeSet {
 }
 
 /// Appends a value that stands in quotes, escaped; `-` for none.
+#[inline]
 pub(super) fn push_quoted(out: &mut Vec<u8>, value: Value<'_>) {
     push_value(out, value, is_plain::<b' '>, &EscapeSet::QUOTED);
 }
 
 /// Appends a value that ends at a space, escaped; `-` for none.
+#[inline]
 pub(super) fn push_word(out: &mut Vec<u8>, value: Value<'_>) {
     push_value(out, value, is_plain::<b'!'>, &EscapeSet::WORD);
 }
@@ -66,24 +70,46 @@ fn push_value(out: &mut Vec<u8>, value: Value<'_>, is_plain: impl Fn(&[u8]) -> b
     } else if is_plain(value.bytes) {
         out.extend_from_slice(value.bytes);
     } else {
-        push_runs(out, value.bytes, |byte| set.has(byte), push_hex);
+        push_special(out, value.bytes, set);
     }
     if value.cut {
         out.extend_from_slice(CUT_MARK);
     }
 }
 
+/// Apart from [`push_value`], so that this is small where it is inlined.
+#[inline(never)]
+fn push_special(out: &mut Vec<u8>, bytes: &[u8], set: &EscapeSet) {
+    push_runs(out, bytes, |byte| set.has(byte), push_hex);
+}
+
 /// Whether no byte needs escaping: all from `LOWEST` to `~`, without `"` and `\`. Nearly all values are so; this looks at
-/// [`LANES`] bytes at once, and at the last ones by looking at some of them twice.
-#[inline]
+/// many bytes at once, and at the last ones by looking at some of them twice.
 pub(super) fn is_plain<const LOWEST: u8>(bytes: &[u8]) -> bool {
-    let is_special = |special: u8, byte: &u8| {
-        special | u8::from(*byte < LOWEST) | u8::from(*byte > b'~') | u8::from(*byte == b'"') | u8::from(*byte == b'\\')
-    };
-    let Some(last) = bytes.last_chunk::<LANES>() else { return bytes.iter().fold(0, is_special) == 0 };
-    let (chunks, _) = bytes.as_chunks::<LANES>();
-    chunks.iter().chain([last]).map(|chunk| chunk.iter().fold(0, is_special)).fold(0, |special, chunk| special | chunk)
-        == 0
+    if let Some(last) = bytes.last_chunk::<LANES>() {
+        are_plain::<LOWEST, LANES>(bytes.as_chunks().0.iter().chain([last]))
+    } else if let (Some(first), Some(last)) = (bytes.first_chunk::<HALF_LANES>(), bytes.last_chunk()) {
+        are_plain::<LOWEST, HALF_LANES>([first, last])
+    } else {
+        bytes.iter().all(|byte| !is_special::<LOWEST>(*byte))
+    }
+}
+
+/// The bytes in the same place of all chunks are put together, so that there is one question at the end.
+#[inline]
+fn are_plain<'a, const LOWEST: u8, const LANES: usize>(chunks: impl IntoIterator<Item = &'a [u8; LANES]>) -> bool {
+    let mut special = [false; LANES];
+    for chunk in chunks {
+        for (special, byte) in special.iter_mut().zip(chunk) {
+            *special |= is_special::<LOWEST>(*byte);
+        }
+    }
+    special == [false; LANES]
+}
+
+#[inline]
+fn is_special<const LOWEST: u8>(byte: u8) -> bool {
+    (byte.wrapping_sub(LOWEST) > b'~' - LOWEST) | (byte == b'"') | (byte == b'\\')
 }
 
 /// Appends runs of bytes as they are, and each byte that `is_special` by `push_special`.
@@ -114,7 +140,10 @@ pub(super) fn push_percent(out: &mut Vec<u8>, byte: u8) {
 
 #[cfg(test)]
 mod tests {
-    use super::{EscapeSet, is_plain};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::{EscapeSet, Value, is_plain, push_quoted, push_word};
 
     /// At every length and place, the quick look finds just what the table names.
     #[test]
@@ -128,6 +157,27 @@ mod tests {
                     assert_eq!(is_plain::<b'!'>(&bytes), !EscapeSet::WORD.has(byte), "{byte} at {at} of {length}");
                 }
             }
+        }
+    }
+
+    fn escaped_one_by_one(bytes: &[u8], set: &EscapeSet) -> String {
+        let escape = |byte: &u8| if set.has(*byte) { format!("\\x{byte:02X}") } else { char::from(*byte).to_string() };
+        if bytes.is_empty() { "-".into() } else { bytes.iter().map(escape).collect() }
+    }
+
+    proptest! {
+        #[test]
+        fn values_are_escaped_as_byte_by_byte(
+            bytes in prop_oneof![vec(any::<u8>(), 0..40), vec(b' '..=b'~', 0..80)],
+            cut: bool,
+        ) {
+            let mark = if cut { "\\..." } else { "" };
+            let value = Value { bytes: &bytes, cut };
+            let (mut quoted, mut word) = (Vec::new(), Vec::new());
+            push_quoted(&mut quoted, value);
+            push_word(&mut word, value);
+            prop_assert_eq!(quoted, (escaped_one_by_one(&bytes, &EscapeSet::QUOTED) + mark).into_bytes());
+            prop_assert_eq!(word, (escaped_one_by_one(&bytes, &EscapeSet::WORD) + mark).into_bytes());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One JSON object (RFC 8259) a line, all in ASCII. A key is there if there was a value.
 
-use super::super::record::{Client, StoredRecord, Value};
+use super::super::record::{Client, StoredRecord, Tag, Value};
 use super::date::DateTexts;
 use super::escape::{is_plain, push_hex};
 use super::number::{push_address, push_decimal, push_timestamp};
@@ -17,23 +17,23 @@ pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mu
         out.push(b'"');
         push_number(out, b",\"client_port\":", u64::from(address.port()));
     }
-    push_string(out, b",\"user\":\"", record.user);
-    push_string(out, b",\"host\":\"", record.host);
-    push_string(out, b",\"method\":\"", record.method);
-    push_string(out, b",\"target\":\"", record.target);
+    push_string(out, b",\"user\":\"", record.value(Tag::USER));
+    push_string(out, b",\"host\":\"", record.value(Tag::HOST));
+    push_string(out, b",\"method\":\"", record.method());
+    push_string(out, b",\"target\":\"", record.value(Tag::TARGET));
     if let Some(version) = record.version {
         push_string(out, b",\"version\":\"", Value { bytes: version_name(version), cut: false });
     }
-    push_string(out, b",\"malformed\":\"", record.malformed);
+    push_string(out, b",\"malformed\":\"", record.value(Tag::MALFORMED));
     push_number(out, b",\"status\":", u64::from(record.status));
     push_number(out, b",\"bytes\":", record.content_bytes);
     push_number(out, b",\"duration_us\":", record.duration_us);
-    push_string(out, b",\"tls_version\":\"", record.tls_version);
-    push_string(out, b",\"tls_cipher_suite\":\"", record.tls_cipher_suite);
-    push_string(out, b",\"tls_server_name\":\"", record.tls_server_name);
-    push_string(out, b",\"tls_client\":\"", record.tls_client);
-    push_string(out, b",\"upstream\":\"", record.upstream);
-    let numbers = &record.upstream_numbers;
+    push_string(out, b",\"tls_version\":\"", record.value(Tag::TLS_VERSION));
+    push_string(out, b",\"tls_cipher_suite\":\"", record.value(Tag::TLS_CIPHER_SUITE));
+    push_string(out, b",\"tls_server_name\":\"", record.value(Tag::TLS_SERVER_NAME));
+    push_string(out, b",\"tls_client\":\"", record.value(Tag::TLS_CLIENT));
+    push_string(out, b",\"upstream\":\"", record.value(Tag::UPSTREAM));
+    let numbers = record.upstream_numbers();
     for (key, number) in [
         (&b",\"upstream_tries\":"[..], numbers.tries),
         (b",\"upstream_status\":", numbers.status),
@@ -45,15 +45,15 @@ pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mu
             push_number(out, key, number);
         }
     }
-    push_string(out, b",\"cache_status\":\"", record.cache_status);
-    push_string(out, b",\"request_id\":\"", record.request_id);
-    push_string(out, b",\"trace_id\":\"", record.trace_id);
-    push_string(out, b",\"span_id\":\"", record.span_id);
-    if !record.is_complete {
+    push_string(out, b",\"cache_status\":\"", record.value(Tag::CACHE_STATUS));
+    push_string(out, b",\"request_id\":\"", record.value(Tag::REQUEST_ID));
+    push_string(out, b",\"trace_id\":\"", record.value(Tag::TRACE_ID));
+    push_string(out, b",\"span_id\":\"", record.value(Tag::SPAN_ID));
+    if !record.is_complete() {
         out.extend_from_slice(b",\"completion\":\"aborted\"");
     }
-    push_string(out, b",\"referer\":\"", record.referer);
-    push_string(out, b",\"user_agent\":\"", record.user_agent);
+    push_string(out, b",\"referer\":\"", record.value(Tag::REFERER));
+    push_string(out, b",\"user_agent\":\"", record.value(Tag::USER_AGENT));
     out.extend_from_slice(b"}\n");
 }
 
@@ -86,12 +86,13 @@ pub(super) fn push_part(out: &mut Vec<u8>, value: Value<'_>) {
 
 /// Appends method, target and version of a request as part of a string.
 pub(super) fn push_request_line(out: &mut Vec<u8>, record: &StoredRecord<'_>) {
-    let version = record.version.map_or(&b""[..], version_name);
-    push_part(out, record.method);
+    push_part(out, record.method());
     out.push(b' ');
-    push_part(out, record.target);
+    push_part(out, record.value(Tag::TARGET));
     out.push(b' ');
-    out.extend_from_slice(version);
+    if let Some(version) = record.version {
+        out.extend_from_slice(version_name(version));
+    }
 }
 
 /// Appends text with all but printable ASCII as `\uHHHH`, so that neither control characters nor those that reorder text

@@ -121,7 +121,7 @@ impl Formatter {
 }
 
 /// `HTTP/1.1` and so on.
-fn version_name(version: Version) -> &'static [u8] {
+fn version_name(version: Version) -> &'static [u8; 8] {
     match version {
         Version::Http10 => b"HTTP/1.0",
         Version::Http11 => b"HTTP/1.1",

@@ -60,8 +60,10 @@ pub(crate) fn push_address(out: &mut Vec<u8>, address: IpAddr) {
                 text[length..length + 4].copy_from_slice(&digits);
                 length += digits_length;
             }
-            // Without the last dot.
-            out.extend_from_slice(&text[..length - 1]);
+            // All of it is a move, and a part a call. Without the last dot.
+            let start = out.len();
+            out.extend_from_slice(&text);
+            out.truncate(start + length - 1);
         }
         // Finding the longest run of zeros is the library's business; writing to a vector cannot fail.
         IpAddr::V6(address) => {
@@ -72,6 +74,8 @@ pub(crate) fn push_address(out: &mut Vec<u8>, address: IpAddr) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::{push_address, push_digits};
 
     #[test]
@@ -93,6 +97,12 @@ mod tests {
             let mut out = Vec::new();
             push_address(&mut out, text.parse().unwrap());
             assert_eq!(out, text.as_bytes());
+        }
+        for octet in 0..=255 {
+            let address = Ipv4Addr::new(octet, 255 - octet, octet / 2, octet);
+            let mut out = b"before ".to_vec();
+            push_address(&mut out, address.into());
+            assert_eq!(out, format!("before {address}").into_bytes());
         }
         let mut out = Vec::new();
         push_address(&mut out, "::ffff:192.0.2.1".parse().unwrap());

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::super::record::{CAPTURED_FIELDS_MAX, Capture, CapturedField, Client, StoredRecord, Value};
+use super::super::record::{CAPTURED_FIELDS_MAX, Capture, CapturedField, Client, StoredRecord, Tag, Value};
 use super::date::DateTexts;
 use super::escape::{EscapeSet, push_escaped, push_quoted};
 use super::number::{push_decimal, push_digits, push_timestamp};
@@ -287,7 +287,7 @@ impl Template {
 impl Field {
     /// Appends the value.
     fn push(self, out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mut DateTexts, style: Style<'_>) {
-        let numbers = &record.upstream_numbers;
+        let numbers = || record.upstream_numbers();
         match self {
             Self::Client => style.push_text(out, |out| clf::push_client(out, record.client)),
             Self::ClientPort => {
@@ -297,24 +297,24 @@ impl Field {
                 };
                 style.push_known(out, port, push_decimal);
             }
-            Self::User => style.push_value(out, record.user),
+            Self::User => style.push_value(out, record.value(Tag::USER)),
             Self::Time => {
                 style.push_text(out, |out| out.extend_from_slice(dates.at(record.unix_us / 1_000_000).common()));
             }
             Self::TimeRfc3339 => style.push_text(out, |out| push_timestamp(out, record.unix_us, dates)),
             Self::TimeUnix => push_seconds(out, record.unix_us),
-            Self::RequestLine if record.version.is_none() => style.push_value(out, record.malformed),
+            Self::RequestLine if record.version.is_none() => style.push_value(out, record.value(Tag::MALFORMED)),
             Self::RequestLine if style.is_json() => style.push_text(out, |out| json::push_request_line(out, record)),
             Self::RequestLine => clf::push_request_line(out, record),
-            Self::Method => style.push_value(out, record.method),
-            Self::Target => style.push_value(out, record.target),
+            Self::Method => style.push_value(out, record.method()),
+            Self::Target => style.push_value(out, record.value(Tag::TARGET)),
             Self::Path => style.push_value(out, record.path_and_query().0),
             Self::Query => style.push_value(out, record.path_and_query().1),
             Self::Version => {
-                let bytes = record.version.map_or(&b""[..], version_name);
+                let bytes = record.version.map_or(&b""[..], |version| version_name(version));
                 style.push_value(out, Value { bytes, cut: false });
             }
-            Self::Host => style.push_value(out, record.host),
+            Self::Host => style.push_value(out, record.value(Tag::HOST)),
             Self::Status => push_decimal(out, u64::from(record.status)),
             Self::ContentBytes => push_decimal(out, record.content_bytes),
             Self::DurationUs => push_decimal(out, record.duration_us),
@@ -324,27 +324,27 @@ impl Field {
                 push_digits::<3>(out, record.duration_us);
             }
             Self::DurationS => push_seconds(out, record.duration_us),
-            Self::Referer => style.push_value(out, record.referer),
-            Self::UserAgent => style.push_value(out, record.user_agent),
-            Self::TlsVersion => style.push_value(out, record.tls_version),
-            Self::TlsCipherSuite => style.push_value(out, record.tls_cipher_suite),
-            Self::TlsServerName => style.push_value(out, record.tls_server_name),
-            Self::TlsClient => style.push_value(out, record.tls_client),
-            Self::Upstream => style.push_value(out, record.upstream),
-            Self::UpstreamStatus => style.push_known(out, numbers.status, push_decimal),
-            Self::UpstreamTries => style.push_known(out, numbers.tries, push_decimal),
-            Self::UpstreamConnectUs => style.push_known(out, numbers.connect_us, push_decimal),
-            Self::UpstreamFirstByteUs => style.push_known(out, numbers.first_byte_us, push_decimal),
-            Self::UpstreamDurationUs => style.push_known(out, numbers.duration_us, push_decimal),
-            Self::UpstreamConnectS => style.push_known(out, numbers.connect_us, push_seconds),
-            Self::UpstreamFirstByteS => style.push_known(out, numbers.first_byte_us, push_seconds),
-            Self::UpstreamDurationS => style.push_known(out, numbers.duration_us, push_seconds),
-            Self::CacheStatus => style.push_value(out, record.cache_status),
-            Self::RequestId => style.push_value(out, record.request_id),
-            Self::TraceId => style.push_value(out, record.trace_id),
-            Self::SpanId => style.push_value(out, record.span_id),
+            Self::Referer => style.push_value(out, record.value(Tag::REFERER)),
+            Self::UserAgent => style.push_value(out, record.value(Tag::USER_AGENT)),
+            Self::TlsVersion => style.push_value(out, record.value(Tag::TLS_VERSION)),
+            Self::TlsCipherSuite => style.push_value(out, record.value(Tag::TLS_CIPHER_SUITE)),
+            Self::TlsServerName => style.push_value(out, record.value(Tag::TLS_SERVER_NAME)),
+            Self::TlsClient => style.push_value(out, record.value(Tag::TLS_CLIENT)),
+            Self::Upstream => style.push_value(out, record.value(Tag::UPSTREAM)),
+            Self::UpstreamStatus => style.push_known(out, numbers().status, push_decimal),
+            Self::UpstreamTries => style.push_known(out, numbers().tries, push_decimal),
+            Self::UpstreamConnectUs => style.push_known(out, numbers().connect_us, push_decimal),
+            Self::UpstreamFirstByteUs => style.push_known(out, numbers().first_byte_us, push_decimal),
+            Self::UpstreamDurationUs => style.push_known(out, numbers().duration_us, push_decimal),
+            Self::UpstreamConnectS => style.push_known(out, numbers().connect_us, push_seconds),
+            Self::UpstreamFirstByteS => style.push_known(out, numbers().first_byte_us, push_seconds),
+            Self::UpstreamDurationS => style.push_known(out, numbers().duration_us, push_seconds),
+            Self::CacheStatus => style.push_value(out, record.value(Tag::CACHE_STATUS)),
+            Self::RequestId => style.push_value(out, record.value(Tag::REQUEST_ID)),
+            Self::TraceId => style.push_value(out, record.value(Tag::TRACE_ID)),
+            Self::SpanId => style.push_value(out, record.value(Tag::SPAN_ID)),
             Self::Completion => {
-                let completion: &[u8] = if record.is_complete { b"complete" } else { b"aborted" };
+                let completion: &[u8] = if record.is_complete() { b"complete" } else { b"aborted" };
                 style.push_text(out, |out| out.extend_from_slice(completion));
             }
             Self::Request(index) => style.push_value(out, record.captured(usize::from(index))),

@@ -3,7 +3,7 @@
 //! Its strings are in quotes, with quotes doubled; the draft says nothing of other bytes, so backslash, control bytes and
 //! those from 0x7f on become `\xHH` in strings. In addresses and names, which end at a space, they become `%HH`.
 
-use super::super::record::{Client, StoredRecord, Value};
+use super::super::record::{Client, StoredRecord, Tag, Value};
 use super::date::DateTexts;
 use super::escape::{CUT_MARK, EscapeSet, is_plain, push_hex, push_percent, push_runs};
 use super::number::{push_address, push_decimal, push_digits};
@@ -38,14 +38,14 @@ pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mu
         Client::Ip(address) => push_address(out, address.ip()),
         Client::Unix => out.push(b'-'),
     }
-    push_name(out, record.user);
-    push_name(out, record.method);
+    push_name(out, record.value(Tag::USER));
+    push_name(out, record.method());
     // What is not a request stands in place of the path.
     let (stem, query) = record.path_and_query();
-    push_name(out, if record.version.is_some() { stem } else { record.malformed });
+    push_name(out, if record.version.is_some() { stem } else { record.value(Tag::MALFORMED) });
     push_name(out, query);
-    push_name(out, Value { bytes: record.version.map_or(b"", version_name), cut: false });
-    push_name(out, record.host);
+    push_name(out, Value { bytes: record.version.map_or(&b""[..], |version| version_name(version)), cut: false });
+    push_name(out, record.value(Tag::HOST));
     out.push(b' ');
     push_decimal(out, u64::from(record.status));
     out.push(b' ');
@@ -54,12 +54,12 @@ pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mu
     push_decimal(out, record.duration_us / 1_000_000);
     out.push(b'.');
     push_digits::<6>(out, record.duration_us);
-    push_string(out, record.user_agent);
-    push_string(out, record.referer);
-    push_name(out, record.tls_version);
-    push_name(out, record.tls_cipher_suite);
-    push_name(out, record.tls_server_name);
-    push_string(out, record.tls_client);
+    push_string(out, record.value(Tag::USER_AGENT));
+    push_string(out, record.value(Tag::REFERER));
+    push_name(out, record.value(Tag::TLS_VERSION));
+    push_name(out, record.value(Tag::TLS_CIPHER_SUITE));
+    push_name(out, record.value(Tag::TLS_SERVER_NAME));
+    push_string(out, record.value(Tag::TLS_CLIENT));
     out.push(b'\n');
 }
 
