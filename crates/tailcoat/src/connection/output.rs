@@ -79,9 +79,14 @@ impl Output {
         self.bytes.clear();
         // Seldom there is more, and letting go of nothing is not free either.
         if self.has_tail() {
-            self.tail.clear();
-            self.stream = None;
+            self.clear_tail();
         }
+    }
+
+    #[cold]
+    fn clear_tail(&mut self) {
+        self.tail.clear();
+        self.stream = None;
     }
 
     /// Whether it should be sent before anything is added.
