@@ -43,9 +43,11 @@ impl Stream {
     /// Those of open(2).
     pub(super) fn open(path: &Path, unit: Unit) -> io::Result<Self> {
         let file = open_to_append(path)?;
-        if unit != Unit::Block {
+        // Others who have it open are alive, and may be writing a line just now, which they end themselves.
+        if unit != Unit::Block && file.try_lock().is_ok() {
             end_torn_line(path, &file);
         }
+        share(&file);
         Ok(Self::new(Some(path.to_owned()), file, unit))
     }
 
@@ -87,6 +89,7 @@ impl Stream {
     pub(super) fn reopen(&mut self) -> io::Result<u64> {
         let Some(path) = &self.path else { return Ok(0) };
         self.file = open_to_append(path)?;
+        share(&self.file);
         if self.torn_bytes == 0 {
             return Ok(0);
         }
@@ -191,6 +194,11 @@ fn end_torn_line(path: &Path, file: &File) {
     if read.is_ok() && byte != [b'\n'] {
         let _ = { file }.write_all(b"\n");
     }
+}
+
+/// Lets others who open the file see that it is being written to. Where files can't be locked, nobody sees it.
+fn share(file: &File) {
+    let _ = file.try_lock_shared();
 }
 
 fn open_to_append(path: &Path) -> io::Result<File> {
@@ -300,6 +308,17 @@ mod tests {
             assert!(matches!(stream.flush(), (1, Ok(()))));
             assert_eq!(fs::read_to_string(&path).unwrap(), expect, "{before:?}");
         }
+        // Whoever has it open still writes the rest.
+        let (mut stream, _) = half_written(&path, Unit::Line, b"one\ntwo\n", 2, 6);
+        let before = fs::read_to_string(&path).unwrap();
+        for _ in 0..2 {
+            drop(Stream::open(&path, Unit::Line).unwrap());
+            assert_eq!(fs::read_to_string(&path).unwrap(), before);
+            stream.reopen().unwrap();
+        }
+        drop(stream);
+        drop(Stream::open(&path, Unit::Line).unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), before + "\n");
         fs::write(&path, "TCLOG").unwrap();
         drop(Stream::open(&path, Unit::Block).unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), "TCLOG");
