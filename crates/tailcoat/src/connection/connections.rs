@@ -162,22 +162,14 @@ impl Connections {
     }
 
     fn on_events(&self, events: &[epoll::Event]) {
-        for event in events {
-            let slot = event.data.u64() as usize;
-            let places = &mut *self.places.borrow_mut();
-            let connection = places.get_mut(slot).and_then(|place| place.connection.as_mut());
-            if let Some(socket) = connection.and_then(Connection::socket) {
-                socket.on_events(event.flags);
-            }
-        }
-        self.go_on(&mut events.iter().map(|event| event.data.u64() as usize));
+        self.go_on(&mut events.iter().map(|event| (event.data.u64() as usize, Some(event.flags))));
     }
 
     /// Lets the connections in these places go on, some together.
-    fn go_on(&self, slots: &mut impl Iterator<Item = usize>) {
+    fn go_on(&self, waiting: &mut impl Iterator<Item = (usize, Option<epoll::EventFlags>)>) {
         let places = &mut *self.places.borrow_mut();
         let group = &mut *self.group.borrow_mut();
-        while group.gather(slots) {
+        while group.gather(places, waiting) {
             group.go_on(places, self);
         }
     }
@@ -187,7 +179,7 @@ impl Connections {
         // Each once: in a group, the answers of one connection have one place.
         slots.sort_unstable();
         slots.dedup();
-        self.go_on(&mut slots.drain(..).map(|slot| slot as usize));
+        self.go_on(&mut slots.drain(..).map(|slot| (slot as usize, None)));
     }
 
     /// Waits for something to do. Says whether sockets have events: where an answer of another server has woken a
@@ -327,7 +319,7 @@ impl Connection {
     }
 
     /// What is to be waited for when `poll` returned `Pending`.
-    fn socket(&mut self) -> Option<&mut Socket> {
+    pub(super) fn socket(&mut self) -> Option<&mut Socket> {
         match self {
             Self::Opening(opening) => opening.socket(),
             Self::Http1(connection) => Some(connection.socket()),

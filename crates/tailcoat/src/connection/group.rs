@@ -3,22 +3,29 @@
 use std::io;
 use std::mem::swap;
 
+use rustix::event::epoll::EventFlags;
+
+use super::Connections;
 use super::connections::{Connection, Place};
 use super::output::Output;
-use super::{Connections, Context};
 
 /// Connections that go on together at most. What they read and send has to stay in the processor's first cache.
 const MEMBERS_MAX: usize = 16;
+
+/// Bytes that each of them reads at first: more than the heads of most requests. Who has sent more is read again, into the buffer
+/// of all. Not whole pages, for what is in one and the same place of many pages drives each other out of the first cache.
+const READ_BYTES: usize = (4 << 10) + 64;
 
 /// Some connections that have events, or that have been woken.
 ///
 /// First all are read, then all requests answered, as far as their answers are there, then all answers sent. So each stage finds its code and data in the
 /// processor's caches; one connection after the other, the kernel's reading and sending and our answering drive out each
 /// other's, which takes a twentieth more time for a small response.
-#[derive(Default)]
 pub(super) struct Group {
     members: [Member; MEMBERS_MAX],
     count: usize,
+    /// What they read, [`READ_BYTES`] each.
+    input: Vec<u8>,
 }
 
 /// What a connection has while it is in the group.
@@ -26,21 +33,34 @@ pub(super) struct Group {
 struct Member {
     /// The number of its place.
     slot: usize,
-    /// A buffer to read into, once one was needed.
-    input: Vec<u8>,
     /// What reading gave. Nothing: the connection reads for itself, if at all.
     read: Option<io::Result<usize>>,
     /// What is to be sent.
     output: Output,
 }
 
+impl Default for Group {
+    fn default() -> Self {
+        Self { members: Default::default(), count: 0, input: vec![0; MEMBERS_MAX * READ_BYTES] }
+    }
+}
+
 impl Group {
-    /// Takes the next connections, by the numbers of their places. Returns whether there are any.
-    pub fn gather(&mut self, slots: &mut impl Iterator<Item = usize>) -> bool {
+    /// Takes the next connections, by the numbers of their places and what epoll says of them, if it does. Returns whether there
+    /// are any.
+    pub fn gather(
+        &mut self,
+        places: &mut [Place],
+        waiting: &mut impl Iterator<Item = (usize, Option<EventFlags>)>,
+    ) -> bool {
         self.count = 0;
-        for (member, slot) in self.members.iter_mut().zip(slots) {
+        for (member, (slot, events)) in self.members.iter_mut().zip(waiting) {
             member.slot = slot;
             self.count += 1;
+            let connection = places.get_mut(slot).and_then(|place| place.connection.as_mut());
+            if let (Some(socket), Some(events)) = (connection.and_then(Connection::socket), events) {
+                socket.on_events(events);
+            }
         }
         self.count > 0
     }
@@ -49,14 +69,14 @@ impl Group {
     pub fn go_on(&mut self, places: &mut [Place], connections: &Connections) {
         let members = &mut self.members[..self.count];
         let has_others = members.len() > 1;
-        for member in &mut *members {
+        for (member, input) in members.iter_mut().zip(self.input.chunks_exact_mut(READ_BYTES)) {
             if has_others && let Some(place) = places.get_mut(member.slot) {
-                member.read(place, connections.context());
+                member.read(place, input);
             }
         }
-        for member in &mut *members {
+        for (member, input) in members.iter_mut().zip(self.input.chunks_exact(READ_BYTES)) {
             if let Some(place) = places.get_mut(member.slot) {
-                member.answer(place, connections, has_others);
+                member.answer(place, connections, input, has_others);
             }
         }
         for member in members {
@@ -69,35 +89,33 @@ impl Group {
 
 impl Member {
     /// Reads, if the next request is all that is awaited.
-    fn read(&mut self, place: &mut Place, context: &Context) {
-        let Some(Connection::Http1(connection)) = &mut place.connection else { return };
-        if self.input.len() < context.input_bytes.get() {
-            // There was none yet, it was lent to a handler, who keeps it, or more is allowed since.
-            self.input = vec![0; context.input_bytes.get()];
+    fn read(&mut self, place: &mut Place, input: &mut [u8]) {
+        if let Some(Connection::Http1(connection)) = &mut place.connection {
+            self.read = connection.read_ahead(input);
         }
-        self.read = connection.read_ahead(&mut self.input);
     }
 
     /// Polls the connection. Small answers, to what was read or those that were waited for, stay here.
-    fn answer(&mut self, place: &mut Place, connections: &Connections, has_others: bool) {
+    fn answer(&mut self, place: &mut Place, connections: &Connections, input: &[u8], has_others: bool) {
         if !has_others {
             return place.poll(connections);
         }
-        let has_read = self.read.is_some();
-        self.trade(connections.context(), has_read, true);
-        place.poll(connections);
-        self.trade(connections.context(), has_read, false);
-    }
-
-    /// Gives its buffers to the connection that is to be polled, or takes them back with what is in them by then.
-    fn trade(&mut self, context: &Context, has_read: bool, gathers: bool) {
-        let scratch = &mut *context.scratch.borrow_mut();
-        if has_read {
-            swap(&mut scratch.input, &mut self.input);
+        let context = connections.context();
+        {
+            let scratch = &mut *context.scratch.borrow_mut();
+            scratch.clear(context.input_bytes.get());
+            if let Some(Ok(count)) = self.read {
+                scratch.input[..count].copy_from_slice(&input[..count]);
+            }
+            scratch.read = self.read.take();
+            scratch.gathers = true;
+            swap(&mut scratch.output.bytes, &mut self.output.bytes);
         }
+        place.poll(connections);
+        let scratch = &mut *context.scratch.borrow_mut();
+        scratch.read = None;
+        scratch.gathers = false;
         swap(&mut scratch.output.bytes, &mut self.output.bytes);
-        scratch.read = self.read.take();
-        scratch.gathers = gathers;
     }
 
     /// Sends what stayed, and lets the connection wait if its client does not take all.
