@@ -15,4 +15,3 @@ pub mod h1;
 pub mod h2;
 pub mod http;
 pub mod proxy_protocol;
-mod scan;

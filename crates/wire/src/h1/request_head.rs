@@ -3,8 +3,8 @@
 use memchr::memchr;
 
 use super::{HeadLimits, Refusal};
+use crate::http::scan::{any_byte, find_control, find_invisible};
 use crate::http::{KnownField, Method, RequestHead, Span, Status, Version};
-use crate::scan::{any_byte, find_control, find_invisible};
 
 /// Longest method name. What is not longer, but longer than any in use, is answered as RFC 9112, section 3 has it: 501.
 const METHOD_BYTES_MAX: usize = 256;

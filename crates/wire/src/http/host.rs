@@ -1,7 +1,7 @@
 use core::net::Ipv6Addr;
 use std::fmt;
 
-use crate::scan::any_byte;
+use super::scan::any_byte;
 
 /// Longest host name, in bytes. DNS allows 253 (RFC 1035, section 2.3.4), RFC 3986, section 3.2.2 asks for at most 255,
 /// and so does a file name, which mass hosting makes of it.

@@ -16,6 +16,7 @@ mod host;
 mod list;
 mod method;
 mod request_head;
+pub(crate) mod scan;
 mod status;
 mod target;
 
