@@ -69,6 +69,59 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
+fn a_small_file_that_is_asked_for_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("small");
+    std::fs::write(&path, "one!").unwrap();
+    let server = Server::run(&format!(
+        "server {{\n workers 1\n}}\nsite {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n}}\n",
+        directory.path().display()
+    ));
+    let get = "GET /small HTTP/1.1\r\nHost: h\r\n\r\n";
+    let mut streams: Vec<_> = (0..40).map(|_| server.connect()).collect();
+    let mut ask_all = |content: &str| {
+        streams.iter_mut().for_each(|stream| stream.write_all(get.as_bytes()).unwrap());
+        let answers: Vec<_> = streams.iter_mut().map(|stream| read_until(stream, "!")).collect();
+        answers.iter().all(|answer| {
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+            let content_length = format!("Content-Length: {}\r\n", answer.rsplit("\r\n").next().unwrap().len());
+            assert!(answer.contains(&content_length), "{answer}");
+            answer.ends_with(&format!("\r\n\r\n{content}"))
+        })
+    };
+    assert!((0..4).all(|_| ask_all("one!")));
+    let head = "HEAD /small HTTP/1.1\r\nHost: h\r\n\r\n";
+    let part = "GET /small HTTP/1.1\r\nHost: h\r\nRange: bytes=1-2\r\n\r\n";
+    let missing = "GET /missing HTTP/1.1\r\nHost: h\r\n\r\n";
+    let last = "GET /small HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    let answers = server.exchange([get, head, part, get, get, missing, get, last].concat().as_bytes());
+    let contents = answers.split("HTTP/1.1 ").skip(1).map(|answer| {
+        let (head, content) = answer.split_once("\r\n\r\n").unwrap();
+        (&head[..3], if content.len() > 4 { "page" } else { content })
+    });
+    let expect = [
+        ("200", "one!"),
+        ("200", ""),
+        ("206", "ne"),
+        ("200", "one!"),
+        ("200", "one!"),
+        ("404", "page"),
+        ("200", "one!"),
+        ("200", "one!"),
+    ];
+    assert_eq!(contents.collect::<Vec<_>>(), expect);
+    std::fs::write(directory.path().join("new"), "another!").unwrap();
+    std::fs::rename(directory.path().join("new"), &path).unwrap();
+    // It is seen within a second.
+    let is_seen = (0..1_000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        ask_all("another!")
+    });
+    assert!(is_seen);
+    assert!((0..4).all(|_| ask_all("another!")));
+}
+
+#[test]
 fn content_is_read_and_the_next_request_begins_behind_it() {
     let server = server();
     let answer = server.exchange(
