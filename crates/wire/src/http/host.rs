@@ -1,8 +1,6 @@
 use core::net::Ipv6Addr;
 use std::fmt;
 
-use super::scan::any_byte;
-
 /// Longest host name, in bytes. DNS allows 253 (RFC 1035, section 2.3.4), RFC 3986, section 3.2.2 asks for at most 255,
 /// and so does a file name, which mass hosting makes of it.
 pub const HOST_BYTES_MAX: usize = 255;
@@ -53,7 +51,7 @@ impl<'a> Host<'a> {
     where
         'a: 'b,
     {
-        if !any_byte(self.name, |byte| byte.is_ascii_uppercase()) {
+        if !self.name.iter().any(u8::is_ascii_uppercase) {
             return self.name;
         }
         buffer.clear();

@@ -38,33 +38,12 @@ fn find(bytes: &[u8], marks: impl Fn(u64) -> u64, is_such: impl Fn(u8) -> bool) 
     rest.iter().position(|&byte| is_such(byte)).map(|at| words.len() * 8 + at)
 }
 
-/// Whether there is any such byte. All are looked at, many at a time: so `is_such` should not branch.
-#[inline]
-pub(crate) fn any_byte(bytes: &[u8], is_such: impl Fn(u8) -> bool + Copy) -> bool {
-    // What is left over is looked at together with some that have been.
-    if let Some(last) = bytes.last_chunk::<16>() {
-        return any_of(last, is_such) || bytes.as_chunks().0.iter().any(|block: &[u8; 16]| any_of(block, is_such));
-    }
-    if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
-        return any_of(first, is_such) | any_of(last, is_such);
-    }
-    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
-        return any_of(first, is_such) | any_of(last, is_such);
-    }
-    bytes.iter().any(|&byte| is_such(byte))
-}
-
-/// Without an early exit, so that it is one step for all of them.
-fn any_of<const BYTES: usize>(block: &[u8; BYTES], is_such: impl Fn(u8) -> bool) -> bool {
-    block.iter().fold(false, |found, &byte| found | is_such(byte))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::{any_byte, find_control, find_invisible};
+    use super::{find_control, find_invisible};
 
     #[test]
     fn each_byte_at_each_place() {
@@ -78,7 +57,6 @@ mod tests {
                     let found = |is_such: fn(&u8) -> bool| bytes.iter().position(is_such);
                     assert_eq!(find_control(&bytes), found(u8::is_ascii_control), "{bytes:?}");
                     assert_eq!(find_invisible(&bytes), found(|byte| !byte.is_ascii_graphic()), "{bytes:?}");
-                    assert!(any_byte(&bytes, |other| other == byte), "{bytes:?}");
                 }
             }
         }
@@ -90,7 +68,6 @@ mod tests {
             let found = |is_such: fn(&u8) -> bool| bytes.iter().position(is_such);
             prop_assert_eq!(find_control(&bytes), found(u8::is_ascii_control));
             prop_assert_eq!(find_invisible(&bytes), found(|byte| !byte.is_ascii_graphic()));
-            prop_assert_eq!(any_byte(&bytes, |byte| byte == b'c'), bytes.contains(&b'c'));
         }
     }
 }
