@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::support::upstream::Step::{Read as Await, Write as Say};
 use crate::support::upstream::Upstream;
-use crate::support::{LARGE_BYTES, PATIENCE, Server, ask, read_until};
+use crate::support::{LARGE_BYTES, PATIENCE, Server, ask, read_all, read_until};
 
 /// A site whose programs are shell scripts with these names and texts, each in `/cgi-bin/`.
 struct Site {
@@ -443,6 +444,71 @@ fn processes_are_limited_and_no_zombie_is_left() {
         site.check("quick", "200");
     }
     wait_until("all have been waited for", || site.server.zombies() == 0);
+}
+
+/// Issue 17, defect 8: one client with many slow programs leaves places for others to run theirs.
+#[test]
+fn one_client_can_not_take_all_places_for_programs() {
+    let site = Site::new(
+        &[("waits", &format!("{HEAD}echo >> begun\nwhile [ ! -e go ]; do sleep 0.05; done")), ("quick", HEAD)],
+        "processes-max 5\n queue-max 16\n queue-timeout \"10m\"",
+    );
+    let attackers = ask_for(&site, "waits", 40);
+    let begun = || fs::read_to_string(site.file("begun")).unwrap_or_default().lines().count();
+    wait_until("they have begun", || begun() == 4);
+    for _ in 0..3 {
+        let mut other = site.server.connect_from([127, 0, 0, 2]);
+        write!(other, "{}", request_for("quick")).unwrap();
+        let answer = read_all(&mut other);
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+    assert_eq!(begun(), 4, "the place that is left is not for a client that has four");
+    fs::write(site.file("go"), "").unwrap();
+    let answered = attackers.into_iter().map(|mut attacker| read_all(&mut attacker));
+    let served = answered.filter(|answer| answer.starts_with("HTTP/1.1 200 ")).count();
+    assert_eq!(served, 4 + 8, "those that ran, and half of the queue: the rest is 503");
+}
+
+/// Issue 17, defect 8: one client with many waiting requests neither fills the queue nor has others wait for all of them.
+#[test]
+fn one_client_can_not_fill_the_queue_for_programs() {
+    let script = "echo $REMOTE_ADDR >> order\nwhile [ ! -e go ]; do sleep 0.05; done";
+    let site =
+        Site::new(&[("waits", &format!("{HEAD}{script}"))], "processes-max 1\n queue-max 16\n queue-timeout \"10m\"");
+    let order = || fs::read_to_string(site.file("order")).unwrap_or_default();
+    let _first = ask_for(&site, "waits", 1);
+    wait_until("it has begun", || !order().is_empty());
+    let attackers = ask_for(&site, "waits", 40);
+    wait_until("the queue has what it takes of them", || {
+        let is_answered = |attacker: &&TcpStream| {
+            attacker.set_nonblocking(true).unwrap();
+            attacker.peek(&mut [0]).is_ok_and(|count| count > 0)
+        };
+        attackers.iter().filter(is_answered).count() == 40 - 8
+    });
+    let mut other = site.server.connect_from([127, 0, 0, 2]);
+    write!(other, "{}", request_for("waits")).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    fs::write(site.file("go"), "").unwrap();
+    let answer = read_all(&mut other);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let order = order();
+    let turn = order.lines().position(|client| client == "127.0.0.2");
+    assert_eq!(turn, Some(2), "after the one that ran and the first that waited: {order}");
+}
+
+fn request_for(path: &str) -> String {
+    format!("GET /cgi-bin/{path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+}
+
+/// So many requests for a program, each on a connection of its own.
+fn ask_for(site: &Site, path: &str, count: usize) -> Vec<TcpStream> {
+    let ask = |_| {
+        let mut stream = site.server.connect();
+        write!(stream, "{}", request_for(path)).unwrap();
+        stream
+    };
+    (0..count).map(ask).collect()
 }
 
 #[test]

@@ -21,16 +21,6 @@ fn front(servers: &[SocketAddr], upstream: &str, site: &str, forward: &str) -> S
     ))
 }
 
-/// Opens a connection from this address.
-fn connect_from(client: [u8; 4], server: &Server) -> TcpStream {
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((client, 0)).into()).unwrap();
-    socket.connect(&server.address.into()).unwrap();
-    let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-}
-
 /// What the operator tells a server can't be said by clients as well, nor be taken away by them.
 #[test]
 fn told_fields_are_ours_however_they_are_spelt() {
@@ -97,7 +87,7 @@ fn clients_that_left_are_in_no_queue() {
     holding.write_all(b"GET /hang HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     std::thread::sleep(Duration::from_millis(300));
     for number in 2..60 {
-        connect_from([127, 0, 0, number], &server).write_all(GET.as_bytes()).unwrap();
+        server.connect_from([127, 0, 0, number]).write_all(GET.as_bytes()).unwrap();
     }
     // When the server has seen to all of them, the queue is empty.
     let began = Instant::now();
@@ -119,7 +109,7 @@ fn one_client_can_not_fill_the_queue() {
         })
         .collect();
     std::thread::sleep(Duration::from_millis(300));
-    assert!(waits(&mut connect_from([127, 0, 0, 2], &server)), "refused");
+    assert!(waits(&mut server.connect_from([127, 0, 0, 2])), "refused");
     drop(attackers);
 }
 

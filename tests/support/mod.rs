@@ -118,6 +118,16 @@ impl Server {
         stream
     }
 
+    /// Opens a connection from another address of the loopback interface, as another client.
+    pub(crate) fn connect_from(&self, client: [u8; 4]) -> TcpStream {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::from((client, 0)).into()).expect("the loopback has it");
+        socket.connect(&self.address.into()).expect("the server takes connections");
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket has a read time-out");
+        stream
+    }
+
     /// Sends bytes on a new connection, ends the sending side, and returns all that comes back.
     pub(crate) fn exchange(&self, input: &[u8]) -> String {
         let mut stream = self.connect();

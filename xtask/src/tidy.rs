@@ -25,7 +25,7 @@ const INPUT_OUTPUT: [&str; 7] =
     ["std::net", "std::fs", "std::thread", "std::process", "tokio", "Instant::now", "SystemTime::now"];
 
 /// Which rooms of a crate a room may know. A room that is not in the list may know all.
-const EDGES: [(&str, &str, &[&str]); 28] = [
+const EDGES: [(&str, &str, &[&str]); 29] = [
     ("wire", "http", &[]),
     ("wire", "h1", &["http"]),
     ("wire", "h2", &["h1", "http"]),
@@ -37,7 +37,8 @@ const EDGES: [(&str, &str, &[&str]); 28] = [
     ("tailcoat", "log", &["config"]),
     ("tailcoat", "metrics", &[]),
     ("tailcoat", "object_cache", &["config", "metrics"]),
-    ("tailcoat", "upstream", &["config", "log", "metrics"]),
+    ("tailcoat", "fair_queue", &[]),
+    ("tailcoat", "upstream", &["config", "fair_queue", "log", "metrics"]),
     ("tailcoat", "traces", &["config", "log"]),
     ("tailcoat", "status", &["log", "metrics", "object_cache", "traces", "upstream"]),
     ("tailcoat", "spawner", &["config"]),
@@ -47,7 +48,19 @@ const EDGES: [(&str, &str, &[&str]); 28] = [
     (
         "tailcoat",
         "handler",
-        &["config", "log", "metrics", "object_cache", "upstream", "tls", "modules", "status", "spawner", "traces"],
+        &[
+            "config",
+            "fair_queue",
+            "log",
+            "metrics",
+            "object_cache",
+            "upstream",
+            "tls",
+            "modules",
+            "status",
+            "spawner",
+            "traces",
+        ],
     ),
     ("tailcoat", "routing", &["config", "log", "metrics", "tls", "traces", "handler"]),
     ("tailcoat", "connection", &["config", "log", "metrics", "object_cache", "tls", "traces", "handler", "routing"]),

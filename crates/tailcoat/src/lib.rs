@@ -6,6 +6,7 @@ pub mod config;
 pub mod confinement;
 pub mod connection;
 pub mod control;
+pub mod fair_queue;
 pub mod handler;
 pub mod import;
 pub mod log;

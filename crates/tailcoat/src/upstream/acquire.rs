@@ -16,11 +16,11 @@ use super::health::{FULL_SHARE, Standing};
 use super::http2::{self, Session, SessionLimits, Sessions, StreamLease};
 use super::lease::{Lease, Slot};
 use super::pool::{Connection, Pool, PoolLimits};
-use super::queue::QueuePlace;
 use super::shared::{Protocol, SharedUpstream};
 use super::tried::Tried;
 use super::{AcquireError, monotonic_ms};
 use crate::config;
+use crate::fair_queue::QueuePlace;
 use crate::metrics::NameSlot;
 
 /// How often kept connections are looked through for those that are no longer of use.
@@ -196,7 +196,8 @@ impl Upstream {
     }
 
     async fn wait_for_slot(self: &Rc<Self>, wanted: &Wanted, now_ms: impl Fn() -> u64) -> Result<Slot, AcquireError> {
-        let place = QueuePlace::join(&self.shared, wanted.client).ok_or(AcquireError::QueueFull)?;
+        let queue_max = self.shared.config.queue_max;
+        let place = QueuePlace::join(&self.shared, wanted.client, queue_max).ok_or(AcquireError::QueueFull)?;
         let slot = poll_fn(|task| {
             if !place.is_called(task.waker()) {
                 return Poll::Pending;

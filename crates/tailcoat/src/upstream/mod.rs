@@ -15,7 +15,6 @@ mod http2;
 mod keeper;
 mod lease;
 mod pool;
-mod queue;
 mod shared;
 mod stream;
 #[cfg(test)]

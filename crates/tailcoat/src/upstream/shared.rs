@@ -9,9 +9,9 @@ use super::addresses::Addresses;
 use super::balance::hash_key;
 use super::health::{Change, FULL_SHARE, Health, HealthLimits, Standing};
 use super::monotonic_ms;
-use super::queue::Queue;
 use super::tls::ClientTls;
 use crate::config::{self, CertificateError, ServerAddress};
+use crate::fair_queue::FairQueue;
 use crate::log::ServerLog;
 
 /// What all workers share of an upstream.
@@ -19,7 +19,7 @@ pub struct SharedUpstream {
     pub(super) config: config::Upstream,
     pub(super) servers: Box<[Server]>,
     /// Requests that wait for a connection.
-    pub(super) queue: Queue,
+    pub(super) queue: FairQueue,
     pub(super) log: ServerLog,
     /// How servers are spoken to by TLS, if any are.
     pub(super) tls: Option<ClientTls>,
@@ -117,7 +117,7 @@ impl SharedUpstream {
         });
         let servers = servers.collect();
         let tls = ClientTls::load(config)?;
-        Ok(Arc::new(Self { config: config.clone(), servers, queue: Queue::default(), log, tls }))
+        Ok(Arc::new(Self { config: config.clone(), servers, queue: FairQueue::default(), log, tls }))
     }
 
     /// Whether files that TLS needs have changed since they were read.
@@ -246,6 +246,12 @@ impl SharedUpstream {
             }),
             Change::ChecksGood => self.log.info(format_args!("{place} is up: its health checks succeed")),
         }
+    }
+}
+
+impl AsRef<FairQueue> for SharedUpstream {
+    fn as_ref(&self) -> &FairQueue {
+        &self.queue
     }
 }
 

@@ -79,7 +79,8 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
         name: "processes-max",
         parameters: &[one("count", Kind::Count { min: 1, max: 100_000 })],
         default: "processes-max 64",
-        doc: "Programs that run at a time, for all workers together. When there are as many, requests wait.",
+        doc: "Programs that run at the same time, for all workers together. When there are as many, requests wait. A \
+              client may run at most four times as many programs as places are free: alone, about four fifths of all.",
         example: "processes-max 8",
         known_as: &["ScriptLimit", "RLimitNPROC"],
         set: Set::Gateway(|gateway, values| {
@@ -91,7 +92,9 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
         name: "queue-max",
         parameters: &[one("count", COUNT)],
         default: "queue-max 1000",
-        doc: "Requests that may wait for a program to end, in the order in which they came; more are answered 503.",
+        doc: "Requests that may wait for a program to end, in the order in which they came; more are answered 503. A \
+              client with many waiting requests lets others go first; in a queue that is half full it may have an \
+              eighth.",
         example: "queue-max 50",
         set: Set::Gateway(|gateway, values| {
             gateway.programs.queue_max = values.number("count").unwrap_or_default() as usize;

@@ -3,6 +3,7 @@
 //! [`SharedPrograms`] counts those that run; [`Programs::start`] gives a [`Process`], which is read and written like a
 //! connection. Whatever becomes of the request, each process is waited for, and none lives longer than it may.
 
+mod places;
 mod process;
 mod reaper;
 
@@ -17,15 +18,16 @@ use std::pin::Pin;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context as Task, Poll};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wire::http::{Fields, Status};
 
+use self::places::Places;
+pub(in crate::handler) use self::places::RunningPlace;
 pub use self::process::Process;
 use super::gateway::ErrorLines;
 use crate::config;
+use crate::fair_queue::FairQueue;
 use crate::metrics::ProgramMetrics;
 use crate::spawner::{Order, Spawner};
 
@@ -46,8 +48,9 @@ pub struct Launch {
 pub struct SharedPrograms {
     config: config::Programs,
     spawner: Arc<Spawner>,
-    running: Arc<Semaphore>,
-    waiting: AtomicUsize,
+    places: Places,
+    /// Requests that wait for a place.
+    queue: FairQueue,
     metrics: Arc<ProgramMetrics>,
 }
 
@@ -73,63 +76,14 @@ pub enum StartError {
 impl SharedPrograms {
     /// Programs by this configuration, that this spawner starts, and that are counted there.
     pub fn new(config: &config::Programs, spawner: Arc<Spawner>, metrics: Arc<ProgramMetrics>) -> Arc<Self> {
-        let running = Arc::new(Semaphore::new(config.processes_max));
-        Arc::new(Self { config: config.clone(), spawner, running, waiting: AtomicUsize::new(0), metrics })
-    }
-
-    /// Waits for a place among those that run.
-    async fn place(self: &Arc<Self>) -> Result<RunningPlace, StartError> {
-        let permit = self.permit().await.inspect_err(|_| self.metrics.refused.add(1))?;
-        Ok(RunningPlace::new(permit, &self.metrics))
-    }
-
-    async fn permit(self: &Arc<Self>) -> Result<OwnedSemaphorePermit, StartError> {
-        if let Ok(permit) = Arc::clone(&self.running).try_acquire_owned() {
-            return Ok(permit);
-        }
-        let _place = Place::join(self).ok_or(StartError::Busy)?;
-        let permit = Arc::clone(&self.running).acquire_owned();
-        match tokio::time::timeout(self.config.queue_timeout, permit).await {
-            Ok(Ok(permit)) => Ok(permit),
-            // The semaphore is never closed.
-            Ok(Err(_)) | Err(_) => Err(StartError::Busy),
-        }
+        let (places, queue) = (Places::new(config.processes_max), FairQueue::default());
+        Arc::new(Self { config: config.clone(), spawner, places, queue, metrics })
     }
 }
 
-/// A place among those that run.
-pub(in crate::handler) struct RunningPlace {
-    metrics: Arc<ProgramMetrics>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl RunningPlace {
-    fn new(permit: OwnedSemaphorePermit, metrics: &Arc<ProgramMetrics>) -> Self {
-        metrics.running.add(1);
-        Self { metrics: Arc::clone(metrics), _permit: permit }
-    }
-}
-
-impl Drop for RunningPlace {
-    fn drop(&mut self) {
-        self.metrics.running.subtract(1);
-    }
-}
-
-/// A place among those that wait.
-struct Place<'a>(&'a AtomicUsize);
-
-impl<'a> Place<'a> {
-    fn join(programs: &'a SharedPrograms) -> Option<Self> {
-        let place = Self(&programs.waiting);
-        let before = programs.waiting.fetch_add(1, Ordering::Relaxed);
-        (before < programs.config.queue_max).then_some(place)
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+impl AsRef<FairQueue> for SharedPrograms {
+    fn as_ref(&self) -> &FairQueue {
+        &self.queue
     }
 }
 
@@ -144,13 +98,14 @@ impl Programs {
         &self.name
     }
 
-    /// Starts a program as soon as it may. There is something to start: an exchange with programs has it once.
-    pub fn start(&self, launch: Option<Box<Launch>>) -> Starting {
+    /// Starts a program for a client as soon as it may; `None` is a client that speaks for many. `launch` is there: an
+    /// exchange with programs has it once.
+    pub fn start(&self, launch: Option<Box<Launch>>, client: Option<u64>) -> Starting {
         let shared = Arc::clone(&self.shared);
         Starting(Box::pin(async move {
             let Some(launch) = launch else { return Err(StartError::Busy) };
             let Launch { file, variables, has_content, errors } = *launch;
-            let place = shared.place().await?;
+            let place = shared.place(client).await?;
             let order = order(&shared.config, &file, &variables, has_content);
             let started = shared.spawner.start(order).await.map_err(StartError::Failed)?;
             let name = String::from_utf8_lossy(&file).into();

@@ -89,7 +89,7 @@ impl Destination {
     pub(super) fn connect(&self, wanted: Wanted, launch: Option<Box<Launch>>, now_ms: u64) -> Connecting {
         match self {
             Self::Servers(upstream) => Connecting::Server(upstream.acquire(wanted, now_ms)),
-            Self::Programs(programs) => Connecting::Program(programs.start(launch)),
+            Self::Programs(programs) => Connecting::Program(programs.start(launch, wanted.client)),
         }
     }
 

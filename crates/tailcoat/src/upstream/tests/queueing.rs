@@ -77,7 +77,7 @@ fn a_client_has_a_share_of_a_queue_that_fills() {
         });
         let _first = lease(&upstream, 0).await;
         let join = |client| {
-            let place = crate::upstream::queue::QueuePlace::join(&upstream.shared, client);
+            let place = crate::fair_queue::QueuePlace::join(&upstream.shared, client, 16);
             place.map(std::mem::forget).is_some()
         };
         assert_eq!((0..20).filter(|_| join(Some(1))).count(), 8);
