@@ -10,6 +10,7 @@ pub mod fair_queue;
 pub mod handler;
 pub mod import;
 pub mod log;
+pub mod memory_budget;
 pub mod metrics;
 pub mod modules;
 pub mod object_cache;

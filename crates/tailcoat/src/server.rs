@@ -161,6 +161,7 @@ impl Server {
         let (assembly, changes) = Assembly::new(config, &lasting, None)?;
         let config = Arc::clone(&assembly.config);
         lasting.store.set_limits(config.cache.clone());
+        lasting.set_memory_limit(&config);
         if let Some(handover) = handover.as_ref() {
             handover::restore_bans(&lasting.bans, std::slice::from_ref(&handover.estate.bans));
         }
@@ -213,6 +214,7 @@ impl Server {
     fn look_at_sources(&self) {
         self.lasting.observer.look_at(status::Sources {
             store: Some(Arc::clone(&self.lasting.store)),
+            client_memory: Some(Arc::clone(&self.lasting.memory)),
             upstreams: self.assembly.upstreams.clone(),
             log_counts: Some(self.lasting.access_log.log_counts()),
             server_log: Some(self.lasting.server_log.clone()),

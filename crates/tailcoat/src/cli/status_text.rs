@@ -13,6 +13,7 @@ pub(super) fn overview(status: &Status, before: Option<&Status>, (rows, columns)
     }
     lines.push(view.connections());
     lines.push(view.cache());
+    lines.push(view.client_memory());
     if status.has_counters {
         lines.extend(view.tls());
         lines.extend(view.programs());
@@ -145,6 +146,11 @@ impl View<'_> {
             percent(share(since(Some("hit")), since(None))),
             self.rate(|status| status.object_cache.evictions),
         )
+    }
+
+    fn client_memory(&self) -> String {
+        let memory = &self.status.client_memory;
+        format!("clients     hold {} of {}", bytes(memory.held_bytes), bytes(memory.limit_bytes))
     }
 
     /// If any TLS is spoken.

@@ -177,6 +177,8 @@ pub struct Limits {
     pub connections_per_client_max: u32,
     /// Open connections of one network; 0 is no limit.
     pub connections_per_network_max: u32,
+    /// Memory that all clients together may hold. `None`: a part of the memory that there is.
+    pub client_memory_bytes_max: Option<u64>,
     /// Passwords that are checked at the same time.
     pub password_checks_max: usize,
     /// Passwords that may wait to be checked.
@@ -653,6 +655,7 @@ impl Default for Limits {
             connections_max: None,
             connections_per_client_max: 0,
             connections_per_network_max: 0,
+            client_memory_bytes_max: None,
             password_checks_max: 2,
             password_checks_waiting_max: 64,
             idle_timeout: Duration::from_secs(60),

@@ -48,6 +48,7 @@ use wire::http::RequestHead;
 use self::output::Output;
 use crate::config::Limits;
 use crate::log::Recorder;
+use crate::memory_budget::{HolderSource, Shed, WorkerBudget};
 use crate::metrics::{Limit, WorkerMetrics};
 
 /// Input that is read at once, beyond a head's limit.
@@ -70,6 +71,8 @@ pub struct Context {
     handshakes: Handshakes,
     /// Where it is counted what the worker does, if it is.
     metrics: Option<Arc<WorkerMetrics>>,
+    /// Memory that clients hold.
+    memory: Rc<WorkerBudget>,
     /// Set when the worker ends: answers in progress are the last ones.
     pub is_draining: Cell<bool>,
     /// Bytes of the buffers for input: enough for all that was ever allowed, since a connection may have kept so much.
@@ -120,6 +123,35 @@ impl Context {
         Self { metrics: Some(metrics), ..self }
     }
 
+    /// The context, counting memory that clients hold here.
+    #[must_use]
+    pub fn budgeting(self, memory: Rc<WorkerBudget>) -> Self {
+        Self { memory, ..self }
+    }
+
+    /// The holder of the connection in this place, made when it charges something.
+    fn holder_source(&self, slot: u32) -> HolderSource {
+        HolderSource::new(&self.memory, slot)
+    }
+
+    /// Frees the place of a connection that has ended.
+    fn leave(&self, slot: u32) {
+        self.table.borrow_mut().remove(slot);
+        self.memory.forget(slot);
+    }
+
+    /// Wakes this worker's share of the connections that must be closed because clients hold too much memory. Returns how
+    /// many, and the bytes that they hold.
+    pub fn shed_connections(&self) -> (usize, u64) {
+        let Shed { slots, bytes } = self.memory.shed();
+        let mut table = self.table.borrow_mut();
+        for &slot in &slots {
+            self.count_limit(Limit::ClientMemoryBytesMax);
+            table.shed(slot);
+        }
+        (slots.len(), bytes)
+    }
+
     /// Where it is counted what the worker does, if it is.
     pub fn metrics(&self) -> Option<&WorkerMetrics> {
         self.metrics.as_deref()
@@ -160,6 +192,7 @@ impl Context {
             table: RefCell::default(),
             recorder: RefCell::new(recorder),
             metrics: None,
+            memory: WorkerBudget::new(Arc::default(), 0),
             is_draining: Cell::new(false),
             input_bytes: Cell::new(input_bytes),
             scratch: RefCell::new(Scratch {

@@ -387,7 +387,7 @@ fn tell(socket: &mut Socket, mut alert: AcceptedAlert) {
 impl Drop for Opening {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
-            self.context.table.borrow_mut().remove(slot);
+            self.context.leave(slot);
         }
     }
 }

@@ -42,6 +42,8 @@ pub enum Verdict {
     TimedOut,
     /// Its place is needed.
     Evicted,
+    /// Clients hold too much memory, and its client more than others.
+    Shed,
 }
 
 #[derive(Debug)]
@@ -171,6 +173,14 @@ impl ConnectionTable {
     pub fn evict_all_idle(&mut self) {
         self.evict(Stage::Idle, usize::MAX);
         self.evict(Stage::Resting, usize::MAX);
+    }
+
+    /// Wakes a connection to be closed, whatever it is in the middle of: it holds too much memory.
+    pub fn shed(&mut self, slot: u32) {
+        let entry = &mut self.entries[slot as usize];
+        if !entry.is_free {
+            entry.condemn(Verdict::Shed);
+        }
     }
 
     /// Wakes all connections, to do what they find to be done.

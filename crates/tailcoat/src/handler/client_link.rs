@@ -12,6 +12,7 @@ use wire::http::forwarding::is_same_field;
 use wire::http::{Fields, Status};
 
 use super::Forwarding;
+use crate::memory_budget::{Holder, HolderSource};
 use crate::metrics::HandlerKind;
 
 /// The link between a client and the handler that answers its request: the request's content, as it comes; interim
@@ -29,6 +30,10 @@ pub struct ClientLink {
     forwarding: RefCell<Forwarding>,
     /// Whose password was right.
     user: OnceCell<Box<[u8]>>,
+    /// The connection's holder, once something was charged to it.
+    holder: OnceCell<Rc<Holder>>,
+    /// The way to it; `None` if memory is not counted.
+    holder_source: Option<HolderSource>,
     /// Names of fields that are ours to set.
     forbidden_trailers: OnceCell<Box<[Box<str>]>>,
     state: RefCell<State>,
@@ -57,26 +62,41 @@ struct State {
 #[derive(Clone, Debug)]
 pub struct ClientLinkCell {
     link: OnceCell<Rc<ClientLink>>,
+    /// The way to the connection's holder; `None` if memory is not counted.
+    holder_source: Option<HolderSource>,
     /// Who answers, as far as is known.
     handler: Cell<HandlerKind>,
 }
 
 impl Default for ClientLinkCell {
     fn default() -> Self {
-        Self { link: OnceCell::new(), handler: Cell::new(HandlerKind::None) }
+        Self { link: OnceCell::new(), holder_source: None, handler: Cell::new(HandlerKind::None) }
     }
 }
 
 impl ClientLinkCell {
     /// With a link, for a request with content of at most so many bytes.
-    pub fn with_content(framing: BodyFraming, body_bytes_max: u64) -> Self {
-        let link = OnceCell::from(Rc::new(ClientLink::new(framing, body_bytes_max)));
-        Self { link, ..Self::default() }
+    pub fn with_content(framing: BodyFraming, body_bytes_max: u64, holder_source: Option<HolderSource>) -> Self {
+        let link = ClientLink { holder_source: holder_source.clone(), ..ClientLink::new(framing, body_bytes_max) };
+        Self { link: OnceCell::from(Rc::new(link)), holder_source, ..Self::default() }
+    }
+
+    /// Without a link, for a request of a connection with this holder.
+    pub fn without_content(holder_source: HolderSource) -> Self {
+        Self { holder_source: Some(holder_source), ..Self::default() }
+    }
+
+    /// The connection's holder.
+    pub fn holder(&self) -> Rc<Holder> {
+        self.holder_source.as_ref().map_or_else(Holder::uncounted, HolderSource::holder)
     }
 
     /// The link, made now if there is none.
     pub fn link(&self) -> &Rc<ClientLink> {
-        self.link.get_or_init(|| Rc::new(ClientLink::new(BodyFraming::None, u64::MAX)))
+        self.link.get_or_init(|| {
+            let holder_source = self.holder_source.clone();
+            Rc::new(ClientLink { holder_source, ..ClientLink::new(BodyFraming::None, u64::MAX) })
+        })
     }
 
     /// The link, if there is one.
@@ -106,9 +126,16 @@ impl ClientLink {
             destination: OnceCell::new(),
             forwarding: RefCell::default(),
             user: OnceCell::new(),
+            holder: OnceCell::new(),
+            holder_source: None,
             forbidden_trailers: OnceCell::new(),
             state: RefCell::new(state),
         }
+    }
+
+    /// The connection's holder, to which memory is charged that is held for the client.
+    pub fn holder(&self) -> &Rc<Holder> {
+        self.holder.get_or_init(|| self.holder_source.as_ref().map_or_else(Holder::uncounted, HolderSource::holder))
     }
 
     /// Sets how many bytes of content there may be. More are refused when they come, whoever reads them.
@@ -342,7 +369,7 @@ mod tests {
     #[test]
     fn content_is_lent_and_kept_until_it_is_taken() {
         let task = &mut Task::from_waker(Waker::noop());
-        let cell = ClientLinkCell::with_content(BodyFraming::Length(5), 5);
+        let cell = ClientLinkCell::with_content(BodyFraming::Length(5), 5, None);
         let link = cell.link();
         let take = |most: usize| {
             let task = &mut Task::from_waker(Waker::noop());

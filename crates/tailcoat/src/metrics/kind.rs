@@ -139,6 +139,8 @@ kinds! {
         RateLimit = "rate-limit",
         /// Too many requests at a time.
         RequestLimit = "request-limit",
+        /// Clients held too much memory, so that a connection that held most was closed.
+        ClientMemoryBytesMax = "client-memory-bytes-max",
         /// Too many passwords waited to be checked.
         PasswordChecksWaitingMax = "password-checks-waiting-max",
     }

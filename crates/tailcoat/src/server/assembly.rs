@@ -15,6 +15,7 @@ use crate::confinement::Confined;
 use crate::connection::{Abilities, ClientLimit, KernelTls, ListenerState};
 use crate::handler::{Parts, SharedSite};
 use crate::log::{LogChange, LogHandle, LogId, ServerLog, Trouble};
+use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::modules::Modules;
 use crate::object_cache::ObjectStore;
@@ -33,6 +34,14 @@ const DESCRIPTORS_RESERVED: usize = 64;
 /// The cache is this part of the memory that there is, at most, unless the configuration says how much it is.
 const CACHE_PART: u64 = 4;
 
+/// Clients may hold this part of the memory that there is, unless the configuration says how much. With the cache that leaves
+/// half of it for the program, its modules and the kernel's buffers of sockets.
+const CLIENT_MEMORY_PART: u64 = 4;
+
+/// What a person can do when connections are closed because clients hold too much memory.
+const MEMORY_HELP: &str = "clients that hold most lose their connections first; raise `client-memory-bytes-max` if these are \
+                           honest clients and there is more memory";
+
 /// What a person can do when connections can't be accepted.
 const ACCEPT_HELP: &str = "raise the limit of open files (`LimitNOFILE` of systemd, `ulimit -n`), or memory; idle connections \
                            are closed for others meanwhile";
@@ -46,6 +55,9 @@ pub(super) struct Lasting {
     pub(super) client_limit: Arc<ClientLimit>,
     pub(super) bans: Arc<Bans>,
     pub(super) accept_trouble: Arc<Trouble>,
+    /// Memory that clients hold.
+    pub(super) memory: Arc<MemoryBudget>,
+    pub(super) memory_trouble: Arc<Trouble>,
     /// What has become of spans.
     pub(super) span_counts: Arc<SpanCounts>,
     /// Where it is counted what workers do, if it is.
@@ -102,6 +114,7 @@ impl Assembly {
         if cache.memory_bytes_auto {
             cache.memory_bytes_max = cache.memory_bytes_max.min(memory_bytes() / CACHE_PART);
         }
+        config.limits.client_memory_bytes_max.get_or_insert_with(|| memory_bytes() / CLIENT_MEMORY_PART);
         let is_automatic = acme::place_certificates(&mut config).map_err(StartError::at("cannot keep certificates"))?;
         let (logs, site_logs) = prepare_logs(&config, &lasting.access_log)?;
         let upstreams = succeed_upstreams(&config, server_log, before)?;
@@ -231,6 +244,11 @@ fn prepare_logs(config: &Config, handle: &LogHandle) -> Result<(LogChange, Vec<O
 }
 
 impl Lasting {
+    /// Limits the memory that clients may hold to what an assembled configuration says.
+    pub(super) fn set_memory_limit(&self, config: &Config) {
+        self.memory.set_limit_bytes(config.limits.client_memory_bytes_max.unwrap_or(u64::MAX));
+    }
+
     /// Begins with what a configuration says.
     ///
     /// # Errors
@@ -257,6 +275,8 @@ impl Lasting {
             store,
             access_log,
             accept_trouble: Arc::new(Trouble::new(server_log.clone(), ACCEPT_HELP)),
+            memory: Arc::default(),
+            memory_trouble: Arc::new(Trouble::new(server_log.clone(), MEMORY_HELP)),
             server_log,
             tickets,
             client_limit: Arc::default(),

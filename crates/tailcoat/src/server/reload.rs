@@ -245,6 +245,7 @@ impl Server {
         self.control.take_up(control).map_err(StartError::at("cannot listen on the control socket"))?;
         self.lasting.access_log.apply(changes.logs);
         self.lasting.store.set_limits(config.cache.clone());
+        self.lasting.set_memory_limit(&config);
         if self.reloads.current.as_ref().is_some_and(|reload| reload.change.is_none()) {
             self.log_level = None;
         }

@@ -104,6 +104,8 @@ impl Workers {
             generation: Arc::clone(generation),
             listeners: Vec::new(),
             client_limit: Arc::clone(&lasting.client_limit),
+            memory: Arc::clone(&lasting.memory),
+            memory_trouble: Arc::clone(&lasting.memory_trouble),
             accept_trouble: Arc::clone(&lasting.accept_trouble),
             store: Arc::clone(&lasting.store),
             recorder: lasting.access_log.recorder(),

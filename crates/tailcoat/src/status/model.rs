@@ -31,6 +31,8 @@ pub struct Status {
     pub programs: ProgramStatus,
     /// Files and responses in memory.
     pub object_cache: ObjectCacheStatus,
+    /// Memory that clients hold.
+    pub client_memory: ClientMemoryStatus,
     /// What the caches before upstreams did.
     pub response_cache: Vec<CacheResultCount>,
     /// Handshakes.
@@ -207,6 +209,16 @@ pub struct ObjectCacheStatus {
     pub misses: u64,
     /// Content of upstreams' responses that anybody holds, in bytes.
     pub response_bytes: u64,
+}
+
+/// Memory that clients make this process hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClientMemoryStatus {
+    /// Bytes that they hold.
+    pub held_bytes: u64,
+    /// Bytes that they may hold.
+    pub limit_bytes: u64,
 }
 
 /// How often a cache did something.

@@ -8,11 +8,12 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::model::{
-    CacheResultCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, ProgramStatus,
-    RequestCount, ServerStatus, SiteStatus, SpanStatus, Status, TlsStatus, UpstreamStatus, WorkerStatus,
+    CacheResultCount, ClientMemoryStatus, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus,
+    ProgramStatus, RequestCount, ServerStatus, SiteStatus, SpanStatus, Status, TlsStatus, UpstreamStatus, WorkerStatus,
 };
 use super::process::ProcessStatus;
 use crate::log::{LogCounts, ServerLog};
+use crate::memory_budget::MemoryBudget;
 use crate::metrics::{
     CacheResult, Counter, HandlerKind, HistogramCounts, Inquiry, Limit, Metrics, ModuleFailure, ModuleMetrics,
     StatusClass, VersionKind, WorkerMetrics, WorkerReport,
@@ -37,6 +38,8 @@ pub struct Observer {
 pub struct Sources {
     /// Files and responses in memory.
     pub store: Option<Arc<ObjectStore>>,
+    /// Memory that clients hold.
+    pub client_memory: Option<Arc<MemoryBudget>>,
     /// The upstreams of the configuration.
     pub upstreams: Vec<Arc<SharedUpstream>>,
     /// What became of the records of access logs.
@@ -88,6 +91,10 @@ impl Observer {
             }),
             ..Status::default()
         };
+        if let Some(memory) = &sources.client_memory {
+            status.client_memory =
+                ClientMemoryStatus { held_bytes: memory.held_bytes(), limit_bytes: memory.limit_bytes() };
+        }
         if let Some(store) = &sources.store {
             status.object_cache = cache_status(store);
         }

@@ -208,6 +208,11 @@ fn write_caches(status: &Status, text: &mut Text) {
     text.sample("_total", &[], cache.evictions);
     text.gauge("tailcoat_response_cache_content_bytes", "Content of upstreams' responses that anybody holds.");
     text.sample("", &[], cache.response_bytes);
+    let memory = &status.client_memory;
+    text.gauge("tailcoat_client_memory_bytes", "Memory that clients make this process hold.");
+    text.sample("", &[], memory.held_bytes);
+    text.gauge("tailcoat_client_memory_limit_bytes", "Memory that clients may make this process hold.");
+    text.sample("", &[], memory.limit_bytes);
     let log = &status.access_log;
     if let Some(spans) = &status.spans {
         text.counter("tailcoat_trace_spans", "Spans of traces by what became of them.");

@@ -4,6 +4,7 @@
 mod accept;
 mod generation;
 mod listener;
+mod memory;
 mod report;
 
 use std::cell::RefCell;
@@ -26,6 +27,7 @@ use self::accept::Acceptors;
 use self::generation::GenerationBuilder;
 use crate::connection::{ClientLimit, Clock, Connections, Context, SWEEPS_A_ROUND};
 use crate::log::{Recorder, Trouble};
+use crate::memory_budget::{MemoryBudget, WorkerBudget};
 use crate::metrics::{Inquiry, Metrics};
 use crate::object_cache::{ObjectStore, WorkerCache};
 
@@ -48,6 +50,10 @@ pub struct WorkerPlan {
     pub listeners: Vec<OpenListener>,
     /// How many connections clients may have.
     pub client_limit: Arc<ClientLimit>,
+    /// Memory that clients hold.
+    pub memory: Arc<MemoryBudget>,
+    /// Where it is told that connections are closed because clients hold too much memory.
+    pub memory_trouble: Arc<Trouble>,
     /// Where it is told that connections can't be accepted.
     pub accept_trouble: Arc<Trouble>,
     /// The object store of all workers.
@@ -170,7 +176,8 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
     });
     let mut builder = GenerationBuilder::new(plan.index, &cache, plan.metrics);
     let generation = builder.build(&plan.generation).await;
-    let context = Context::new(generation, plan.recorder, clock);
+    let memory = WorkerBudget::new(plan.memory, plan.index as u32);
+    let context = Context::new(generation, plan.recorder, clock).budgeting(Rc::clone(&memory));
     let context = Rc::new(match metrics {
         Some(metrics) => context.counting(metrics),
         None => context,
@@ -188,7 +195,8 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
     acceptors.start(plan.listeners)?;
     // It polls all connections, and so would use up in one turn what the runtime allows a task of its sockets.
     tokio::task::spawn_local(unconstrained(Rc::clone(&connections).run()));
-    tokio::task::spawn_local(keep_time(Rc::clone(&context), Rc::clone(&cache), busy));
+    tokio::task::spawn_local(keep_time(Rc::clone(&context), Rc::clone(&memory), Rc::clone(&cache), busy));
+    tokio::task::spawn_local(memory::keep_memory(Rc::clone(&context), Rc::clone(&memory), plan.memory_trouble));
     let reporter = report::Reporter {
         context: Rc::clone(&context),
         connections,
@@ -243,7 +251,7 @@ async fn obey(
 }
 
 /// Looks after deadlines, clock and cache as long as there are connections; without any, sleeps.
-async fn keep_time(context: Rc<Context>, cache: Rc<WorkerCache>, busy: Rc<Notify>) {
+async fn keep_time(context: Rc<Context>, memory: Rc<WorkerBudget>, cache: Rc<WorkerCache>, busy: Rc<Notify>) {
     loop {
         for _ in 0..SWEEPS_A_ROUND {
             tokio::time::sleep(SWEEP_INTERVAL).await;
@@ -252,6 +260,7 @@ async fn keep_time(context: Rc<Context>, cache: Rc<WorkerCache>, busy: Rc<Notify
         }
         context.clock.synchronise();
         cache.tick();
+        memory.trim();
         if context.table.borrow().is_empty() {
             cache.clear();
             busy.notified().await;

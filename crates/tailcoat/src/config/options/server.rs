@@ -389,6 +389,18 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "client-memory-bytes-max",
+        parameters: &[one("size", Kind::SizeOrAuto { min: 1 << 20, max: 1 << 50 })],
+        default: "client-memory-bytes-max auto",
+        doc: "Memory that all clients together may make this process hold: request heads, request content, responses that \
+              wait, output that clients do not take. Above it, the connections that hold most are closed until clients \
+              hold less than 7/8 of it; `tailcoat status` shows both. Cached files and kernel socket buffers do not count. \
+              `auto` is a quarter of the memory that the machine has or that its container or service may have (cgroups).",
+        example: r#"client-memory-bytes-max "512MiB""#,
+        set: Set::Limits(|limits, values| limits.client_memory_bytes_max = values.number_or_auto("size")),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "password-checks-max",
         parameters: &[one("count", Kind::Count { min: 1, max: 1024 })],
         default: "password-checks-max 2",

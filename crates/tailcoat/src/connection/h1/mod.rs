@@ -131,7 +131,7 @@ impl H1Connection {
     pub fn close(&mut self) {
         self.finish_sending();
         self.finish_tunneling();
-        self.context.table.borrow_mut().remove(self.slot);
+        self.context.leave(self.slot);
     }
 
     /// Whether the client has begun with the preface of HTTP/2: nothing else was read or sent.
@@ -260,6 +260,11 @@ impl H1Connection {
                 Ok(Poll::Pending)
             }
             (Verdict::TimedOut, Stage::Write) => Err(io::ErrorKind::TimedOut.into()),
+            // What it holds must be free at once.
+            (Verdict::Shed, _) => {
+                self.socket.abort_on_close();
+                Err(io::ErrorKind::OutOfMemory.into())
+            }
             // The connection was idle when it was condemned, but a request has come since.
             (_, Stage::Answer | Stage::Content | Stage::Write) => Ok(Poll::Pending),
             _ => Ok(Poll::Ready(())),
@@ -347,9 +352,14 @@ impl H1Connection {
                     at += incoming.head_bytes;
                     self.requests = self.requests.saturating_add(1);
                     let link = match incoming.framing.body {
-                        BodyFraming::None => ClientLinkCell::default(),
+                        BodyFraming::None => ClientLinkCell::without_content(context.holder_source(self.slot)),
                         framing => {
-                            ClientLinkCell::with_content(framing, context.generation().input_limits.body.body_bytes_max)
+                            let body_bytes_max = context.generation().input_limits.body.body_bytes_max;
+                            ClientLinkCell::with_content(
+                                framing,
+                                body_bytes_max,
+                                Some(context.holder_source(self.slot)),
+                            )
                         }
                     };
                     let tls = self.tls.clone();

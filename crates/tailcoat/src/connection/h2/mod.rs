@@ -197,7 +197,7 @@ impl H2Connection {
         for exchange in self.exchanges.take_all() {
             self.record_exchange(&exchange, false, now);
         }
-        self.context.table.borrow_mut().remove(self.slot);
+        self.context.leave(self.slot);
     }
 
     fn drive(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {

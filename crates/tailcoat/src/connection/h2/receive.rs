@@ -109,9 +109,9 @@ impl H2Connection {
         };
         let has_content = request.has_content && matches!(asked, Asked::Content | Asked::HeadOnly);
         let link = match request.content_length {
-            _ if !has_content => ClientLinkCell::default(),
-            Some(length) => content_link(BodyFraming::Length(length), turn),
-            None => content_link(BodyFraming::Chunked, turn),
+            _ if !has_content => ClientLinkCell::without_content(turn.context.holder_source(self.slot)),
+            Some(length) => self.content_link(BodyFraming::Length(length), turn),
+            None => self.content_link(BodyFraming::Chunked, turn),
         };
         let tls = self.tls.clone();
         let arrived = Arrived { client: self.client, tls: tls.as_ref(), link: &link, now: turn.now };
@@ -145,6 +145,11 @@ impl H2Connection {
                 Ok(())
             }
         }
+    }
+
+    fn content_link(&self, framing: BodyFraming, turn: &Turn<'_, '_>) -> ClientLinkCell {
+        let body_bytes_max = turn.context.generation().input_limits.body.body_bytes_max;
+        ClientLinkCell::with_content(framing, body_bytes_max, Some(turn.context.holder_source(self.slot)))
     }
 
     /// After so many requests, the client is to open another connection.
@@ -219,10 +224,6 @@ impl H2Connection {
         self.wire.reset(exchange.stream, code, &mut turn.wire());
         self.record_exchange(&exchange, false, turn.now);
     }
-}
-
-fn content_link(framing: BodyFraming, turn: &Turn<'_, '_>) -> ClientLinkCell {
-    ClientLinkCell::with_content(framing, turn.context.generation().input_limits.body.body_bytes_max)
 }
 
 /// What is logged of a request that could not be read.

@@ -73,6 +73,7 @@ impl H2Connection {
         match verdict {
             None => return,
             Some(Verdict::Evicted) => return self.on_evicted(turn),
+            Some(Verdict::Shed) => return self.on_shed(turn),
             Some(Verdict::TimedOut) => {}
         }
         // Of what is added below, none has been waited for.
@@ -108,6 +109,18 @@ impl H2Connection {
         // A request may have come since it was condemned.
         if self.exchanges.is_empty() && !turn.context.is_draining.get() {
             self.finish(ErrorCode::NO_ERROR, "", turn);
+        }
+    }
+
+    /// Clients hold too much memory, and this one more than others.
+    fn on_shed(&mut self, turn: &mut Turn<'_, '_>) {
+        let has_unsent = !turn.output.is_empty();
+        self.finish(ErrorCode::ENHANCE_YOUR_CALM, "clients hold too much memory", turn);
+        self.kept = Vec::new();
+        if has_unsent {
+            // The client takes nothing, so it is not told.
+            turn.output.clear();
+            self.socket.abort_on_close();
         }
     }
 

@@ -103,7 +103,7 @@ fn what_may_end_elsewhere_has_no_default_age() {
 #[test]
 fn a_get_with_content_is_passed_on() {
     let site = counting();
-    let link = ClientLinkCell::with_content(wire::h1::BodyFraming::Length(1), 1);
+    let link = ClientLinkCell::with_content(wire::h1::BodyFraming::Length(1), 1, None);
     let asked = site.start_with("GET / HTTP/1.1\nContent-Length: 1\n", &link);
     site.runtime.block_on(site.finish(asked)).is(200, "1");
     site.ask("GET /").is(200, "2");

@@ -1,0 +1,249 @@
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::MemoryBudget;
+
+/// Bytes by which a worker's count may differ from what it has published.
+pub(super) const PUBLISHED_STEP_BYTES: i64 = 32 << 10;
+
+/// A worker's share of the budget: what its connections hold, and which of them hold something.
+#[derive(Debug)]
+pub struct WorkerBudget {
+    count: Rc<Count>,
+    /// Distinguishes this worker's reports from others'.
+    worker: u32,
+    /// By the connections' places in the worker's table.
+    holders: RefCell<Vec<Option<Rc<Holder>>>>,
+}
+
+/// What connections of a worker hold together.
+#[derive(Debug)]
+struct Count {
+    budget: Arc<MemoryBudget>,
+    held_bytes: Cell<i64>,
+    published_bytes: Cell<i64>,
+}
+
+/// A connection that holds memory for its client.
+#[derive(Debug)]
+pub struct Holder {
+    /// `None` where nothing is counted: in tests, and for requests that no client has sent.
+    count: Option<Rc<Count>>,
+    held_bytes: Cell<u64>,
+}
+
+/// Memory that is held for a client, until this is dropped.
+#[derive(Debug)]
+pub struct Charge {
+    holder: Rc<Holder>,
+    bytes: usize,
+}
+
+/// A connection's way to its holder, which is made when something is to be charged.
+#[derive(Clone, Debug)]
+pub struct HolderSource {
+    worker: Rc<WorkerBudget>,
+    slot: u32,
+}
+
+impl WorkerBudget {
+    /// The share of the worker with this number.
+    pub fn new(budget: Arc<MemoryBudget>, worker: u32) -> Rc<Self> {
+        let count = Rc::new(Count { budget, held_bytes: Cell::new(0), published_bytes: Cell::new(0) });
+        Rc::new(Self { count, worker, holders: RefCell::default() })
+    }
+
+    /// The budget of the process.
+    pub fn budget(&self) -> &MemoryBudget {
+        &self.count.budget
+    }
+
+    /// Number of the worker.
+    pub(super) fn worker(&self) -> u32 {
+        self.worker
+    }
+
+    /// The holder of the connection in this place of the worker's table, made now if there is none.
+    pub fn holder(&self, slot: u32) -> Rc<Holder> {
+        let mut holders = self.holders.borrow_mut();
+        let index = slot as usize;
+        if holders.len() <= index {
+            holders.resize(index + 1, None);
+        }
+        let new = || Rc::new(Holder { count: Some(Rc::clone(&self.count)), held_bytes: Cell::new(0) });
+        Rc::clone(holders[index].get_or_insert_with(new))
+    }
+
+    /// Bytes that the connection in this place holds.
+    pub fn held_bytes(&self, slot: u32) -> u64 {
+        self.holders.borrow().get(slot as usize).and_then(Option::as_ref).map_or(0, |holder| holder.held_bytes())
+    }
+
+    /// The connection in this place has been closed. What it still holds ends with its charges.
+    pub fn forget(&self, slot: u32) {
+        if let Some(holder) = self.holders.borrow_mut().get_mut(slot as usize) {
+            *holder = None;
+        }
+    }
+
+    /// Drops holders of connections that hold nothing now. To be called now and then.
+    pub fn trim(&self) {
+        for holder in &mut *self.holders.borrow_mut() {
+            if holder.as_ref().is_some_and(|holder| Rc::strong_count(holder) == 1) {
+                *holder = None;
+            }
+        }
+    }
+
+    /// Connections that hold something: bytes and place.
+    pub(super) fn holdings(&self) -> Vec<(u64, u32)> {
+        let holders = self.holders.borrow();
+        let held = holders.iter().enumerate().filter_map(|(slot, holder)| {
+            let bytes = holder.as_ref()?.held_bytes();
+            (bytes > 0).then_some((bytes, slot as u32))
+        });
+        held.collect()
+    }
+}
+
+impl Drop for WorkerBudget {
+    fn drop(&mut self) {
+        self.withdraw_report();
+    }
+}
+
+impl Count {
+    fn change(&self, change: i64) {
+        let held = self.held_bytes.get() + change;
+        self.held_bytes.set(held);
+        let unpublished = held - self.published_bytes.get();
+        // Nothing held is published at once, so that a server at rest shows nothing.
+        if unpublished.abs() >= PUBLISHED_STEP_BYTES || held == 0 && unpublished != 0 {
+            self.published_bytes.set(held);
+            self.budget.publish(unpublished);
+        }
+    }
+}
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        self.budget.publish(-self.published_bytes.get());
+    }
+}
+
+impl Holder {
+    /// A holder that is no connection's: what it holds is counted nowhere else.
+    pub fn uncounted() -> Rc<Self> {
+        Rc::new(Self { count: None, held_bytes: Cell::new(0) })
+    }
+
+    /// Counts memory that is held for the client, as long as the charge lives.
+    pub fn charge(self: &Rc<Self>, bytes: usize) -> Charge {
+        self.change(bytes as i64);
+        Charge { holder: Rc::clone(self), bytes }
+    }
+
+    /// Bytes that are held for the client now.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.get()
+    }
+
+    fn change(&self, change: i64) {
+        // No charge releases more than it has added.
+        self.held_bytes.set(self.held_bytes.get().wrapping_add_signed(change));
+        if let Some(count) = &self.count {
+            count.change(change);
+        }
+    }
+}
+
+impl Charge {
+    /// Changes how many bytes are held.
+    pub fn set(&mut self, bytes: usize) {
+        if bytes != self.bytes {
+            self.holder.change(bytes as i64 - self.bytes as i64);
+            self.bytes = bytes;
+        }
+    }
+
+    /// Bytes that are held.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+impl HolderSource {
+    /// Of the connection in this place of the worker's table.
+    pub fn new(worker: &Rc<WorkerBudget>, slot: u32) -> Self {
+        Self { worker: Rc::clone(worker), slot }
+    }
+
+    /// The connection's holder.
+    pub fn holder(&self) -> Rc<Holder> {
+        self.worker.holder(self.slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charges_add_up_and_end_with_what_they_are_for() {
+        let budget = Arc::new(MemoryBudget::default());
+        let worker = WorkerBudget::new(Arc::clone(&budget), 0);
+        let source = HolderSource::new(&worker, 3);
+        let holder = source.holder();
+        let mut charge = holder.charge(10_000);
+        assert_eq!((holder.held_bytes(), worker.held_bytes(3), budget.held_bytes()), (10_000, 10_000, 0));
+        charge.set(40_000);
+        assert_eq!((charge.bytes(), holder.held_bytes(), budget.held_bytes()), (40_000, 40_000, 40_000));
+        let second = worker.holder(3).charge(5);
+        drop(charge);
+        assert_eq!((holder.held_bytes(), budget.held_bytes()), (5, 5), "a fall is published as a rise is");
+        drop(second);
+        assert_eq!((holder.held_bytes(), budget.held_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn what_outlives_its_connection_is_not_the_next_one_s() {
+        let budget = Arc::new(MemoryBudget::default());
+        let worker = WorkerBudget::new(Arc::clone(&budget), 0);
+        let charge = worker.holder(0).charge(100_000);
+        worker.forget(0);
+        let next = worker.holder(0).charge(1);
+        assert_eq!((worker.held_bytes(0), budget.held_bytes()), (1, 100_000));
+        drop(charge);
+        assert_eq!(budget.held_bytes(), 1);
+        drop(next);
+        worker.trim();
+        assert!(worker.holders.borrow().iter().all(Option::is_none), "a connection at rest has no holder");
+    }
+
+    #[test]
+    fn a_worker_that_ends_takes_along_what_it_held() {
+        let budget = Arc::new(MemoryBudget::default());
+        let worker = WorkerBudget::new(Arc::clone(&budget), 0);
+        let charge = worker.holder(0).charge(50_000);
+        drop(worker);
+        assert_eq!(budget.held_bytes(), 50_000);
+        drop(charge);
+        assert_eq!(budget.held_bytes(), 0);
+    }
+
+    #[test]
+    fn what_no_client_has_sent_is_not_counted() {
+        let holder = Holder::uncounted();
+        let charge = holder.charge(1 << 20);
+        assert_eq!(holder.held_bytes(), 1 << 20);
+        drop(charge);
+        assert_eq!(holder.held_bytes(), 0);
+    }
+}

@@ -1,0 +1,170 @@
+//! Memory that clients make this process hold: heads, content, responses that wait, output that a socket does not take.
+//!
+//! Whoever holds such memory has a [`Charge`] for it, which ends with the memory. Charges of a connection belong to its
+//! [`Holder`], holders to a worker's [`WorkerBudget`], and workers publish what they count in pieces of some tens of KiB, so
+//! that a charge costs a few additions on the worker's own memory. Above the limit workers close the connections that hold
+//! most, whichever worker has them.
+
+mod holder;
+mod shedding;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+
+pub use self::holder::{Charge, Holder, HolderSource, WorkerBudget};
+use self::shedding::Reports;
+pub use self::shedding::Shed;
+
+/// Memory that clients hold, over all workers.
+#[derive(Debug)]
+pub struct MemoryBudget {
+    /// What workers have published. A worker that releases more than it has published makes this wrap for a moment.
+    held_bytes: AtomicU64,
+    limit_bytes: AtomicU64,
+    /// Told when the limit is crossed.
+    alarm: Notify,
+    reports: Mutex<Reports>,
+}
+
+/// How much of the budget is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pressure {
+    /// Less than three quarters of the limit.
+    Normal,
+    /// Less than the limit.
+    High,
+    /// The limit or more: workers close connections.
+    Critical,
+}
+
+impl Default for MemoryBudget {
+    fn default() -> Self {
+        Self {
+            held_bytes: AtomicU64::new(0),
+            limit_bytes: AtomicU64::new(u64::MAX),
+            alarm: Notify::new(),
+            reports: Mutex::default(),
+        }
+    }
+}
+
+impl MemoryBudget {
+    /// Bytes that clients hold, less what workers have not published: each at most [`holder::PUBLISHED_STEP_BYTES`].
+    pub fn held_bytes(&self) -> u64 {
+        let held = self.held_bytes.load(Ordering::Relaxed);
+        if held > u64::MAX / 2 { 0 } else { held }
+    }
+
+    /// Bytes that clients may hold.
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit. Connections are closed at once if clients hold more.
+    pub fn set_limit_bytes(&self, bytes: u64) {
+        self.limit_bytes.store(bytes, Ordering::Relaxed);
+        if self.pressure() == Pressure::Critical {
+            self.alarm.notify_waiters();
+        }
+    }
+
+    /// How much of the budget is held.
+    pub fn pressure(&self) -> Pressure {
+        let (held, limit) = (self.held_bytes(), self.limit_bytes());
+        if held >= limit {
+            Pressure::Critical
+        } else if held >= limit - limit / 4 {
+            Pressure::High
+        } else {
+            Pressure::Normal
+        }
+    }
+
+    /// Bytes that must be released before connections are no longer closed: down to 7/8 of the limit.
+    fn excess_bytes(&self) -> u64 {
+        let limit = self.limit_bytes();
+        self.held_bytes().saturating_sub(limit - limit / 8)
+    }
+
+    /// Waits until clients hold as much as they may, or more.
+    async fn critical(&self) {
+        loop {
+            let mut alarm = pin!(self.alarm.notified());
+            // From here on an alarm is not missed.
+            alarm.as_mut().enable();
+            if self.pressure() == Pressure::Critical {
+                return;
+            }
+            alarm.await;
+        }
+    }
+
+    /// Takes over what a worker has counted since it published last.
+    fn publish(&self, change: i64) {
+        // Wraps, as a negative number does: the sum of all is never negative.
+        let before = self.held_bytes.fetch_add(change as u64, Ordering::Relaxed);
+        let limit = self.limit_bytes();
+        let after = before.wrapping_add(change as u64);
+        if change > 0 && before < limit && (limit..=u64::MAX / 2).contains(&after) {
+            self.alarm.notify_waiters();
+        }
+    }
+}
+
+impl WorkerBudget {
+    /// Waits until clients hold as much as they may, or more.
+    pub fn critical(&self) -> impl Future<Output = ()> {
+        self.budget().critical()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn pressure_follows_what_is_held() {
+        let budget = MemoryBudget::default();
+        assert_eq!(budget.pressure(), Pressure::Normal);
+        budget.set_limit_bytes(100);
+        // (change, pressure, bytes above 7/8 of the limit)
+        for (change, pressure, excess) in [
+            (74, Pressure::Normal, 0),
+            (1, Pressure::High, 0),
+            (24, Pressure::High, 11),
+            (1, Pressure::Critical, 12),
+            (-12, Pressure::High, 0),
+            (-88, Pressure::Normal, 0),
+        ] {
+            budget.publish(change);
+            assert_eq!((budget.pressure(), budget.excess_bytes()), (pressure, excess), "{change}");
+        }
+        budget.publish(-1);
+        assert_eq!(budget.held_bytes(), 0, "a worker released first what another had published");
+    }
+
+    #[tokio::test]
+    async fn an_alarm_is_raised_when_the_limit_is_crossed_or_lowered() {
+        let budget = Arc::new(MemoryBudget::default());
+        budget.set_limit_bytes(100);
+        let waiting = Arc::clone(&budget);
+        let waiting = tokio::spawn(async move { waiting.critical().await });
+        budget.publish(99);
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        budget.publish(1);
+        waiting.await.unwrap();
+        budget.publish(-50);
+        let waiting = Arc::clone(&budget);
+        let waiting = tokio::spawn(async move { waiting.critical().await });
+        tokio::task::yield_now().await;
+        budget.set_limit_bytes(50);
+        waiting.await.unwrap();
+    }
+}
