@@ -55,6 +55,7 @@ mod static_files;
 mod status;
 mod support;
 mod tls;
+mod tls_alerts;
 mod traces;
 mod transparency;
 mod under_load;

@@ -81,23 +81,6 @@ fn many_handshakes_of_one_client_hold_up_no_other() {
     }
 }
 
-/// A first message that does not end is not kept for as long as there is time.
-#[test]
-fn a_first_message_has_a_greatest_length() {
-    let authority = Authority::new();
-    let directory = certificates(&authority, &["a.example"]);
-    let limits = "limits {\n tls-handshake-timeout \"10m\"\n}\n";
-    let server = Server::run(&[ONE_WORKER, limits, &site(directory.path(), "a.example", "")].concat());
-    let mut stream = server.connect();
-    // A message of 65,520 bytes, in records of 16 KiB.
-    let mut first = b"\x16\x03\x01\x40\x00\x01\x00\xff\xf0".to_vec();
-    first.resize(5 + (16 << 10), 0);
-    stream.write_all(&first).expect("the server reads");
-    let end = stream.read(&mut [0; 64]);
-    // It may say why, and what it did not read resets the connection.
-    assert!(!matches!(&end, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock), "{end:?}");
-}
-
 #[test]
 fn requests_are_answered_as_without() {
     let (authority, files) = (Authority::new(), site_with_large_file());

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
 use std::time::Duration;
 
-use rustls::HandshakeKind;
-use rustls::server::{Accepted, AcceptedAlert, Acceptor};
+use rustls::server::{Accepted, Acceptor};
+use rustls::{AlertDescription, HandshakeKind};
 use wire::http::Status;
 use wire::proxy_protocol::{MalformedProxyHeader, ProxyHeader, parse_proxy_header};
 
@@ -19,11 +19,11 @@ use super::tls_socket::READ_BYTES_MAX;
 use super::{Context, Socket, Stage, TlsSocket, Transport, Verdict};
 use crate::log::{Client, Subject};
 use crate::metrics::{HandlerKind, Limit};
-use crate::tls::{ListenerTls, ServerConnection, TlsInfo};
+use crate::tls::{ListenerTls, ServerConnection, TlsInfo, alerts};
 
-/// Bytes of a client's first message, which has to be kept until it is whole: what a record may have. Those of clients
-/// have some two thousand.
-const HELLO_BYTES_MAX: usize = 16 << 10;
+/// Bytes of a client's first message, with the heads of its records. They are kept until the message is whole. rustls takes
+/// no more; those of clients have some two thousand.
+const HELLO_BYTES_MAX: usize = 0xffff;
 
 /// The connection.
 pub struct Opening {
@@ -53,6 +53,8 @@ enum Awaited {
     Handshake(Box<TlsSocket>, u32, Option<Box<str>>),
     /// The end of a handshake that shows an authority something.
     Validation(Box<TlsSocket>),
+    /// The client to end, after it was told what is wrong.
+    End(Socket),
     /// Nothing more.
     Nothing,
 }
@@ -142,7 +144,10 @@ impl Opening {
     /// Its socket, which is to be waited for when `poll` returned `Pending`.
     pub fn socket(&mut self) -> Option<&mut Socket> {
         match &mut self.awaited {
-            Awaited::ProxyHeader(socket) | Awaited::Hello(socket, _) | Awaited::Turn(socket, ..) => Some(socket),
+            Awaited::ProxyHeader(socket)
+            | Awaited::Hello(socket, _)
+            | Awaited::Turn(socket, ..)
+            | Awaited::End(socket) => Some(socket),
             Awaited::Handshake(tls, ..) | Awaited::Validation(tls) => Some(tls.socket_mut()),
             Awaited::Nothing => None,
         }
@@ -158,7 +163,8 @@ impl Opening {
             let table = &mut *context.table.borrow_mut();
             // Out of time, or its place is needed: as for one that has sent nothing yet.
             if let Some(verdict) = table.take_verdict(slot) {
-                if verdict == Verdict::TimedOut && self.tls.is_some() {
+                let is_handshaking = self.tls.is_some() && !matches!(self.awaited, Awaited::End(_));
+                if verdict == Verdict::TimedOut && is_handshaking {
                     context.count_limit(Limit::TlsHandshakeTimeout);
                 }
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
@@ -175,7 +181,7 @@ impl Opening {
             self.awaited = match std::mem::replace(&mut self.awaited, Awaited::Nothing) {
                 Awaited::ProxyHeader(socket) => ready!(self.poll_proxy_header(socket, buffer))?,
                 Awaited::Hello(socket, acceptor) => match self.tls {
-                    Some(_) => ready!(self.poll_hello(socket, acceptor, buffer))?,
+                    Some(_) => ready!(self.poll_hello(socket, acceptor, buffer, task))?,
                     None => return Poll::Ready(self.opened(Transport::Plain(socket), None)),
                 },
                 Awaited::Turn(socket, accepted, place) => ready!(self.poll_turn(socket, accepted, place, task))?,
@@ -190,7 +196,7 @@ impl Opening {
                     }
                     Poll::Ready(Err(error)) => {
                         self.count_handshake(None);
-                        return Poll::Ready(Err(error));
+                        self.end_session(*tls, error, task)?
                     }
                     Poll::Pending => {
                         self.awaited = Awaited::Handshake(tls, site, name);
@@ -205,8 +211,48 @@ impl Opening {
                     self.awaited = Awaited::Validation(tls);
                     return Poll::Pending;
                 }
+                Awaited::End(mut socket) => {
+                    match socket.poll_read(buffer) {
+                        Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                        // The client still sends: others have their turn before it is read again.
+                        Poll::Ready(Ok(_)) => task.waker().wake_by_ref(),
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                        Poll::Pending => {}
+                    }
+                    self.awaited = Awaited::End(socket);
+                    return Poll::Pending;
+                }
                 Awaited::Nothing => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
             };
+        }
+    }
+
+    /// Ends the sending side and waits for the client to end, but no longer than `linger-timeout`: bytes that were not read
+    /// would reset the connection, and the client could lose the alert (RFC 9112, section 9.6).
+    fn end(&self, socket: Socket, task: &Task<'_>) -> io::Result<Awaited> {
+        socket.shutdown_write()?;
+        // Local invariant: it has its place until it is handed on.
+        let slot = self.slot.ok_or(io::ErrorKind::NotConnected)?;
+        let context = &self.context;
+        let linger_ms = context.generation().limits.linger_timeout.as_millis() as u64;
+        let deadline_ms = context.clock.now().monotonic_ms + linger_ms;
+        context.table.borrow_mut().enter(slot, Stage::Linger, Some(deadline_ms), task.waker());
+        Ok(Awaited::End(socket))
+    }
+
+    /// Sends the alert and ends.
+    fn end_with_alert(&self, mut socket: Socket, alert: &[u8], task: &Task<'_>) -> io::Result<Awaited> {
+        self.count_handshake(None);
+        // A socket on which nothing was sent yet takes all of it, unless the client has gone.
+        let _ = socket.poll_write(alert);
+        self.end(socket, task)
+    }
+
+    /// Ends after a handshake has failed, of which the client was told if it is still there.
+    fn end_session(&self, tls: TlsSocket, error: io::Error, task: &Task<'_>) -> io::Result<Awaited> {
+        match error.kind() {
+            io::ErrorKind::InvalidData => self.end(tls.into_socket(), task),
+            _ => Err(error),
         }
     }
 
@@ -279,12 +325,18 @@ impl Opening {
         mut socket: Socket,
         mut acceptor: Box<Acceptor>,
         buffer: &mut [u8],
+        task: &Task<'_>,
     ) -> Poll<io::Result<Awaited>> {
         loop {
             if self.hello_bytes == 0 && self.kept.first().is_some_and(u8::is_ascii_uppercase) {
-                return Poll::Ready(Err(self.refuse_plain_http(&mut socket, buffer)));
+                self.refuse_plain_http(&mut socket);
+                return Poll::Ready(self.end(socket, task));
             }
             while self.hello_bytes < self.kept.len() {
+                if self.hello_bytes >= HELLO_BYTES_MAX {
+                    let alert = alerts::plain(AlertDescription::DecodeError);
+                    return Poll::Ready(self.end_with_alert(socket, &alert, task));
+                }
                 self.hello_bytes += acceptor.read_tls(&mut &self.kept[self.hello_bytes..])?;
                 match acceptor.accept() {
                     Ok(Some(accepted)) => {
@@ -296,14 +348,10 @@ impl Opening {
                             }
                         };
                     }
-                    Ok(None) if self.hello_bytes >= HELLO_BYTES_MAX => {
-                        return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
-                    }
                     Ok(None) => {}
                     Err((error, alert)) => {
-                        self.count_handshake(None);
-                        tell(&mut socket, alert);
-                        return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+                        let alert = alerts::of_first_message(&error, alert);
+                        return Poll::Ready(self.end_with_alert(socket, &alert, task));
                     }
                 }
             }
@@ -320,12 +368,9 @@ impl Opening {
 
     /// Tells a client that speaks HTTP without TLS why it gets no answer: no record of TLS begins with a letter (RFC 8446,
     /// section 5.1), and each method that has been registered does.
-    fn refuse_plain_http(&self, socket: &mut Socket, buffer: &mut [u8]) -> io::Error {
-        // What has come and is not read would reset the connection before the client has read this.
-        let _ = socket.poll_read(buffer);
+    fn refuse_plain_http(&self, socket: &mut Socket) {
         // A socket on which nothing was sent yet takes all of it; one that has gone, nothing.
         let _ = socket.poll_write(&[PLAIN_HTTP_HEAD, PLAIN_HTTP_REASON].concat());
-        let _ = socket.shutdown_write();
         let context = &self.context;
         let account = context.generation().router.default_account(self.listener);
         let peer = Peer { client: self.client, tls: None };
@@ -333,7 +378,6 @@ impl Opening {
         let told = Told { link: None, handler: HandlerKind::None, is_hit: false, sent, is_complete: true };
         let now = context.clock.now();
         record(context, peer, &account, Subject::Malformed(&self.kept), &[], told, now..now);
-        io::Error::new(io::ErrorKind::InvalidData, "HTTP without TLS")
     }
 
     /// Begins the handshake when it is its turn: handshakes take long, and others are not to wait for many of them.
@@ -368,19 +412,14 @@ impl Opening {
         let is_validation = validation.is_some();
         let session = ServerConnection::new(validation.unwrap_or_else(|| site.settings())).map_err(io::Error::other)?;
         let mut tls = Box::new(TlsSocket::new(socket, session, self.context.generation().kernel_tls));
-        tls.feed(&std::mem::take(&mut self.kept))?;
+        if let Err(error) = tls.feed(&std::mem::take(&mut self.kept)) {
+            self.count_handshake(None);
+            return Poll::Ready(self.end_session(*tls, error, task));
+        }
         Poll::Ready(Ok(match is_validation {
             true => Awaited::Validation(tls),
             false => Awaited::Handshake(tls, site.id, name.map(Into::into)),
         }))
-    }
-}
-
-/// Tells the client what is wrong with its first message. It may have gone.
-fn tell(socket: &mut Socket, mut alert: AcceptedAlert) {
-    let mut bytes = Vec::new();
-    if alert.write_all(&mut bytes).is_ok() {
-        let _ = socket.poll_write(&bytes);
     }
 }
 

@@ -12,7 +12,7 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptErr
 
 use super::Socket;
 use super::kernel_tls::{self, Content, KernelSession, KernelTls};
-use crate::tls::ServerConnection;
+use crate::tls::{ServerConnection, alerts};
 
 /// Bytes that are enciphered at once: four full records, which one write sends.
 const WRITE_BYTES_MAX: usize = 64 << 10;
@@ -66,7 +66,7 @@ enum Session {
     Here(ServerConnection),
     /// The kernel has the one that enciphers.
     Kernel(Box<KernelSession>),
-    /// Nobody: handing one over has failed.
+    /// Nobody: handing one over has failed, or the session has.
     Lost,
 }
 
@@ -119,6 +119,11 @@ impl TlsSocket {
     /// The socket, for whoever waits for it.
     pub fn socket_mut(&mut self) -> &mut Socket {
         &mut self.socket
+    }
+
+    /// The socket alone, when the session is over.
+    pub fn into_socket(self) -> Socket {
+        self.socket
     }
 
     /// Goes on with the handshake until it is complete.
@@ -342,7 +347,12 @@ impl TlsSocket {
                         filled += deliver(record.payload, &mut buffer[filled..], &mut self.plaintext);
                     }
                 }
-                Ok(ConnectionState::EncodeTlsData(data)) => encode(data, &mut self.unsent)?,
+                Ok(ConnectionState::EncodeTlsData(data)) => {
+                    let begin = self.unsent.len();
+                    encode(data, &mut self.unsent)?;
+                    // With the alert it is over. What was wrong is still there, and must not be looked at again.
+                    awaits_more = failure.is_some() && alerts::is_alert(&self.unsent[begin..]);
+                }
                 // It is on its way as soon as it is in `unsent`.
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => awaits_more = true,
@@ -363,6 +373,8 @@ impl TlsSocket {
         self.unread = if self.is_ended { Vec::new() } else { incoming[at..].to_vec() };
         match failure {
             Some(error) => {
+                self.session = Session::Lost;
+                alerts::correct(&error, &mut self.unsent);
                 // It may have gone.
                 let _ = self.poll_flush();
                 Err(invalid(error))

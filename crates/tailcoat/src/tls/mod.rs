@@ -2,7 +2,9 @@
 //!
 //! It knows no socket: `connection/opening.rs` has the handshake, `connection/tls_socket.rs` what follows.
 
+pub mod alerts;
 mod keeper;
+mod records;
 mod site;
 mod sites;
 mod state_files;

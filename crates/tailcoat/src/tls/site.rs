@@ -187,6 +187,9 @@ impl ResolvesServerCert for Certificates {
             |certificate: &&Certificate| certificate.key.key.choose_scheme(hello.signature_schemes()).is_some();
         let usable = || self.0.iter().filter(is_usable);
         let named = usable().find(|certificate| name.is_some_and(|name| certificate.is_for(name)));
-        named.or_else(|| usable().next()).map(|certificate| Arc::clone(&certificate.key))
+        // If the client can verify none, any will do: rustls then finds nothing in common, and says handshake_failure. Without
+        // a certificate it would say access_denied.
+        let chosen = named.or_else(|| usable().next()).or_else(|| self.0.first());
+        chosen.map(|certificate| Arc::clone(&certificate.key))
     }
 }

@@ -13,6 +13,8 @@ use rustls::crypto::cipher::{
 };
 use rustls::{ConnectionTrafficSecrets, Error, SupportedCipherSuite, Tls13CipherSuite};
 
+use super::records::StrictRecords;
+
 /// Bytes that are copied at once.
 const PIECE_BYTES: usize = 1 << 10;
 
@@ -49,7 +51,7 @@ impl Tls13AeadAlgorithm for InPieces<&'static dyn Tls13AeadAlgorithm> {
     }
 
     fn decrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageDecrypter> {
-        self.0.decrypter(key, iv)
+        Box::new(StrictRecords::new(self.0.decrypter(key, iv)))
     }
 
     fn key_len(&self) -> usize {
