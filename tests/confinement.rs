@@ -234,7 +234,7 @@ fn memory_of_modules_is_kept_beside_programs() {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let config = format!(
-        "modules {{ compiled off }}\n\
+        "modules {{ compile-wait \"5m\"; compiled off }}\n\
          site {{ listen \"127.0.0.1:0\"; cgi \"/cgi/*\" root=\"@DIR@\"; module \"*\" \"{}\" }}\n",
         guests.display()
     );

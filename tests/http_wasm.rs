@@ -56,7 +56,7 @@ fn what_a_guest_gets() {
 fn what_a_guest_gives() {
     let Some(filters) = filters() else { return };
     let options = format!(" module \"*\" \"{}\"", filters.display());
-    let shared = format!("modules {{ compiled \"{}\" }}", compiled_directory().display());
+    let shared = format!("modules {{ compile-wait \"5m\"; compiled \"{}\" }}", compiled_directory().display());
     let Some(server) = AnyVersion::start(&options, &shared) else { return };
     let upload = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(upload.path(), "y".repeat(300_000)).unwrap();

@@ -18,7 +18,7 @@ fn server(filters: &Path, rules: &str, behind: &str) -> (Server, TempDir) {
     std::fs::create_dir(files.path().join("private")).unwrap();
     std::fs::write(files.path().join("private/file"), "a secret").unwrap();
     let config = format!(
-        "server {{ workers 1; pin-workers off }}\nmodules {{ compiled \"{}\" }}\nsite {{\n listen \"127.0.0.1:0\"\n \
+        "server {{ workers 1; pin-workers off }}\nmodules {{ compile-wait \"5m\"; compiled \"{}\" }}\nsite {{\n listen \"127.0.0.1:0\"\n \
          {rules}\n module \"*\" \"{}\" {{ reset none; processor-time-max \"200ms\"; buffered-bytes-max \"1KiB\" }}\n \
          {behind}\n root \"{}\"\n}}\n",
         compiled_directory().display(),
@@ -164,7 +164,7 @@ fn filters_see_all_versions_alike() {
     let files = tempfile::tempdir().unwrap();
     std::fs::write(files.path().join("file"), "a file").unwrap();
     let options = format!(" module \"*\" \"{}\"\n root \"{}\"", filters.display(), files.path().display());
-    let shared = format!("modules {{ compiled \"{}\" }}", compiled_directory().display());
+    let shared = format!("modules {{ compile-wait \"5m\"; compiled \"{}\" }}", compiled_directory().display());
     let Some(server) = AnyVersion::start(&options, &shared) else { return };
     for (path, status, content) in [
         ("/file", 200, "a file"),

@@ -36,6 +36,7 @@ mod killed;
 mod lifecycle;
 mod limits;
 mod listing;
+mod module_compiling;
 mod module_hostile_files;
 mod module_isolation;
 mod module_operation;

@@ -25,7 +25,7 @@ fn server(text: &str) -> (Server, TempDir) {
     std::fs::write(directory.path().join("file"), "a file").unwrap();
     let module = assemble(directory.path(), text);
     let server = Server::run(&format!(
-        "server {{ workers 1; pin-workers off }}\nmodules {{ compiled off; instances-max 4 }}\nsite {{\n \
+        "server {{ workers 1; pin-workers off }}\nmodules {{ compile-wait \"5m\"; compiled off; instances-max 4 }}\nsite {{\n \
          listen \"127.0.0.1:0\"\n module \"/hostile\" \"{}\" {{ memory-bytes-max \"1MiB\"; table-elements-max 1000 }}\n \
          root \"{}\"\n}}\n",
         module.display(),

@@ -62,6 +62,7 @@ fn too_much_before_an_answer() {
     check("/memory", "500", "memory-bytes-max of the module");
     check("/recursion", "500", "call stack exhausted");
     check("/handles", "500", "no free keys");
+    check("/pollables-without-end", "500", "beyond memory-bytes-max of the module");
     check("/flood-log", "504", "wrote more than log-bytes-max");
     check("/loop", "504", "longer than processor-time-max (GET /loop)");
     check("/fields-without-end", "500", "total size of fields exceeds limit");

@@ -20,7 +20,7 @@ const LIMITS: &str = "memory-bytes-max \"16MiB\"; processor-time-max \"200ms\"; 
 /// One site of a module and a file, with what else is in either.
 fn config(module: &str, options: &str, site: &str) -> String {
     format!(
-        "modules {{ compiled \"{}\"; check-interval \"100ms\" }}\nsite \"h\" {{\n listen \"127.0.0.1:0\"\n {site}\n \
+        "modules {{ compile-wait \"5m\"; compiled \"{}\"; check-interval \"100ms\" }}\nsite \"h\" {{\n listen \"127.0.0.1:0\"\n {site}\n \
          files \"/file\" root=\"@DIR@\"\n module \"*\" \"{module}\" {{ {options} }}\n}}\n",
         compiled_directory().display()
     )

@@ -73,7 +73,7 @@ fn modules_behind_tls_are_told() {
     authority.sign(&["h.example"]).write(directory.path(), "h");
     let (path, compiled) = (directory.path().display(), compiled_directory());
     let server = Server::run(&format!(
-        "modules {{ compiled \"{}\" }}\nsite {{\n listen \"127.0.0.1:0\" tls=on\n \
+        "modules {{ compile-wait \"5m\"; compiled \"{}\" }}\nsite {{\n listen \"127.0.0.1:0\" tls=on\n \
          certificate \"{path}/h.pem\" key=\"{path}/h.key\"\n module \"*\" \"{}\"\n}}\n",
         compiled.display(),
         guests.display()
@@ -88,7 +88,7 @@ fn modules_behind_tls_are_told() {
 fn modules_answer_alike_in_all_versions() {
     let Some(guests) = guests() else { return };
     let options = format!(" module \"*\" \"{}\" {{ client-fields none; body-bytes-max \"2MiB\" }}", guests.display());
-    let shared = format!("modules {{ compiled \"{}\" }}", compiled_directory().display());
+    let shared = format!("modules {{ compile-wait \"5m\"; compiled \"{}\" }}", compiled_directory().display());
     let Some(server) = AnyVersion::start(&options, &shared) else { return };
     let directory = tempfile::tempdir().unwrap();
     let content = directory.path().join("content");
@@ -282,7 +282,7 @@ fn a_key_value_store_is_shared_by_a_modules_instances_alone() {
     // The guest goes by the path, so that another module with a store is another site.
     let other = format!("module \"*\" \"{}\" {{ key-value on }}", guests.display());
     let server = Server::run(&format!(
-        "modules {{ compiled \"{}\" }}\nsite \"h.example\" {{\n listen \"127.0.0.1:0\"\n \
+        "modules {{ compile-wait \"5m\"; compiled \"{}\" }}\nsite \"h.example\" {{\n listen \"127.0.0.1:0\"\n \
          module \"*\" \"{}\" {{ {options} }}\n}}\nsite \"other\" {{\n listen \"127.0.0.1:0\"\n {other}\n}}\n",
         compiled_directory().display(),
         guests.display()
@@ -426,7 +426,7 @@ fn compiled_code_is_kept_where_only_the_server_can_write() {
     let directory = tempfile::tempdir().unwrap();
     let start = |compiled: &std::path::Path| {
         Server::run(&format!(
-            "modules {{ compiled \"{}\" }}\nsite {{\n listen \"127.0.0.1:0\"\n module \"*\" \"{}\"\n}}\n",
+            "modules {{ compile-wait \"5m\"; compiled \"{}\" }}\nsite {{\n listen \"127.0.0.1:0\"\n module \"*\" \"{}\"\n}}\n",
             compiled.display(),
             guests.display()
         ))
@@ -470,4 +470,22 @@ fn clients_that_leave_end_their_instances() {
         check(&server, "/hello", "hello\n");
         assert!(start.elapsed() < PATIENCE / 3, "{request}");
     }
+}
+
+/// JavaScript's engine takes a pollable for each piece of content and never drops it. Each would be one of `handles-max`.
+#[test]
+fn a_guest_that_keeps_its_pollables_reads_64_mib() {
+    let Some(guests) = guests() else { return };
+    let options = "body-bytes-max \"100MiB\"; processor-time-max \"1h\"; memory-bytes-max \"16MiB\"";
+    let server = serve_guests(guests, options, "");
+    let bytes = 64 << 20;
+    let mut stream = server.connect();
+    write!(stream, "POST /keep-pollables HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {bytes}\r\n\r\n")
+        .unwrap();
+    stream.write_all(&vec![b'x'; bytes]).unwrap();
+    let answer = read_all(&mut stream);
+    let told = content(&answer);
+    let (read, pollables) = told.split_once(' ').unwrap_or_else(|| panic!("{answer}"));
+    assert_eq!(read, bytes.to_string());
+    assert!(pollables.parse::<usize>().unwrap() > bytes / 8192, "{pollables}");
 }

@@ -415,7 +415,7 @@ fn modules_are_as_new_as_the_reload() {
     std::fs::copy(guests, &module).unwrap();
     let config = |more: &str| {
         format!(
-            "modules {{\n compiled \"{}\"\n check-interval \"1h\"\n}}\nsite {{\n listen \"127.0.0.1:0\"\n \
+            "modules {{\n compile-wait \"5m\"\n compiled \"{}\"\n check-interval \"1h\"\n}}\nsite {{\n listen \"127.0.0.1:0\"\n \
              module \"/other/*\" \"@DIR@/shop.wasm\" {{\n settings \"{more}\"\n }}\n module \"*\" \"@DIR@/shop.wasm\"\n}}\n",
             compiled_directory().display()
         )

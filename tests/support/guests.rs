@@ -56,7 +56,7 @@ pub(crate) fn serve_guests_with(guests: &Path, options: &str, before: &str, shar
     let (guests, compiled) = (guests.display(), compiled_directory());
     Server::run(&format!(
         "server {{ workers 1; pin-workers off }}\n\
-         modules {{ compiled \"{}\"; check-interval \"100ms\"; {shared} }}\n\
+         modules {{ compile-wait \"5m\"; compiled \"{}\"; check-interval \"100ms\"; {shared} }}\n\
          site {{\n listen \"127.0.0.1:0\"\n {before}\n module \"*\" \"{guests}\" {{ {options} }}\n}}\n",
         compiled.display()
     ))

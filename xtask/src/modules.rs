@@ -378,7 +378,7 @@ impl Server {
         fs::write(
             &config,
             format!(
-                "server {{ workers 2; pin-workers off }}\nmodules {{ compiled \"{}\" }}\n\
+                "server {{ workers 2; pin-workers off }}\nmodules {{ compile-wait \"5m\"; compiled \"{}\" }}\n\
                  site {{\n    listen \"127.0.0.1:0\"\n    module \"*\" \"{}\" {{ {} }}\n    {}\n}}\n",
                 compiled.display(),
                 module.display(),

@@ -40,6 +40,7 @@ use self::workers::{Ended, Workers};
 use crate::config::{Config, LogLevel, Origin};
 use crate::control::{Command, Request, Signals};
 use crate::log::ServerLog;
+use crate::modules::Patience;
 use crate::status;
 use crate::worker::{self, Phase};
 
@@ -158,7 +159,12 @@ impl Server {
         let mut lasting = Lasting::new(&config, server_log, descriptors_max, ticket_keys, confined)?;
         lasting.kernel_tls = kernel_tls;
         let lasting = Arc::new(lasting);
-        let (assembly, changes) = Assembly::new(config, &lasting, None)?;
+        // Another process serves until this one can do all that it does.
+        let patience = match handover {
+            Some(_) => Patience::Unlimited,
+            None => Patience::AtMost(config.modules.compile_wait),
+        };
+        let (assembly, changes) = Assembly::new(config, &lasting, None, patience)?;
         let config = Arc::clone(&assembly.config);
         lasting.store.set_limits(config.cache.clone());
         lasting.set_memory_limit(&config);

@@ -29,6 +29,7 @@ impl Guest for Component {
             "/large" => large(out, query.parse().unwrap_or(0)),
             "/length" => with_length(out, query),
             "/echo" => echo(&request, out),
+            "/keep-pollables" => keep_pollables(&request, out),
             "/trailers" => trailers(out),
             "/pieces" => pieces(out),
             "/after" => after(out),
@@ -129,6 +130,13 @@ fn misbehave(path: &str, request: &IncomingRequest, out: ResponseOutparam) {
             let held: Vec<Fields> = (0..1_000_000).map(|_| Fields::new()).collect();
             send(out, 200, &[], held.len().to_string().as_bytes());
         }
+        "/pollables-without-end" => {
+            let body = request.consume().unwrap();
+            let stream = body.stream().unwrap();
+            loop {
+                std::mem::forget(stream.subscribe());
+            }
+        }
         "/fields-without-end" => {
             let fields = Fields::new();
             let value = vec![b'x'; 1000];
@@ -212,6 +220,26 @@ fn with_length(out: ResponseOutparam, query: &str) {
     let _ = stream.blocking_write_and_flush(&vec![b'x'; written.parse().unwrap()]);
     drop(stream);
     let _ = OutgoingBody::finish(body, None);
+}
+
+/// Reads all content as JavaScript's engine does: in small pieces, with a pollable for each that is never dropped.
+fn keep_pollables(request: &IncomingRequest, out: ResponseOutparam) {
+    let content = request.consume().unwrap();
+    let stream = content.stream().unwrap();
+    let (mut bytes, mut pollables) = (0, 0);
+    loop {
+        let pollable = stream.subscribe();
+        pollable.block();
+        std::mem::forget(pollable);
+        pollables += 1;
+        match stream.read(8192) {
+            Ok(piece) => bytes += piece.len(),
+            Err(StreamError::Closed) => break,
+            Err(StreamError::LastOperationFailed(error)) => panic!("{}", error.to_debug_string()),
+        }
+    }
+    std::mem::forget((stream, content));
+    send(out, 200, &[], format!("{bytes} {pollables}").as_bytes());
 }
 
 fn echo(request: &IncomingRequest, out: ResponseOutparam) {

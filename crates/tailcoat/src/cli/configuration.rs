@@ -8,7 +8,7 @@ use clap::Args;
 use rustix::process::geteuid;
 
 use super::{EXIT_CONFIG, fail, print, start};
-use crate::config::{self, Checked, Diagnostics, FileStates, Origin, ProgramUser};
+use crate::config::{self, Checked, Config, Diagnostics, FileStates, Origin, ProgramUser};
 use crate::confinement;
 use crate::server::Handover;
 
@@ -106,6 +106,13 @@ fn load(file: &Path, check: fn(&Path) -> io::Result<Checked>) -> Result<Checked,
         }
         ExitCode::from(EXIT_CONFIG)
     })
+}
+
+/// Reads a configuration that has no errors; says so if there are some.
+pub(super) fn load_valid(file: &Path) -> Result<Config, ExitCode> {
+    let checked = load(file, config::check_file)?;
+    print_findings(&checked.diagnostics);
+    checked.config.ok_or(ExitCode::from(EXIT_CONFIG))
 }
 
 /// Tells a person what was found.

@@ -139,7 +139,7 @@ enum Command {
     Bans(ban::Bans),
     /// Work with the cache of a running server
     Cache(cache::Cache),
-    /// Begin and check WebAssembly modules
+    /// Begin, check and compile WebAssembly modules
     #[command(subcommand)]
     Module(module::ModuleCommand),
     /// Work with access logs
@@ -218,7 +218,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Unban(command)) => command.run(of_top),
         Some(Command::Bans(command)) => command.run(of_top),
         Some(Command::Cache(command)) => command.run(of_top),
-        Some(Command::Module(command)) => command.run(),
+        Some(Command::Module(command)) => command.run(of_top),
         Some(Command::Log(command)) => command.run(of_top),
         Some(Command::Completions { shell }) => pages::completions(shell),
         Some(Command::Man { dir }) => pages::man(dir),

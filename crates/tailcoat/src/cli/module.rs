@@ -1,5 +1,6 @@
 //! `module`: WebAssembly modules, from their beginning to where they may run.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::ErrorKind;
@@ -8,8 +9,12 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{EXIT_FAILURE, fail, print};
-use crate::modules::{Access, Inspection, inspect};
+use rustix::process::geteuid;
+
+use super::{EXIT_FAILURE, configuration, fail, print};
+use crate::config::{self, Config};
+use crate::confinement;
+use crate::modules::{Access, Inspection, inspect, precompile};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ModuleCommand {
@@ -17,6 +22,18 @@ pub(super) enum ModuleCommand {
     Check {
         /// The component
         file: PathBuf,
+    },
+    /// Compile modules now, so that the server need not do it when it starts
+    ///
+    /// The machine code goes into the directory where `run` looks for it (`modules { compiled }`), and is for this version of
+    /// tailcoat and this kind of processor. Run it as the user of the server; root becomes the user that the configuration
+    /// names.
+    Compile {
+        /// Configuration file that says where compiled modules are kept; without FILES, all of its modules are compiled
+        #[arg(short, long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// The modules [default: those of the configuration]
+        files: Vec<PathBuf>,
     },
     /// Begin a module: a project that is ready to be built
     New(NewModule),
@@ -70,9 +87,10 @@ const PYTHON: &[TemplateFile] = &[
 ];
 
 impl ModuleCommand {
-    pub(super) fn run(self) -> ExitCode {
+    pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
         match self {
             Self::Check { file } => check(&file),
+            Self::Compile { config, files } => compile(config.or(of_top), files),
             Self::New(new) => new.run(),
         }
     }
@@ -85,6 +103,41 @@ fn check(file: &Path) -> ExitCode {
             if found.problem.is_some() { ExitCode::from(EXIT_FAILURE) } else { printed }
         }
         Err(error) => fail(format_args!("{}: {error}", file.display())),
+    }
+}
+
+/// Compiles these files, or those of the configuration.
+fn compile(config: Option<PathBuf>, files: Vec<PathBuf>) -> ExitCode {
+    let config = match (config, files.is_empty()) {
+        (None, false) => Config::default(),
+        (file, _) => {
+            let file = file.unwrap_or_else(|| config::DEFAULT_PATH.into());
+            match configuration::load_valid(&file) {
+                Ok(config) => config,
+                Err(code) => return code,
+            }
+        }
+    };
+    let of_config = || config.module_routes().map(|module| module.file.clone()).collect::<BTreeSet<_>>();
+    let files: BTreeSet<PathBuf> = if files.is_empty() { of_config() } else { files.into_iter().collect() };
+    let compile = || {
+        precompile(&config.modules, files.iter().map(PathBuf::as_path), |file, time| {
+            // If nobody reads that, the modules are compiled all the same.
+            let _ = print(&format!("{}: compiled in {} ms\n", file.display(), time.as_millis()));
+        })
+    };
+    let compiled = match confinement::wanted_user(config.server.user) {
+        Ok(Some(user)) if geteuid().is_root() && user.user_id != 0 => match confinement::as_user(user, compile) {
+            Ok(compiled) => compiled,
+            Err(error) => {
+                return fail(format_args!("cannot become user {}: {error}", confinement::user_name(user)));
+            }
+        },
+        _ => compile(),
+    };
+    match compiled {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(error),
     }
 }
 

@@ -249,12 +249,14 @@ impl View<'_> {
                 .map(|failure| format!("{} {}", failure.cause, failure.count))
                 .collect();
             format!(
-                "module {}   {}/s   {} instances, {}   failures {}",
+                "module {}   {}/s   {} instances, {}   failures {}{}{}",
                 module.name,
                 self.per_second(module.requests.saturating_sub(before.requests)),
                 module.instances,
                 bytes(module.memory_bytes),
                 if failed.is_empty() { "0".to_owned() } else { failed.join(", ") },
+                if module.compiling > 0 { "   compiling" } else { "" },
+                if module.unusable > 0 { "   cannot be used (the log says why)" } else { "" },
             )
         });
         lines.collect()
@@ -356,6 +358,8 @@ mod tests {
             name: "shop".into(),
             instances: 3,
             memory_bytes: 2 << 20,
+            compiling: 1,
+            unusable: 0,
             requests: count / 2,
             failures: vec![ModuleFailureCount::default(), failure],
         };
@@ -389,7 +393,7 @@ mod tests {
             "limits hit  head-timeout 4",
             "worker 0    [#####               ]  25 %   4 connections",
             "upstream app   0/s   0 of 1 servers up",
-            "module shop   125/s   3 instances, 2.0 MiB   failures processor-time-max 1",
+            "module shop   125/s   3 instances, 2.0 MiB   failures processor-time-max 1   compiling",
             "programs    2 running   25/s started   0 refused",
             "  1500 ms  writing ",
         ] {

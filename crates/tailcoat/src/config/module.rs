@@ -16,6 +16,8 @@ pub struct Modules {
     pub compiled_directory: CompiledDirectory,
     /// How often the files of modules are looked at.
     pub check_interval: Duration,
+    /// How long a start waits for modules to be compiled.
+    pub compile_wait: Duration,
 }
 
 /// Where compiled code is kept.
@@ -160,6 +162,7 @@ impl Default for Modules {
             threads: None,
             compiled_directory: CompiledDirectory::State,
             check_interval: Duration::from_secs(1),
+            compile_wait: Duration::from_secs(1),
         }
     }
 }

@@ -19,6 +19,10 @@ pub struct ModuleMetrics {
     pub instances: SharedCounter,
     /// Memory that they have now, in bytes.
     pub memory_bytes: SharedCounter,
+    /// Modules that are being compiled.
+    pub compiling: SharedCounter,
+    /// Modules whose file can't be used.
+    pub unusable: SharedCounter,
     failures: [SharedCounter; ModuleFailure::ALL.len()],
 }
 

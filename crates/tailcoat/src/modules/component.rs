@@ -70,7 +70,9 @@ impl ComponentInstance {
     /// Keeps what has answered a request for another, if the module is configured so and it has not piled up handles.
     pub(super) fn keep(mut store: Store<Guest>, proxy: Proxy, module: &Module) -> Option<Self> {
         let limits = &module.config.limits;
-        let is_kept = module.config.reset == Reset::None && store.data_mut().handles() <= limits.handles_max / 2;
+        let guest = store.data_mut();
+        let has_few_handles = guest.handles() <= limits.handles_max / 2 && guest.pollables.are_few();
+        let is_kept = module.config.reset == Reset::None && has_few_handles;
         is_kept.then_some(Self { store, proxy })
     }
 }

@@ -1,6 +1,6 @@
 //! What all modules run in: the engine and its pools, the clock that interrupts them, threads for those that take long.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::runtime;
@@ -13,7 +13,7 @@ use super::guest::Guest;
 use super::limiter::{CORE_INSTANCES_MAX, SharedMemory, TABLES_MAX};
 use super::log::LineWriter;
 use super::ticker::Ticker;
-use super::{LoadError, compiled, http_wasm, key_value};
+use super::{LoadError, compiled, http_wasm, key_value, pollables};
 use crate::config;
 use crate::log::ServerLog;
 
@@ -120,17 +120,37 @@ impl Runtime {
 /// The cache of compiled code, if there is a place for it that nobody else can write in.
 fn cache(shared: &config::Modules, log: &ServerLog) -> Result<Option<Cache>, LoadError> {
     let Some(directory) = compiled::directory(&shared.compiled_directory) else { return Ok(None) };
-    if let Err(problem) = compiled::prepare(&directory) {
-        let help = "modules are compiled at each start; give another with `modules { compiled \"DIRECTORY\" }`";
-        log.warn(format_args!("compiled modules are not kept: {problem}"), help);
-        return Ok(None);
-    }
-    let mut config = CacheConfig::new();
-    config.with_directory(directory);
-    Cache::new(config).map(Some).map_err(|error| LoadError(format!("{error:#}")))
+    cache_in(directory).map(Some).or_else(|problem| match problem {
+        CacheProblem::Directory(problem) => {
+            let help = "modules are compiled at each start; give another with `modules { compiled \"DIRECTORY\" }`";
+            log.warn(format_args!("compiled modules are not kept: {problem}"), help);
+            Ok(None)
+        }
+        CacheProblem::Other(error) => Err(error),
+    })
 }
 
-fn engine(shared: &config::Modules, table_elements_max: usize, cache: Option<Cache>) -> Result<Engine, LoadError> {
+/// Why there is no cache.
+pub(super) enum CacheProblem {
+    /// The directory is none that may be used.
+    Directory(String),
+    Other(LoadError),
+}
+
+/// The cache of compiled code in this directory.
+pub(super) fn cache_in(directory: PathBuf) -> Result<Cache, CacheProblem> {
+    compiled::prepare(&directory).map_err(CacheProblem::Directory)?;
+    let mut config = CacheConfig::new();
+    config.with_directory(directory);
+    Cache::new(config).map_err(|error| CacheProblem::Other(LoadError(format!("{error:#}"))))
+}
+
+/// The engine, with room for these instances. What it compiles does not depend on how many they are.
+pub(super) fn engine(
+    shared: &config::Modules,
+    table_elements_max: usize,
+    cache: Option<Cache>,
+) -> Result<Engine, LoadError> {
     let count = shared.instances_max;
     let mut pool = PoolingAllocationConfig::default();
     pool.total_component_instances(count)
@@ -167,6 +187,7 @@ impl Linkers {
         let mut component = Linker::new(engine);
         wasmtime_wasi::p2::add_to_linker_async(&mut component)?;
         add_streams(component.allow_shadowing(true))?;
+        pollables::add_to_linker(&mut component)?;
         component.allow_shadowing(false);
         wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut component)?;
         key_value::add_to_linker(&mut component, Guest::key_value)?;

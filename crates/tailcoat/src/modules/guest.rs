@@ -14,6 +14,7 @@ use super::limiter::Limiter;
 use super::log::LineLog;
 use super::meter::Meter;
 use super::outgoing::Hooks;
+use super::pollables::Pollables;
 
 /// Bytes of the names and values of a set of fields, and what the host needs to keep them. More than a request or response
 /// may have anyway.
@@ -39,6 +40,7 @@ pub struct Guest {
     http: WasiHttpCtx,
     hooks: Hooks,
     table: ResourceTable,
+    pub(super) pollables: Pollables,
     key_value: Option<Arc<KeyValueStore>>,
     pub(super) limiter: Limiter,
     pub(super) meter: Arc<Meter>,
@@ -62,6 +64,7 @@ impl Guest {
             http,
             hooks: Hooks(Arc::clone(&module.outgoing)),
             table,
+            pollables: Pollables::default(),
             key_value: module.key_value.clone(),
             limiter: Limiter::new(&config.limits, module.runtime.memory(), &module.metrics),
             meter,

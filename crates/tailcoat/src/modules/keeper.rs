@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::{Loaded, Module, Modules};
+use super::{Loaded, Module, Modules, Stage};
 use crate::config::FileState;
 
 /// Modules that run the same file, and what was last known of it.
@@ -27,7 +27,7 @@ pub async fn keep(modules: Arc<Modules>, interval: Duration) {
         match watched.iter_mut().find(is_same) {
             Some(known) => known.modules.push(Arc::clone(module)),
             None => {
-                let compiled = module.loaded().file;
+                let compiled = module.file_state();
                 watched.push(Watched { modules: vec![Arc::clone(module)], compiled, seen: compiled });
             }
         }
@@ -63,11 +63,14 @@ impl Watched {
         let (name, log) = (module.name(), module.log());
         match Loaded::from(&module.config.file, &module.runtime) {
             Ok(loaded) => {
-                self.modules.iter().for_each(|module| module.replace(loaded.clone()));
+                self.modules.iter().for_each(|module| module.set_stage(Stage::Ready(loaded.clone())));
                 log.info(format_args!("the module {name} was replaced by its new file"));
             }
             Err(error) => {
-                let help = "the module that is in use is kept";
+                let help = match module.code() {
+                    Some(_) => "the module that is in use is kept",
+                    None => "its paths get 503",
+                };
                 log.warn(format_args!("the new file of the module {name} can't be used: {error}"), help);
             }
         }

@@ -116,6 +116,17 @@ impl Limiter {
         self.refused = None;
     }
 
+    /// Takes memory for handles of the server's things.
+    ///
+    /// # Errors
+    /// There is none left.
+    pub(super) fn take_for_handles(&mut self, bytes: usize) -> Result<()> {
+        self.take_memory(bytes).map_err(|refusal| {
+            self.refused = Some(refusal);
+            wasmtime::format_err!("too many handles of streams")
+        })
+    }
+
     fn take_memory(&mut self, bytes: usize) -> Result<(), Refusal> {
         if bytes > self.memory_bytes_max - self.memory_bytes {
             return Err(Refusal::Memory);

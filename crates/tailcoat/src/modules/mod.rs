@@ -9,6 +9,7 @@
 mod call;
 mod code;
 mod compiled;
+mod compiling;
 mod component;
 mod content;
 mod engine;
@@ -23,29 +24,34 @@ mod log;
 mod meter;
 mod outgoing;
 mod pauses;
+mod pollables;
+mod precompile;
 mod run;
 mod ticker;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 pub use call::{Call, Frame, ResponseBody};
 pub use code::Code;
+pub use compiling::Patience;
 pub use component::{Begun, ComponentInstance};
 pub use content::{RequestContent, RequestContentSupply};
 pub use failure::Failure;
 pub use inspect::{Access, Inspection, inspect};
 pub use keeper::keep;
+pub use precompile::precompile;
 use tokio::sync::Semaphore;
 
+use self::compiling::Job;
 use self::engine::Runtime;
 use self::guest::Guest;
 use self::key_value::KeyValueStore;
 use self::outgoing::Outgoing;
-use crate::config::{self, Config, FileState, Handler};
+use crate::config::{self, Config, FileState};
 use crate::log::ServerLog;
-use crate::metrics::{Metrics, ModuleMetrics};
+use crate::metrics::{Metrics, ModuleMetrics, SharedCounter};
 
 /// All modules of a server.
 #[derive(Debug, Default)]
@@ -61,6 +67,16 @@ pub struct Modules {
 struct Loaded {
     code: Arc<Code>,
     file: Option<FileState>,
+}
+
+/// How far a module is.
+enum Stage {
+    /// This state of its file is compiled.
+    Compiling(Option<FileState>),
+    /// This state of its file can't be used.
+    Unusable(Option<FileState>),
+    /// Requests are answered.
+    Ready(Loaded),
 }
 
 /// A module that could not be loaded, and why.
@@ -91,25 +107,21 @@ impl From<LoadError> for std::io::Error {
 impl Modules {
     /// Compiles all modules of a configuration, or loads what was compiled before. Without any, nothing is set up. Those that
     /// there are already, with the same configuration, go on, with what they have in their stores; if their files have
-    /// changed, they do so with those after [`Self::renew`]. What they do is counted in `metrics`, if anywhere.
+    /// changed, they do so with those after [`Self::renew`]. What they do is counted in `metrics`, if anywhere. Modules that
+    /// take longer than `patience` have no code until they are compiled.
     ///
     /// # Errors
-    /// A module that can't be used, or not enough address space.
+    /// A module that can't be used, as far as that is known in time, or not enough address space.
     pub fn load(
         config: &Config,
         log: &ServerLog,
         metrics: Option<&Metrics>,
         before: Option<&Self>,
+        patience: Patience,
     ) -> Result<Self, LoadError> {
         let settings = config.modules.clone();
         let before = before.filter(|before| before.settings == settings);
-        let routes = config.sites.iter().flat_map(|site| &site.routes);
-        let configs: Vec<&config::Module> = routes
-            .filter_map(|route| match &route.handler {
-                Handler::Module(module) => Some(&**module),
-                _ => None,
-            })
-            .collect();
+        let configs: Vec<&config::Module> = config.module_routes().collect();
         let known = |config: &&config::Module| before.and_then(|before| before.find(config)).cloned();
         let mut modules: Vec<Arc<Module>> = Vec::new();
         for module in configs.iter().filter_map(known) {
@@ -117,29 +129,26 @@ impl Modules {
                 modules.push(module);
             }
         }
-        let renewed = compile_changed(&modules)?;
+        let renewed = compile_changed(&modules, log)?;
         let configs: Vec<_> = configs.into_iter().filter(|config| known(config).is_none()).collect();
         if configs.is_empty() {
             return Ok(Self { settings, modules, renewed });
         }
         let runtime = Arc::new(Runtime::new(&settings, &configs, log)?);
+        let mut new: Vec<Arc<Module>> = Vec::new();
         for config in configs {
-            if modules.iter().any(|module| module.config == *config) {
-                continue;
+            if !new.iter().any(|module| module.config == *config) {
+                new.push(Arc::new(Module::new(config, &runtime, metrics)?));
             }
-            let same_file = modules.iter().find(|module| module.is_of(&config.file, &runtime));
-            let loaded = match same_file {
-                Some(module) => module.loaded(),
-                None => Loaded::from(&config.file, &runtime)?,
-            };
-            modules.push(Arc::new(Module::new(config, loaded, &runtime, metrics)?));
         }
+        compiling::compile(jobs_of(&new), patience, log)?;
+        modules.append(&mut new);
         Ok(Self { settings, modules, renewed })
     }
 
     /// Has those that go on run their new files.
     pub fn renew(&self) {
-        self.renewed.iter().for_each(|(module, loaded)| module.replace(loaded.clone()));
+        self.renewed.iter().for_each(|(module, loaded)| module.set_stage(Stage::Ready(loaded.clone())));
     }
 
     /// The module of this configuration, if it was there when the modules were loaded.
@@ -148,17 +157,46 @@ impl Modules {
     }
 }
 
-/// Compiles the files that have changed since these were compiled, each once.
-fn compile_changed(modules: &[Arc<Module>]) -> Result<Vec<(Arc<Module>, Loaded)>, LoadError> {
-    let mut changed: Vec<(Arc<Module>, Loaded)> = Vec::new();
-    for module in modules.iter().filter(|module| module.loaded().file != FileState::of(&module.config.file)) {
-        let same_file = changed.iter().find(|(other, _)| other.is_of(&module.config.file, &module.runtime));
-        let loaded = match same_file {
-            Some((_, loaded)) => loaded.clone(),
-            None => Loaded::from(&module.config.file, &module.runtime)?,
-        };
-        changed.push((Arc::clone(module), loaded));
+/// The modules of each file.
+fn by_file(modules: impl Iterator<Item = Arc<Module>>) -> Vec<Vec<Arc<Module>>> {
+    let mut files: Vec<Vec<Arc<Module>>> = Vec::new();
+    for module in modules {
+        let same_file = files.iter_mut().find(|others| others[0].is_of(&module.config.file, &module.runtime));
+        match same_file {
+            Some(others) => others.push(module),
+            None => files.push(vec![module]),
+        }
     }
+    files
+}
+
+/// What makes these modules ready: each file is compiled once.
+fn jobs_of(modules: &[Arc<Module>]) -> Vec<Job> {
+    let job = |modules: Vec<Arc<Module>>| Job {
+        file: modules[0].config.file.clone(),
+        runtime: Arc::clone(&modules[0].runtime),
+        deliver: Box::new(move |loaded| modules.iter().for_each(|module| module.on_compiled(loaded.as_ref()))),
+    };
+    by_file(modules.iter().cloned()).into_iter().map(job).collect()
+}
+
+/// Compiles the files that have changed since these were compiled, or could not be. What is still being compiled goes on.
+fn compile_changed(modules: &[Arc<Module>], log: &ServerLog) -> Result<Vec<(Arc<Module>, Loaded)>, LoadError> {
+    let changed = Arc::<Mutex<Vec<_>>>::default();
+    let job = |modules: Vec<Arc<Module>>| {
+        let changed = Arc::clone(&changed);
+        Job {
+            file: modules[0].config.file.clone(),
+            runtime: Arc::clone(&modules[0].runtime),
+            deliver: Box::new(move |loaded| {
+                let renewed = modules.into_iter().filter_map(|module| Some((module, loaded.clone()?)));
+                changed.lock().unwrap_or_else(PoisonError::into_inner).extend(renewed);
+            }),
+        }
+    };
+    let jobs = by_file(modules.iter().filter(|module| module.has_changed()).cloned()).into_iter().map(job).collect();
+    compiling::compile(jobs, Patience::Unlimited, log)?;
+    let changed = std::mem::take(&mut *changed.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(changed)
 }
 
@@ -181,7 +219,7 @@ pub struct Module {
     name: Arc<str>,
     config: config::Module,
     /// What the requests that begin now get. Requests that have begun keep what they began with.
-    loaded: RwLock<Loaded>,
+    stage: RwLock<Stage>,
     runtime: Arc<Runtime>,
     metrics: Arc<ModuleMetrics>,
     instances: Arc<Semaphore>,
@@ -198,23 +236,21 @@ impl fmt::Debug for Module {
 }
 
 impl Module {
-    fn new(
-        config: &config::Module,
-        loaded: Loaded,
-        runtime: &Arc<Runtime>,
-        metrics: Option<&Metrics>,
-    ) -> Result<Self, LoadError> {
+    fn new(config: &config::Module, runtime: &Arc<Runtime>, metrics: Option<&Metrics>) -> Result<Self, LoadError> {
         for granted in &config.grants.directories {
             // It is opened for each instance, as it may be another by then; but a mistake should show at the start.
             let directory = &granted.directory;
             std::fs::read_dir(directory).map_err(|error| LoadError(format!("{}: {error}", directory.display())))?;
         }
         let name: Arc<str> = config.file.file_stem().unwrap_or_default().to_string_lossy().into();
+        let metrics = metrics.map_or_else(Arc::default, |metrics| metrics.module(&name));
+        let stage = Stage::Compiling(FileState::of(&config.file));
+        stage.count(&metrics, SharedCounter::add);
         Ok(Self {
-            metrics: metrics.map_or_else(Arc::default, |metrics| metrics.module(&name)),
+            metrics,
             name,
             config: config.clone(),
-            loaded: RwLock::new(loaded),
+            stage: RwLock::new(stage),
             runtime: Arc::clone(runtime),
             instances: Arc::new(Semaphore::new(config.limits.instances_max)),
             outgoing: Arc::new(Outgoing::new(config.grants.hosts.clone())),
@@ -238,22 +274,72 @@ impl Module {
         self.runtime.server_log()
     }
 
-    /// The code that requests run which begin now.
-    pub fn code(&self) -> Arc<Code> {
+    /// The code that requests run which begin now; `None` while it is compiled, or if it can't be used.
+    pub fn code(&self) -> Option<Arc<Code>> {
+        match &*self.stage() {
+            Stage::Ready(loaded) => Some(Arc::clone(&loaded.code)),
+            Stage::Compiling(_) | Stage::Unusable(_) => None,
+        }
+    }
+
+    fn stage(&self) -> RwLockReadGuard<'_, Stage> {
         // A panic of one who held the lock left a whole value.
-        Arc::clone(&self.loaded.read().unwrap_or_else(PoisonError::into_inner).code)
+        self.stage.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn loaded(&self) -> Loaded {
-        self.loaded.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The state of its file that was compiled last, or is.
+    fn file_state(&self) -> Option<FileState> {
+        match &*self.stage() {
+            Stage::Compiling(file) | Stage::Unusable(file) => *file,
+            Stage::Ready(loaded) => loaded.file,
+        }
     }
 
-    fn replace(&self, loaded: Loaded) {
-        *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+    /// Whether its file is to be compiled again by a reload.
+    fn has_changed(&self) -> bool {
+        matches!(&*self.stage(), Stage::Unusable(_)) || self.file_state() != FileState::of(&self.config.file)
+    }
+
+    fn set_stage(&self, stage: Stage) {
+        self.change_stage(|_| Some(stage));
+    }
+
+    /// Takes note of what has come of the first compilation, unless a newer file is there by now.
+    fn on_compiled(&self, loaded: Option<&Loaded>) {
+        self.change_stage(|stage| match (stage, loaded) {
+            (Stage::Compiling(_), Some(loaded)) => Some(Stage::Ready(loaded.clone())),
+            (Stage::Compiling(file), None) => Some(Stage::Unusable(*file)),
+            _ => None,
+        });
+    }
+
+    fn change_stage(&self, next: impl FnOnce(&Stage) -> Option<Stage>) {
+        let mut stage = self.stage.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(next) = next(&stage) {
+            next.count(&self.metrics, SharedCounter::add);
+            std::mem::replace(&mut *stage, next).count(&self.metrics, SharedCounter::subtract);
+        }
     }
 
     /// Whether its code is of this file, and for this engine: it runs in no other.
     fn is_of(&self, file: &Path, runtime: &Arc<Runtime>) -> bool {
         self.config.file == *file && Arc::ptr_eq(&self.runtime, runtime)
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        self.stage().count(&self.metrics, SharedCounter::subtract);
+    }
+}
+
+impl Stage {
+    /// Counts a module that is here, or is no more.
+    fn count(&self, metrics: &ModuleMetrics, change: fn(&SharedCounter, u64)) {
+        match self {
+            Self::Compiling(_) => change(&metrics.compiling, 1),
+            Self::Unusable(_) => change(&metrics.unusable, 1),
+            Self::Ready(_) => {}
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::handler::{Parts, SharedSite};
 use crate::log::{LogChange, LogHandle, LogId, ServerLog, Trouble};
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
-use crate::modules::Modules;
+use crate::modules::{Modules, Patience};
 use crate::object_cache::ObjectStore;
 use crate::routing::Bans;
 use crate::routing::rules::AllRules;
@@ -98,7 +98,8 @@ pub(super) struct Changes {
 
 impl Assembly {
     /// Puts together what a configuration says, and opens what it names, but for listeners. Nothing that is in use is
-    /// changed; what the configuration leaves as it was `before` goes on with what it has.
+    /// changed; what the configuration leaves as it was `before` goes on with what it has. Modules that take longer to compile
+    /// than `patience` come later.
     ///
     /// # Errors
     /// What could not be opened.
@@ -106,6 +107,7 @@ impl Assembly {
         mut config: Config,
         lasting: &Lasting,
         before: Option<&Self>,
+        patience: Patience,
     ) -> Result<(Self, Changes), StartError> {
         let Lasting { store, server_log, .. } = lasting;
         // Most are for connections.
@@ -118,8 +120,13 @@ impl Assembly {
         let is_automatic = acme::place_certificates(&mut config).map_err(StartError::at("cannot keep certificates"))?;
         let (logs, site_logs) = prepare_logs(&config, &lasting.access_log)?;
         let upstreams = succeed_upstreams(&config, server_log, before)?;
-        let modules =
-            Modules::load(&config, server_log, lasting.metrics.as_deref(), before.map(|before| &*before.modules));
+        let modules = Modules::load(
+            &config,
+            server_log,
+            lasting.metrics.as_deref(),
+            before.map(|before| &*before.modules),
+            patience,
+        );
         let modules = Arc::new(modules.map_err(StartError::at("cannot load a module"))?);
         if config.starts_programs() && lasting.spawner.get().is_none() {
             let spawner = Spawner::start_threads(|| Ok(()));

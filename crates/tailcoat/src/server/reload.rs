@@ -19,6 +19,7 @@ use super::upgrade::{ANOTHER_SERVES, Handed};
 use super::{Server, StartError};
 use crate::config::{self, Checked, Config, Confinement, Diagnostics, Origin, ProgramUser};
 use crate::control::{Reply, Report};
+use crate::modules::Patience;
 
 /// Reloads: the one that is under way, and those that wait for it.
 #[derive(Default)]
@@ -355,7 +356,8 @@ fn prepare(
             (config, Diagnostics::default())
         }
     };
-    let (assembly, changes) = Assembly::new(config, lasting, Some(before)).map_err(ReloadError::Failed)?;
+    let (assembly, changes) =
+        Assembly::new(config, lasting, Some(before), Patience::Unlimited).map_err(ReloadError::Failed)?;
     Ok(Box::new(Prepared { assembly, changes, diagnostics }))
 }
 

@@ -159,6 +159,10 @@ pub struct ModuleStatus {
     pub instances: u64,
     /// Memory that they have now, in bytes.
     pub memory_bytes: u64,
+    /// How many modules of this name are being compiled: their paths get 503.
+    pub compiling: u64,
+    /// How many have a file that can't be used: likewise.
+    pub unusable: u64,
     /// Requests that an instance was given.
     pub requests: u64,
     /// Requests that it did not answer, or not whole.

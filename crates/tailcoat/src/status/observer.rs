@@ -306,6 +306,8 @@ fn module_status(name: String, metrics: &ModuleMetrics) -> ModuleStatus {
         name,
         instances: metrics.instances.get(),
         memory_bytes: metrics.memory_bytes.get(),
+        compiling: metrics.compiling.get(),
+        unusable: metrics.unusable.get(),
         requests: metrics.requests.get(),
         failures: failures.collect(),
     }

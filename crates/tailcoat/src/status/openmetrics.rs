@@ -172,6 +172,14 @@ fn write_modules(status: &Status, text: &mut Text) {
     for module in modules {
         text.sample("", &[("module", &module.name)], module.memory_bytes);
     }
+    text.gauge("tailcoat_module_compiling", "Modules that are being compiled: their paths get 503.");
+    for module in modules {
+        text.sample("", &[("module", &module.name)], module.compiling);
+    }
+    text.gauge("tailcoat_module_unusable", "Modules whose file cannot be used: their paths get 503.");
+    for module in modules {
+        text.sample("", &[("module", &module.name)], module.unusable);
+    }
     text.counter("tailcoat_module_requests", "Requests that instances of a module were given.");
     for module in modules {
         text.sample("_total", &[("module", &module.name)], module.requests);

@@ -6,6 +6,7 @@ use crate::config::module::{GrantedDirectory, Reset};
 use crate::config::value::Value;
 
 const DAY: Duration = Duration::from_secs(86_400);
+const HOUR: Duration = Duration::from_secs(3600);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// A time limit from a millisecond to a day.
@@ -70,6 +71,19 @@ pub(super) static SHARED: &[OptionDefinition] = &[
               old one for the requests that begin then; if it can't be used, the old one stays.",
         example: r#"check-interval "1m""#,
         set: Set::Modules(|modules, values| modules.check_interval = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "compile-wait",
+        parameters: &[one("time", Kind::Duration { min: Duration::ZERO, max: HOUR })],
+        default: r#"compile-wait "1s""#,
+        doc: "How long a start waits for modules to be compiled before the server listens. Until a module that takes longer is \
+              ready, its paths get 503 with `Retry-After`, also where it is a filter. A module that can't be used keeps the \
+              server from starting if that is known in time; later it is an error in the log, and its paths get 503 until its \
+              file is replaced. Modules that were compiled before are there at once (`compiled`, `tailcoat module compile`). A \
+              reload and an upgrade always wait until all modules are ready.",
+        example: r#"compile-wait "2m""#,
+        set: Set::Modules(|modules, values| modules.compile_wait = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
 ];
@@ -324,7 +338,8 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         parameters: &[one("count", Kind::Count { min: 16, max: 1_000_000 })],
         default: "handles-max 1000",
         doc: "Things of the server that an instance may hold at a time: streams, open files, sets of fields, requests of \
-              its own. One that wants more fails.",
+              its own. One that wants more fails. Pollables of one stream count once, because some languages never drop \
+              them: their further handles count as memory (`memory-bytes-max`).",
         example: "handles-max 100",
         set: Set::Module(|module, values| {
             module.limits.handles_max = values.number("count").unwrap_or_default() as usize;

@@ -54,13 +54,24 @@ impl ModuleHandler {
             }
         }
         // It may be replaced at any time. Who has begun with the old one goes on with it.
-        let code = self.module.code();
+        let Some(code) = self.module.code() else { return wait_for_code() };
         match &*code {
             Code::HttpWasm(_) => self.http_wasm.handle(&code, routed),
             Code::Component(_) => self.components.handle(&code, routed),
         }
     }
 }
+
+/// The answer where a module has no code: it is being compiled, or its file can't be used. That holds for filters too, because
+/// what they guard must not be reached without them.
+fn wait_for_code() -> Outcome {
+    let mut response = BuiltResponse::new(Status::SERVICE_UNAVAILABLE);
+    response.fields.push("Retry-After", RETRY_AFTER_SECONDS);
+    Outcome::Ready(Response::Built(response))
+}
+
+/// Seconds after which a client may ask again for what a module answers that is being compiled.
+const RETRY_AFTER_SECONDS: &str = "5";
 
 fn refuse(status: Status) -> Outcome {
     Outcome::Ready(Response::Built(BuiltResponse::new(status)))

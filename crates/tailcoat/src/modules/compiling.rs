@@ -1,0 +1,131 @@
+//! Compiling modules side by side, on threads that give way to workers, while others wait for it or go on.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::engine::Runtime;
+use super::{LoadError, Loaded};
+use crate::log::ServerLog;
+
+/// How long the compiler is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// As long as it takes.
+    Unlimited,
+    /// Until then; what takes longer goes on by itself.
+    AtMost(Duration),
+}
+
+/// A file that is compiled.
+pub(super) struct Job {
+    pub(super) file: PathBuf,
+    pub(super) runtime: Arc<Runtime>,
+    /// Has the code, or nothing if there is none.
+    pub(super) deliver: Box<dyn FnOnce(Option<Loaded>) + Send>,
+}
+
+/// How far the jobs are that somebody waits for.
+struct Progress {
+    state: Mutex<State>,
+    changed: Condvar,
+    log: ServerLog,
+}
+
+struct State {
+    waiting: VecDeque<Job>,
+    /// Jobs that have not ended.
+    left: usize,
+    /// What the first has failed with.
+    error: Option<LoadError>,
+    /// Who waits is told of errors; otherwise the log is.
+    is_awaited: bool,
+}
+
+/// Compiles files, and waits for them so long.
+///
+/// # Errors
+/// One can't be used, and that was found in time. What was found later is in the log.
+pub(super) fn compile(jobs: Vec<Job>, patience: Patience, log: &ServerLog) -> Result<(), LoadError> {
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = cores.min(jobs.len());
+    let state = State { left: jobs.len(), waiting: jobs.into(), error: None, is_awaited: true };
+    let progress = Arc::new(Progress { state: Mutex::new(state), changed: Condvar::new(), log: log.clone() });
+    for _ in 0..threads {
+        let progress = Arc::clone(&progress);
+        let thread = std::thread::Builder::new().name("module-loader".into()).spawn(move || progress.work());
+        thread.map_err(|error| LoadError(format!("cannot start a thread for modules: {error}")))?;
+    }
+    progress.wait(patience)
+}
+
+impl Progress {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that is done under the lock can leave the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does jobs until there are no more.
+    fn work(&self) {
+        loop {
+            let Some(job) = self.state().waiting.pop_front() else { return };
+            let begun = Instant::now();
+            let (loaded, error) = match Loaded::from(&job.file, &job.runtime) {
+                Ok(loaded) => (Some(loaded), None),
+                Err(error) => (None, Some(error)),
+            };
+            let is_usable = loaded.is_some();
+            (job.deliver)(loaded);
+            let mut state = self.state();
+            state.left -= 1;
+            if !state.is_awaited {
+                let file = job.file.display();
+                match &error {
+                    None => self.log.info(format_args!("module compiled: {file} ({} ms)", begun.elapsed().as_millis())),
+                    Some(error) => self.log.error(
+                        format_args!("module cannot be used: {error}"),
+                        "its paths get 503; put another file in its place, or reload with a configuration without it",
+                    ),
+                }
+            }
+            debug_assert_eq!(is_usable, error.is_none());
+            state.error = state.error.take().or(error);
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    fn wait(&self, patience: Patience) -> Result<(), LoadError> {
+        let deadline = match patience {
+            Patience::Unlimited => None,
+            Patience::AtMost(time) => Some(Instant::now() + time),
+        };
+        let mut state = self.state();
+        loop {
+            let now = Instant::now();
+            if let Some(error) = state.error.take() {
+                state.is_awaited = false;
+                // Nobody wants the others any more.
+                state.waiting.clear();
+                return Err(error);
+            }
+            if state.left == 0 {
+                return Ok(());
+            }
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                state.is_awaited = false;
+                self.log.info(format_args!(
+                    "still compiling {} of the modules: their paths get 503 until they are ready",
+                    state.left
+                ));
+                return Ok(());
+            }
+            let time = deadline.map_or(Duration::from_secs(3600), |deadline| deadline - now);
+            state = self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}

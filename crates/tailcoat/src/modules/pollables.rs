@@ -1,0 +1,159 @@
+//! Pollables of streams. All that a guest has of one stream are one thing of the server with several handles, because guests
+//! may never drop them: JavaScript's engine takes a new one for each piece of content. What they then cost is counted as the
+//! guest's memory.
+
+use std::collections::HashMap;
+
+use wasmtime::Result;
+use wasmtime::component::{Linker, Resource, ResourceType};
+use wasmtime_wasi_io::bindings::wasi::io::poll::HostPollable;
+use wasmtime_wasi_io::poll::{DynPollable, Pollable, subscribe};
+use wasmtime_wasi_io::streams::{DynInputStream, DynOutputStream};
+
+use super::guest::Guest;
+
+/// The interfaces as wasmtime names them; a component may ask for an older version.
+const POLL: &str = "wasi:io/poll@0.2.12";
+const STREAMS: &str = "wasi:io/streams@0.2.12";
+
+/// Handles that are counted as memory at once, a page of WebAssembly: each takes 64 bytes at most, in wasmtime's table.
+const HANDLES_A_PAGE: usize = PAGE_BYTES / 64;
+
+const PAGE_BYTES: usize = 64 << 10;
+
+/// Handles with which an instance may answer another request.
+const KEPT_HANDLES_MAX: usize = 16 * HANDLES_A_PAGE;
+
+/// The pollables of an instance's streams.
+#[derive(Debug, Default)]
+pub(super) struct Pollables {
+    /// By their streams.
+    of_streams: HashMap<u32, u32>,
+    pollables: HashMap<u32, Handles>,
+    /// Handles of all.
+    handles: usize,
+    /// Handles that are counted as memory.
+    handles_counted: usize,
+}
+
+/// The handles that a guest has of a pollable.
+#[derive(Debug)]
+struct Handles {
+    stream: u32,
+    count: usize,
+}
+
+/// Replaces what the linker has for pollables of streams.
+///
+/// # Errors
+/// The linker does not allow it.
+pub(super) fn add_to_linker(linker: &mut Linker<Guest>) -> Result<()> {
+    let mut streams = linker.instance(STREAMS)?;
+    streams.func_wrap("[method]input-stream.subscribe", |mut store, (stream,): (Resource<DynInputStream>,)| {
+        store.data_mut().subscribe(stream).map(|pollable| (pollable,))
+    })?;
+    streams.func_wrap("[method]output-stream.subscribe", |mut store, (stream,): (Resource<DynOutputStream>,)| {
+        store.data_mut().subscribe(stream).map(|pollable| (pollable,))
+    })?;
+    let pollable = ResourceType::host::<DynPollable>();
+    linker.instance(POLL)?.resource("pollable", pollable, |mut store, index| store.data_mut().drop_pollable(index))
+}
+
+impl Guest {
+    /// Gives the guest a handle of a stream's pollable, which is made if there is none.
+    fn subscribe<T: Pollable>(&mut self, stream: Resource<T>) -> Result<Resource<DynPollable>> {
+        if let Some(bytes) = self.pollables.uncounted_bytes() {
+            self.limiter.take_for_handles(bytes)?;
+            self.pollables.handles_counted += HANDLES_A_PAGE;
+        }
+        let stream_index = stream.rep();
+        if let Some(pollable) = self.pollables.again(stream_index) {
+            return Ok(Resource::new_own(pollable));
+        }
+        let pollable = subscribe(self.table(), stream)?;
+        self.pollables.insert(stream_index, pollable.rep());
+        Ok(pollable)
+    }
+
+    /// Takes a handle back; the pollable goes with the last.
+    fn drop_pollable(&mut self, index: u32) -> Result<()> {
+        if self.pollables.drop_handle(index) {
+            return Ok(());
+        }
+        HostPollable::drop(self.table(), Resource::new_own(index))
+    }
+}
+
+impl Pollables {
+    /// Whether there are so few handles that the instance may answer another request.
+    pub(super) fn are_few(&self) -> bool {
+        self.handles <= KEPT_HANDLES_MAX
+    }
+
+    /// Memory to be counted before there is another handle.
+    fn uncounted_bytes(&self) -> Option<usize> {
+        // Most instances have only some, which cost no more than the rest of an instance.
+        let is_counted = self.handles < self.handles_counted + HANDLES_A_PAGE;
+        (!is_counted).then_some(PAGE_BYTES)
+    }
+
+    /// Another handle of the pollable of this stream, if there is one.
+    fn again(&mut self, stream: u32) -> Option<u32> {
+        let pollable = *self.of_streams.get(&stream)?;
+        self.pollables.get_mut(&pollable)?.count += 1;
+        self.handles += 1;
+        Some(pollable)
+    }
+
+    fn insert(&mut self, stream: u32, pollable: u32) {
+        self.of_streams.insert(stream, pollable);
+        self.pollables.insert(pollable, Handles { stream, count: 1 });
+        self.handles += 1;
+    }
+
+    /// Forgets a handle; whether there are others of the same pollable.
+    fn drop_handle(&mut self, pollable: u32) -> bool {
+        let Some(handles) = self.pollables.get_mut(&pollable) else { return false };
+        handles.count -= 1;
+        self.handles -= 1;
+        if handles.count > 0 {
+            return true;
+        }
+        let stream = handles.stream;
+        self.pollables.remove(&pollable);
+        self.of_streams.remove(&stream);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pollable_goes_with_its_last_handle() {
+        let mut pollables = Pollables::default();
+        assert_eq!(pollables.again(7), None);
+        pollables.insert(7, 3);
+        assert_eq!((pollables.again(7), pollables.again(7), pollables.again(8)), (Some(3), Some(3), None));
+        assert_eq!([(); 3].map(|()| pollables.drop_handle(3)), [true, true, false]);
+        assert_eq!((pollables.again(7), pollables.handles), (None, 0));
+        assert!(!pollables.drop_handle(4), "one of something else than a stream");
+    }
+
+    #[test]
+    fn many_handles_are_counted_as_memory() {
+        let mut pollables = Pollables::default();
+        pollables.insert(7, 3);
+        let mut bytes = 0;
+        for _ in 1..3 * HANDLES_A_PAGE {
+            if let Some(more) = pollables.uncounted_bytes() {
+                bytes += more;
+                pollables.handles_counted += HANDLES_A_PAGE;
+            }
+            pollables.again(7).unwrap();
+        }
+        assert_eq!(bytes, 2 * PAGE_BYTES, "the first are free");
+        assert!(pollables.are_few());
+    }
+}

@@ -1,0 +1,42 @@
+//! Compiling modules before a server runs them.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::LoadError;
+use super::code::Code;
+use super::compiled;
+use super::engine::{CacheProblem, Linkers, cache_in, engine};
+use crate::config::Modules;
+
+/// Compiles files, and keeps what comes of it where a server with these settings looks for it. Each is told of when it is
+/// done, with the time that it took.
+///
+/// # Errors
+/// There is no directory that may be used, or a file is none that the server can run.
+pub fn precompile<'a>(
+    settings: &Modules,
+    files: impl Iterator<Item = &'a Path>,
+    mut tell: impl FnMut(&Path, Duration),
+) -> Result<(), LoadError> {
+    let directory = compiled::directory(&settings.compiled_directory).ok_or_else(|| {
+        LoadError("no directory for compiled modules; name one with `modules { compiled \"DIRECTORY\" }`".to_owned())
+    })?;
+    let cache = cache_in(directory).map_err(|problem| match problem {
+        CacheProblem::Directory(problem) => {
+            LoadError(format!("compiled modules cannot be kept: {problem}; run this command as the user of the server"))
+        }
+        CacheProblem::Other(error) => error,
+    })?;
+    // Nothing is instantiated.
+    let settings = Modules { instances_max: 1, ..settings.clone() };
+    let engine = engine(&settings, 1, Some(cache))?;
+    let linkers = Linkers::new(&engine).map_err(|error| LoadError(format!("{error:#}")))?;
+    for file in files {
+        let begun = Instant::now();
+        let compiled = Code::compile(file, &engine, &linkers);
+        compiled.map_err(|message| LoadError(format!("{}: {message}", file.display())))?;
+        tell(file, begun.elapsed());
+    }
+    Ok(())
+}

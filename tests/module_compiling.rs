@@ -1,0 +1,207 @@
+//! Modules while they are compiled: the server listens, and their paths get 503; and compiling them before there is a server.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::guests::{filters, guests};
+use crate::support::operated::Operated;
+use crate::support::{PATIENCE, Server, ask, tailcoat};
+
+/// A core module of http-wasm that answers nothing, and whose many functions take a while to compile. Without the functions of
+/// that ABI it is one that can't be used, which only compiling it tells.
+fn write_filter(file: &Path, functions: usize, is_usable: bool) {
+    let mut text = "(module (memory (export \"memory\") 1)".to_owned();
+    for number in 0..functions {
+        let steps = "(local.set 0 (i64.add (i64.mul (local.get 0) (local.get 0)) (i64.const 7)))".repeat(20);
+        write!(text, "(func (export \"f{number}\") (param i64) (result i64) {steps} (local.get 0))").unwrap();
+    }
+    if is_usable {
+        text.push_str("(func (export \"handle_request\") (result i64) (i64.const 1))");
+        text.push_str("(func (export \"handle_response\") (param i32 i32))");
+    }
+    text.push(')');
+    let next = file.with_extension("next");
+    std::fs::write(&next, wat::parse_str(&text).unwrap()).unwrap();
+    std::fs::rename(next, file).unwrap();
+}
+
+/// Functions that take some seconds, on whatever machine.
+const MANY: usize = 4000;
+
+fn config(modules: &str, file: &Path) -> String {
+    format!(
+        "modules {{ {modules}; check-interval \"100ms\" }}\nsite {{\n listen \"127.0.0.1:0\"\n respond \"/open\" 200 \"open\"\n \
+         module \"*\" \"{}\"\n respond \"*\" 200 \"guarded\"\n}}\n",
+        file.display()
+    )
+}
+
+fn get(server: &Server, target: &str) -> String {
+    ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what}: waited too long");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A number of the first module.
+fn status(operated: &Operated, what: &str) -> u64 {
+    let status: Value = serde_json::from_slice(&operated.order(&["status", "--json"]).stdout).expect("JSON");
+    status["modules"][0][what].as_u64().expect("a number")
+}
+
+fn is_unavailable(answer: &str) -> bool {
+    answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nRetry-After: 5\r\n") && !answer.contains("guarded")
+}
+
+#[test]
+fn paths_of_a_module_get_503_until_it_is_compiled() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("filter.wasm");
+    write_filter(&file, MANY, true);
+    let operated = Operated::start_in(directory, &config("compiled off; compile-wait \"0s\"", &file));
+    let answer = get(&operated.server, "/guarded");
+    assert!(is_unavailable(&answer), "a filter that is not there lets nothing pass: {answer}");
+    assert!(get(&operated.server, "/open").ends_with("open"), "others are served");
+    assert_eq!(status(&operated, "compiling"), 1);
+    let text = String::from_utf8(operated.order(&["status"]).stdout).unwrap();
+    assert!(text.lines().any(|line| line.starts_with("module filter") && line.ends_with("   compiling")), "{text}");
+    wait_until("the module is ready", || {
+        let answer = get(&operated.server, "/guarded");
+        assert!(is_unavailable(&answer) || answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        answer.ends_with("guarded")
+    });
+    assert_eq!((status(&operated, "compiling"), status(&operated, "unusable")), (0, 0));
+    assert!(operated.file("errors.log").contains("module compiled: "));
+}
+
+#[test]
+fn a_component_gets_503_until_it_is_compiled() {
+    let Some(guests) = guests() else { return };
+    let server = Server::run(&config("compiled off; compile-wait \"0s\"", guests));
+    let answer = get(&server, "/hello");
+    assert!(is_unavailable(&answer), "{answer}");
+    wait_until("the module is ready", || get(&server, "/hello").contains("hello\n"));
+}
+
+#[test]
+fn a_module_that_cannot_be_used_is_told_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("filter.wasm");
+    write_filter(&file, MANY, false);
+    // In time, the server does not start.
+    let waiting = directory.path().join("waiting.kdl");
+    std::fs::write(&waiting, config("compiled off; compile-wait \"5m\"", &file)).unwrap();
+    let output = tailcoat().args(["run", "-c"]).arg(&waiting).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && errors.contains("without the function handle_request"), "{errors}");
+    // Later, its paths stay closed, and a good file opens them.
+    let operated = Operated::start_in(directory, &config("compiled off; compile-wait \"0s\"", &file));
+    operated.server.await_log("module cannot be used: ");
+    assert!(is_unavailable(&get(&operated.server, "/guarded")));
+    assert!(get(&operated.server, "/open").ends_with("open"));
+    assert_eq!((status(&operated, "compiling"), status(&operated, "unusable")), (0, 1));
+    // A reload would need it.
+    let output = operated.order(&["reload"]);
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("filter.wasm"), "{output:?}");
+    write_filter(&file, 1, true);
+    wait_until("the new file is used", || get(&operated.server, "/guarded").ends_with("guarded"));
+    assert_eq!(status(&operated, "unusable"), 0);
+}
+
+/// Whoever asks meanwhile is answered by the old process.
+#[test]
+fn an_upgrade_waits_for_its_modules() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("filter.wasm");
+    write_filter(&file, 200, true);
+    let mut operated = Operated::start_in(directory, &config("compiled off; compile-wait \"0s\"", &file));
+    wait_until("the module is ready", || get(&operated.server, "/guarded").ends_with("guarded"));
+    let (is_done, answers) = (AtomicBool::new(false), AtomicU64::new(0));
+    let address = operated.server.address;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                let answer = ask_at(address);
+                assert!(answer.ends_with("guarded"), "{answer}");
+                answers.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        operated.upgrade();
+        let before = answers.load(Ordering::Relaxed);
+        wait_until("the new process answers", || answers.load(Ordering::Relaxed) > before + 10);
+        is_done.store(true, Ordering::Relaxed);
+    });
+}
+
+fn ask_at(address: std::net::SocketAddr) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).expect("a process listens");
+    stream.write_all(b"GET /guarded HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// The files of machine code below a directory.
+fn compiled_files(directory: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(compiled_files(&path));
+        } else if path.extension().is_none() {
+            // Others are about how often each is used.
+            found.insert(path);
+        }
+    }
+    found
+}
+
+fn compile(arguments: &[&Path]) -> Output {
+    tailcoat().args(["module", "compile"]).args(arguments).output().expect("the built binary starts")
+}
+
+#[test]
+fn modules_are_compiled_before_there_is_a_server() {
+    let Some(filters) = filters() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let compiled = directory.path().join("compiled");
+    let file = directory.path().join("tailcoat.kdl");
+    let options = format!("instances-max 7; compiled \"{}\"; compile-wait \"0s\"", compiled.display());
+    std::fs::write(&file, config(&options, filters)).unwrap();
+    let output = compile(&[Path::new("-c"), &file]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.contains("filters.wasm: compiled in "), "{output:?}");
+    assert_eq!(compiled.metadata().unwrap().mode() & 0o7777, 0o700);
+    let files = compiled_files(&compiled);
+    assert_eq!(files.len(), 1, "{files:?}");
+    // The server takes what is there.
+    let server = Server::run_from(&file);
+    wait_until("the module is ready", || !get(&server, "/guest/hello").starts_with("HTTP/1.1 503 "));
+    assert_eq!(compiled_files(&compiled), files, "nothing was compiled again");
+    drop(server);
+    // A directory that others can look into is none to run code from.
+    std::fs::set_permissions(&compiled, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let output = compile(&[Path::new("-c"), &file, filters]);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && errors.contains("is open to other users"), "{errors}");
+    std::fs::set_permissions(&compiled, std::fs::Permissions::from_mode(0o700)).unwrap();
+    // Neither is one that can't be used.
+    let broken = directory.path().join("broken.wasm");
+    write_filter(&broken, 1, false);
+    let output = compile(&[Path::new("-c"), &file, &broken]);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && errors.contains("broken.wasm: "), "{errors}");
+}
