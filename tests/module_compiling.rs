@@ -33,7 +33,7 @@ fn write_filter(file: &Path, functions: usize, is_usable: bool) {
 }
 
 /// Functions that take some seconds, on whatever machine.
-const MANY: usize = 4000;
+const MANY: usize = 2000;
 
 fn config(modules: &str, file: &Path) -> String {
     format!(

@@ -18,12 +18,16 @@ use super::record::{Peer, Told, record};
 use super::tls_socket::READ_BYTES_MAX;
 use super::{Context, Socket, Stage, TlsSocket, Transport, Verdict};
 use crate::log::{Client, Subject};
+use crate::memory_budget::Charge;
 use crate::metrics::{HandlerKind, Limit};
 use crate::tls::{ListenerTls, ServerConnection, TlsInfo, alerts};
 
 /// Bytes of a client's first message, with the heads of its records. They are kept until the message is whole. rustls takes
 /// no more; those of clients have some two thousand.
 const HELLO_BYTES_MAX: usize = 0xffff;
+
+/// Bytes of a first message up to which it is not counted as memory of the client: it is there for a moment.
+const UNCOUNTED_HELLO_BYTES: usize = 4 << 10;
 
 /// The connection.
 pub struct Opening {
@@ -39,6 +43,8 @@ pub struct Opening {
     kept: Vec<u8>,
     /// Bytes of it that were looked at for the client's first message.
     hello_bytes: usize,
+    /// The memory that a long first message takes.
+    charge: Option<Charge>,
     has_deadline: bool,
 }
 
@@ -125,6 +131,7 @@ impl Opening {
                 awaited,
                 kept,
                 hello_bytes: 0,
+                charge: None,
                 has_deadline: false,
             },
             slot,
@@ -229,7 +236,8 @@ impl Opening {
 
     /// Ends the sending side and waits for the client to end, but no longer than `linger-timeout`: bytes that were not read
     /// would reset the connection, and the client could lose the alert (RFC 9112, section 9.6).
-    fn end(&self, socket: Socket, task: &Task<'_>) -> io::Result<Awaited> {
+    fn end(&mut self, socket: Socket, task: &Task<'_>) -> io::Result<Awaited> {
+        (self.kept, self.charge) = Default::default();
         socket.shutdown_write()?;
         // Local invariant: it has its place until it is handed on.
         let slot = self.slot.ok_or(io::ErrorKind::NotConnected)?;
@@ -241,7 +249,7 @@ impl Opening {
     }
 
     /// Sends the alert and ends.
-    fn end_with_alert(&self, mut socket: Socket, alert: &[u8], task: &Task<'_>) -> io::Result<Awaited> {
+    fn end_with_alert(&mut self, mut socket: Socket, alert: &[u8], task: &Task<'_>) -> io::Result<Awaited> {
         self.count_handshake(None);
         // A socket on which nothing was sent yet takes all of it, unless the client has gone.
         let _ = socket.poll_write(alert);
@@ -249,7 +257,7 @@ impl Opening {
     }
 
     /// Ends after a handshake has failed, of which the client was told if it is still there.
-    fn end_session(&self, tls: TlsSocket, error: io::Error, task: &Task<'_>) -> io::Result<Awaited> {
+    fn end_session(&mut self, tls: TlsSocket, error: io::Error, task: &Task<'_>) -> io::Result<Awaited> {
         match error.kind() {
             io::ErrorKind::InvalidData => self.end(tls.into_socket(), task),
             _ => Err(error),
@@ -357,12 +365,28 @@ impl Opening {
             }
             match socket.poll_read(&mut buffer[..READ_BYTES_MAX]) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                Poll::Ready(count) => self.kept.extend_from_slice(&buffer[..count?]),
+                Poll::Ready(count) => {
+                    self.kept.extend_from_slice(&buffer[..count?]);
+                    self.charge_hello();
+                }
                 Poll::Pending => {
                     self.awaited = Awaited::Hello(socket, acceptor);
                     return Poll::Pending;
                 }
             }
+        }
+    }
+
+    /// Counts what a long first message takes: it is kept here, and rustls keeps it too and reads it into a message.
+    fn charge_hello(&mut self) {
+        if self.kept.len() <= UNCOUNTED_HELLO_BYTES {
+            return;
+        }
+        let Some(slot) = self.slot else { return };
+        let bytes = 3 * self.kept.capacity();
+        match &mut self.charge {
+            Some(charge) => charge.set(bytes),
+            None => self.charge = Some(self.context.memory.holder(slot).charge(bytes)),
         }
     }
 
@@ -410,6 +434,7 @@ impl Opening {
         let validation = tls.validation(&accepted.client_hello());
         drop(accepted);
         let is_validation = validation.is_some();
+        self.charge = None;
         let session = ServerConnection::new(validation.unwrap_or_else(|| site.settings())).map_err(io::Error::other)?;
         let mut tls = Box::new(TlsSocket::new(socket, session, self.context.generation().kernel_tls));
         if let Err(error) = tls.feed(&std::mem::take(&mut self.kept)) {

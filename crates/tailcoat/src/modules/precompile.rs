@@ -9,6 +9,9 @@ use super::compiled;
 use super::engine::{CacheProblem, Linkers, cache_in, engine};
 use crate::config::Modules;
 
+/// Elements of the largest table that `table-elements-max` can allow.
+const TABLE_ELEMENTS_MAX: usize = 10_000_000;
+
 /// Compiles files, and keeps what comes of it where a server with these settings looks for it. Each is told of when it is
 /// done, with the time that it took.
 ///
@@ -28,9 +31,9 @@ pub fn precompile<'a>(
         }
         CacheProblem::Other(error) => error,
     })?;
-    // Nothing is instantiated.
+    // Nothing is instantiated, and each file may have the largest tables that it can be allowed.
     let settings = Modules { instances_max: 1, ..settings.clone() };
-    let engine = engine(&settings, 1, Some(cache))?;
+    let engine = engine(&settings, TABLE_ELEMENTS_MAX, Some(cache))?;
     let linkers = Linkers::new(&engine).map_err(|error| LoadError(format!("{error:#}")))?;
     for file in files {
         let begun = Instant::now();
