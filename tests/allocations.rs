@@ -13,7 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tailcoat::config::{self, AccessLog, AccessLogFormat, AccessLogTarget};
-use tailcoat::connection::{Clock, Connections, Context, Generation, Socket};
+use tailcoat::connection::{Admission, Clock, Connections, Context, Generation, Socket};
 use tailcoat::handler::{Parts, SharedSite};
 use tailcoat::log::{Client, LogHandle, ServerLog};
 use tailcoat::metrics::Metrics;
@@ -208,7 +208,7 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
     client.set_nonblocking(true).unwrap();
     server.set_nonblocking(true).unwrap();
     let connections = Rc::new(Connections::new(context, Arc::default()).unwrap());
-    connections.start(Socket::new(server.into()), Client::Unix, 0);
+    connections.start(Socket::new(server.into()), Client::Unix, 0, Admission::default());
     tokio::task::spawn_local(connections.run());
     (client, log)
 }

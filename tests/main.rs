@@ -42,6 +42,7 @@ mod module_isolation;
 mod module_operation;
 mod modules;
 mod php;
+mod place_attacks;
 mod proxy_attacks;
 mod proxy_protocol;
 mod readme;

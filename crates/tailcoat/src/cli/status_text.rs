@@ -12,6 +12,7 @@ pub(super) fn overview(status: &Status, before: Option<&Status>, (rows, columns)
         lines.extend([view.requests(), view.latency(), view.traffic()]);
     }
     lines.push(view.connections());
+    lines.extend(view.holders());
     lines.push(view.cache());
     lines.push(view.client_memory());
     if status.has_counters {
@@ -124,6 +125,20 @@ impl View<'_> {
         format!("connections {open}   new {}/s   {}", self.rate(opened), states.join(", "))
     }
 
+    /// Clients and networks that hold a sixteenth of the places or more: few have a reason to.
+    fn holders(&self) -> Option<String> {
+        let places = &self.status.places;
+        let holders = places.clients.iter().chain(places.networks.iter().filter(|network| {
+            // One of which all is a client's has been named.
+            !places.clients.iter().any(|client| client.connections == network.connections)
+        }));
+        let many: Vec<_> = holders
+            .filter(|holder| holder.connections.saturating_mul(16) >= places.places)
+            .map(|holder| format!("{} {}", holder.holder, holder.connections))
+            .collect();
+        (!many.is_empty()).then(|| format!("places      {}   most held by {}", places.places, many.join(", ")))
+    }
+
     fn cache(&self) -> String {
         let (cache, before) = (&self.status.object_cache, &self.before.object_cache);
         let share = |hits: u64, all: u64| (hits * 1_000).checked_div(all);
@@ -194,6 +209,11 @@ impl View<'_> {
         let hit: Vec<_> = hit.map(|limit| format!("{} {}", limit.limit, limit.count)).collect();
         if !hit.is_empty() {
             lines.push(format!("limits hit  {}", hit.join(", ")));
+        }
+        let evicted = self.status.evictions.iter().filter(|eviction| eviction.count > 0);
+        let evicted: Vec<_> = evicted.map(|eviction| format!("{} {}", eviction.awaited, eviction.count)).collect();
+        if !evicted.is_empty() {
+            lines.push(format!("evicted     {} (closed because others needed their places)", evicted.join(", ")));
         }
         if self.status.access_log.dropped > 0 {
             lines.push(format!("access log  {} records dropped", self.status.access_log.dropped));
@@ -335,11 +355,15 @@ fn age(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{LiveRequest, StageCounts};
+    use crate::metrics::{HolderCount, LiveRequest, StageCounts};
     use crate::status::{
-        LimitCount, ModuleFailureCount, ProcessStatus, ProgramStatus, RequestCount, ServerStatus, SiteStatus,
-        WorkerStatus,
+        EvictionCount, LimitCount, ModuleFailureCount, PlaceStatus, ProcessStatus, ProgramStatus, RequestCount,
+        ServerStatus, SiteStatus, WorkerStatus,
     };
+
+    fn holder(holder: &str, connections: u64) -> HolderCount {
+        HolderCount { holder: holder.into(), connections }
+    }
 
     fn status(count: u64, unix_ms: u64) -> Status {
         let requests = RequestCount { status: "2xx".into(), count, ..RequestCount::default() };
@@ -374,7 +398,13 @@ mod tests {
             upstreams: vec![UpstreamStatus { name: "app".into(), servers: vec![server], ..UpstreamStatus::default() }],
             modules: vec![module],
             programs: ProgramStatus { running: 2, started: count / 10, refused: 0 },
+            places: PlaceStatus {
+                places: 400,
+                clients: vec![holder("192.0.2.1", 350), holder("192.0.2.9", 25), holder("unix", 24)],
+                networks: vec![holder("192.0.2.0/24", 375), holder("unix", 24)],
+            },
             limits: vec![LimitCount { limit: "head-timeout".into(), count: 4 }],
+            evictions: vec![EvictionCount { awaited: "idle".into(), count: 7 }, EvictionCount::default()],
             requests: vec![live],
             ..Status::default()
         }
@@ -390,7 +420,9 @@ mod tests {
             "p50 2 us   p90 2 us",
             "out 250.0 MiB/s",
             "connections 4   new 0/s   idle 3, writing 1",
+            "places      400   most held by 192.0.2.1 350, 192.0.2.9 25, 192.0.2.0/24 375\n",
             "limits hit  head-timeout 4",
+            "evicted     idle 7 (closed",
             "worker 0    [#####               ]  25 %   4 connections",
             "upstream app   0/s   0 of 1 servers up",
             "module shop   125/s   3 instances, 2.0 MiB   failures processor-time-max 1   compiling",

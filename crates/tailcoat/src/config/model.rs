@@ -61,6 +61,15 @@ impl Config {
         self.rules.guards(path) || site.rules.guards(path)
     }
 
+    /// Whether these sites, which share a listener, answer with status and fixed responses alone. Such a listener has places
+    /// of its own, so that monitoring gets through when all others are taken.
+    pub fn is_for_monitoring(&self, sites: &[usize]) -> bool {
+        let routes = || sites.iter().flat_map(|site| &self.sites[*site].routes);
+        let is_status = |route: &Route| matches!(route.handler, Handler::Status(_));
+        let is_quick = |route: &Route| is_status(route) || matches!(route.handler, Handler::Respond(_));
+        routes().any(is_status) && routes().all(is_quick)
+    }
+
     /// All scripts and applications; some of them twice.
     pub fn gateways(&self) -> impl Iterator<Item = &Gateway> {
         self.sites.iter().flat_map(|site| &site.routes).filter_map(|route| match &route.handler {
@@ -173,10 +182,10 @@ pub struct Limits {
     pub requests_per_connection_max: u32,
     /// Open connections of the whole server. `None`: what the limit of file descriptors allows.
     pub connections_max: Option<usize>,
-    /// Open connections of one client's address; 0 is no limit.
-    pub connections_per_client_max: u32,
-    /// Open connections of one network; 0 is no limit.
-    pub connections_per_network_max: u32,
+    /// Open connections of one client's address; 0 is no limit. `None`: a share of the places when most are taken.
+    pub connections_per_client_max: Option<u32>,
+    /// Open connections of one network; 0 is no limit. `None`: a share of the places when most are taken.
+    pub connections_per_network_max: Option<u32>,
     /// Memory that all clients together may hold. `None`: a part of the memory that there is.
     pub client_memory_bytes_max: Option<u64>,
     /// Passwords that are checked at the same time.
@@ -653,8 +662,8 @@ impl Default for Limits {
             body_bytes_max: BodyBytesMax::Auto,
             requests_per_connection_max: 0,
             connections_max: None,
-            connections_per_client_max: 0,
-            connections_per_network_max: 0,
+            connections_per_client_max: None,
+            connections_per_network_max: None,
             client_memory_bytes_max: None,
             password_checks_max: 2,
             password_checks_waiting_max: 64,

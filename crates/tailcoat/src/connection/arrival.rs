@@ -22,6 +22,10 @@ pub(super) struct Arrived<'a> {
 pub(super) const REQUEST_TIMEOUT: Refusal =
     Refusal { status: Status::REQUEST_TIMEOUT, reason: "the request took too long to arrive" };
 
+/// The request's connection gave up its place before there was a response.
+pub(super) const NO_PLACE: Refusal =
+    Refusal { status: Status::SERVICE_UNAVAILABLE, reason: "other clients need the connection's place" };
+
 /// Whether a body or response is slower than allowed, measured from its beginning.
 pub(super) fn is_too_slow(bytes: u64, elapsed_ms: u64, context: &Context) -> bool {
     let limits = &context.generation().limits;

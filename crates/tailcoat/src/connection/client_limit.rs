@@ -5,8 +5,8 @@ use crate::log::Client;
 use crate::metrics::Limit;
 use crate::routing::rules::{CountTable, KeyHasher};
 
-/// How many connections each client may have, and each network, over all workers. Proxies that are trusted speak for many and
-/// may have any number, and so may unix sockets.
+/// Counts connections by client and by network, over all workers, where the configuration says how many each may have.
+/// Trusted proxies and unix sockets may have any number. ([`super::Shares`] hold where it says nothing.)
 #[derive(Debug, Default)]
 pub struct ClientLimit {
     clients: CountTable,
@@ -30,13 +30,14 @@ impl ClientLimit {
     pub fn take(&self, client: Client, generation: &Generation) -> Result<ClientPlace, Limit> {
         let limits = &generation.limits;
         let mut place = ClientPlace::default();
-        let has_limit = limits.connections_per_client_max > 0 || limits.connections_per_network_max > 0;
-        if !has_limit || client == Client::Unix || generation.router.trusts(client) {
+        let client_max = limits.connections_per_client_max.unwrap_or(0);
+        let network_max = limits.connections_per_network_max.unwrap_or(0);
+        if (client_max, network_max) == (0, 0) || client == Client::Unix || generation.router.trusts(client) {
             return Ok(place);
         }
-        let of_network = take(&self.networks, self.hasher.of_network(client), limits.connections_per_network_max);
+        let of_network = take(&self.networks, self.hasher.of_network(client), network_max);
         place.network = of_network.ok_or(Limit::ConnectionsPerNetworkMax)?;
-        match take(&self.clients, self.hasher.of_client(client), limits.connections_per_client_max) {
+        match take(&self.clients, self.hasher.of_client(client), client_max) {
             Some(of_client) => place.client = of_client,
             None => {
                 self.give_back(place);
@@ -75,13 +76,17 @@ mod tests {
     use crate::routing::Router;
     use crate::routing::rules::AllRules;
 
-    fn generation(connections_per_client_max: u32, connections_per_network_max: u32) -> Generation {
+    fn generation(client_max: u32, network_max: u32) -> Generation {
         let mut config = Config::default();
         let network = Network::new([10, 0, 0, 0].into(), 8).unwrap();
         config.server.trusted_proxies = vec![ClientPattern::Network(network)];
         let rules = AllRules::new(&config, &ServerLog::stderr(LogLevel::Error), None).unwrap();
         let router = Router::new(Vec::new(), &[]).trusting(&Arc::new(rules), &Rc::default());
-        let limits = Limits { connections_per_client_max, connections_per_network_max, ..Limits::default() };
+        let limits = Limits {
+            connections_per_client_max: Some(client_max),
+            connections_per_network_max: Some(network_max),
+            ..Limits::default()
+        };
         Generation::new(router, limits)
     }
 
@@ -102,7 +107,7 @@ mod tests {
             assert!(take("10.0.0.1:1", &generation_of_two).unwrap().client.is_none(), "a proxy");
             assert!(limit.take(Client::Unix, &generation_of_two).unwrap().client.is_none());
         }
-        generation_of_two.limits.connections_per_client_max = 3;
+        generation_of_two.limits.connections_per_client_max = Some(3);
         assert!(take("192.0.2.1:5", &generation_of_two).is_ok(), "those that are open count still");
         assert!(take("192.0.2.1:6", &generation_of_two).is_err());
     }

@@ -15,10 +15,11 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::group::Group;
+use super::holders::top_holders;
 use super::live::longest_open;
-use super::{ClientLimit, ClientPlace, Context, H1Connection, H2Connection, Opened, Opening, Socket};
+use super::{ClientLimit, ClientPlace, Context, H1Connection, H2Connection, Newcomer, Opened, Opening, Socket};
 use crate::log::Client;
-use crate::metrics::{Limit, LiveRequest};
+use crate::metrics::{HolderCount, Limit, LiveRequest};
 
 /// Connections that are polled before the runtime has its turn.
 const EVENTS_A_TURN_MAX: usize = 256;
@@ -45,6 +46,14 @@ pub(super) struct Place {
     slot: u32,
     /// Wakes whichever connection is in this place.
     waker: Waker,
+}
+
+/// What a client has taken for a connection that is not yet among the others.
+#[derive(Debug, Default)]
+pub struct Admission {
+    /// The connection, as far as its place is concerned.
+    pub newcomer: Newcomer,
+    client_place: ClientPlace,
 }
 
 /// A connection, by what it speaks.
@@ -96,28 +105,42 @@ impl Connections {
         Ok(Self { context, client_limit, epoll, places, group, woken: Arc::default() })
     }
 
-    /// Takes over a connection that was accepted from a listener, and does for it what can be done at once. Closes it if
-    /// the client has as many as it may, or is banned.
-    pub fn start(&self, socket: Socket, client: Client, listener: u16) {
+    /// Whether a client may have a connection that was accepted from a listener: not if it is banned, or has as many as the
+    /// configuration says. To be asked before room is made for it.
+    pub fn admit(&self, client: Client, listener: u16) -> Option<Admission> {
         let generation = self.context.generation();
-        if generation.router.bans(client) {
-            return self.context.count_limit(Limit::Ban);
-        }
-        let client_place = match self.client_limit.take(client, &generation) {
-            Ok(place) => place,
-            Err(limit) => return self.context.count_limit(limit),
+        let limit = match generation.router.bans(client) {
+            true => Limit::Ban,
+            false => match self.client_limit.take(client, &generation) {
+                Ok(client_place) => {
+                    let newcomer = self.context.newcomer(client, listener);
+                    return Some(Admission { newcomer, client_place });
+                }
+                Err(limit) => limit,
+            },
         };
-        drop(generation);
+        self.context.count_limit(limit);
+        None
+    }
+
+    /// Takes an admission back: the connection was closed, because there is no place for it.
+    pub fn turn_away(&self, admission: Admission) {
+        self.client_limit.give_back(admission.client_place);
+    }
+
+    /// Takes over a connection that was accepted from a listener, and does for it what can be done at once.
+    pub fn start(&self, socket: Socket, client: Client, listener: u16, admission: Admission) {
+        let Admission { newcomer, client_place } = admission;
         if let Some(metrics) = self.context.metrics() {
             metrics.connections_opened.add(1);
         }
         let (is_proxied, tls) = self.context.generation().beginning(listener, client);
         let context = Rc::clone(&self.context);
         let (connection, slot) = if is_proxied || tls.is_some() {
-            let (opening, slot) = Opening::new(socket, client, listener, is_proxied, tls, context);
+            let (opening, slot) = Opening::new(socket, client, listener, newcomer, is_proxied, tls, context);
             (Connection::Opening(Box::new(opening)), slot)
         } else {
-            let opened = Opened::at_once(socket, client, &context);
+            let opened = Opened::at_once(socket, client, newcomer, &context);
             let slot = opened.slot;
             (Connection::of(opened, listener, context), slot)
         };
@@ -208,6 +231,12 @@ impl Connections {
                 }
             }
         })
+    }
+
+    /// Tells which clients, and which networks, have most connections; those with most first.
+    pub fn top_holders(&self) -> [Vec<HolderCount>; 2] {
+        let places = &*self.places.borrow();
+        top_holders(places.iter().filter_map(|place| place.connection.as_ref()).map(Connection::client))
     }
 
     /// What its connections share.
@@ -308,6 +337,14 @@ impl Connection {
         Self::Http1(Box::new(H1Connection::new(opened, listener, context)))
     }
 
+    fn client(&self) -> Client {
+        match self {
+            Self::Opening(opening) => opening.client(),
+            Self::Http1(connection) => connection.client(),
+            Self::Http2(connection) => connection.client(),
+        }
+    }
+
     /// Ends it, whatever it is in the middle of. To be called once.
     fn close(&mut self) {
         match self {
@@ -389,7 +426,7 @@ mod tests {
         let (client, server) = UnixStream::pair().unwrap();
         client.set_nonblocking(true).unwrap();
         server.set_nonblocking(true).unwrap();
-        connections.start(Socket::new(server.into()), Client::Unix, listener);
+        connections.start(Socket::new(server.into()), Client::Unix, listener, Admission::default());
         client
     }
 
@@ -491,7 +528,7 @@ mod tests {
             let whole = sent / requests.len();
             // Little is read at once.
             let context = context(Limits { head_bytes_max: 1024, ..Limits::default() });
-            let opened = Opened::at_once(Socket::new(server.into()), Client::Unix, &context);
+            let opened = Opened::at_once(Socket::new(server.into()), Client::Unix, Newcomer::default(), &context);
             let mut connection = H1Connection::new(opened, 0, context);
             let noted = Arc::new(Noted(AtomicBool::new(false)));
             let waker = Waker::from(Arc::clone(&noted));

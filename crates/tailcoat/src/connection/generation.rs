@@ -6,6 +6,7 @@ use std::sync::Arc;
 use wire::h1::{BodyLimits, HeadLimits, InputLimits};
 
 use super::h2;
+use super::holdings::Shares;
 use super::kernel_tls::KernelTls;
 use crate::config::{HttpVersions, Limits};
 use crate::log::Client;
@@ -35,6 +36,8 @@ pub struct Generation {
     pub listeners: Vec<ListenerState>,
     /// Open connections that the worker may have.
     pub connections_max: usize,
+    /// Shares of them that clients and networks may hold when most are taken.
+    pub shares: Shares,
 }
 
 /// How connections of a listener are taken.
@@ -46,6 +49,8 @@ pub struct ListenerState {
     pub tls: Option<Arc<ListenerTls>>,
     /// Whether there are no sites for it any more, so that its connections end with their next answers.
     pub is_retired: bool,
+    /// Whether it serves monitoring alone, and has places of its own for that.
+    pub is_reserved: bool,
 }
 
 impl Generation {
@@ -71,6 +76,7 @@ impl Generation {
             kernel_tls: None,
             listeners: vec![ListenerState::default(); router.listener_count()],
             connections_max: usize::MAX,
+            shares: Shares::default(),
             router,
             limits,
         }
@@ -86,6 +92,11 @@ impl Generation {
     pub(super) fn beginning(&self, listener: u16, client: Client) -> (bool, Option<Arc<ListenerTls>>) {
         let Some(listener) = self.listeners.get(usize::from(listener)) else { return (false, None) };
         (listener.is_proxied && self.router.trusts(client), listener.tls.clone())
+    }
+
+    /// Whether a listener has reserved places.
+    pub(super) fn is_reserved(&self, listener: u16) -> bool {
+        self.listeners.get(usize::from(listener)).is_some_and(|listener| listener.is_reserved)
     }
 
     /// Whether connections of a listener end with their next answers.

@@ -7,11 +7,14 @@ mod arrival;
 mod client_limit;
 mod clock;
 mod connections;
+mod eviction;
 mod generation;
 mod group;
 mod h1;
 mod h2;
 mod handshakes;
+mod holders;
+mod holdings;
 mod kernel_tls;
 mod live;
 mod opening;
@@ -32,24 +35,26 @@ use std::sync::Arc;
 
 pub use client_limit::{ClientLimit, ClientPlace};
 pub use clock::Clock;
-pub use connections::Connections;
+pub use connections::{Admission, Connections};
 pub use generation::{Generation, ListenerState};
 use h1::H1Connection;
 use h2::H2Connection;
 use handshakes::Handshakes;
+pub use holdings::{Claimant, Origin, Shares};
 pub use kernel_tls::{Abilities, KernelTls, Unavailable};
 use opening::{Opened, Opening};
 pub use socket::Socket;
-pub use table::{ConnectionTable, SWEEPS_A_ROUND, Stage, Verdict};
+pub use table::{ConnectionTable, Newcomer, RESERVED_PLACES, Room, SWEEPS_A_ROUND, Stage, Verdict};
 use tls_socket::TlsSocket;
 use transport::Transport;
 use wire::http::RequestHead;
 
 use self::output::Output;
 use crate::config::Limits;
-use crate::log::Recorder;
+use crate::log::{Client, Recorder};
 use crate::memory_budget::{HolderSource, Shed, WorkerBudget};
-use crate::metrics::{Limit, WorkerMetrics};
+use crate::metrics::{Eviction, Limit, WorkerMetrics};
+use crate::routing::rules::KeyHasher;
 
 /// Input that is read at once, beyond a head's limit.
 const READ_BYTES: usize = 16 << 10;
@@ -65,6 +70,8 @@ pub struct Context {
     pub clock: Clock,
     /// All open connections.
     pub table: RefCell<ConnectionTable>,
+    /// Tells clients apart in it.
+    hasher: KeyHasher,
     /// Where requests are logged.
     pub recorder: RefCell<Recorder>,
     /// The handshakes of TLS that begin.
@@ -164,6 +171,35 @@ impl Context {
         }
     }
 
+    /// Counts a connection that is closed because its place is needed, by what it awaits.
+    pub fn count_eviction(&self, stage: Stage) {
+        if let Some(metrics) = &self.metrics {
+            metrics.on_eviction(match stage {
+                Stage::Opening => Eviction::Opening,
+                Stage::Idle | Stage::Resting => Eviction::Idle,
+                Stage::Head => Eviction::Head,
+                Stage::Content => Eviction::Content,
+                Stage::Answer => Eviction::Answer,
+                Stage::Write => Eviction::Write,
+                Stage::Linger => Eviction::Linger,
+                Stage::Tunnel => Eviction::Tunnel,
+            });
+        }
+    }
+
+    /// Client and network that a connection counts for where places are shared out.
+    fn origin(&self, client: Client) -> Origin {
+        if client.is_local_proxy() || self.generation().router.trusts(client) {
+            return Origin::EXEMPT;
+        }
+        Origin::new(self.hasher.of_client(client), self.hasher.of_network(client))
+    }
+
+    /// A connection of this client that was accepted from a listener.
+    pub fn newcomer(&self, client: Client, listener: u16) -> Newcomer {
+        Newcomer { origin: self.origin(client), is_reserved: self.generation().is_reserved(listener) }
+    }
+
     /// Counts bytes that came from a client.
     #[inline]
     fn count_received(&self, bytes: usize) {
@@ -190,6 +226,7 @@ impl Context {
             generation: RefCell::new(Rc::new(generation)),
             clock,
             table: RefCell::default(),
+            hasher: KeyHasher::default(),
             recorder: RefCell::new(recorder),
             metrics: None,
             memory: WorkerBudget::new(Arc::default(), 0),

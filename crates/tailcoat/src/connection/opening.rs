@@ -16,7 +16,7 @@ use wire::proxy_protocol::{MalformedProxyHeader, ProxyHeader, parse_proxy_header
 use super::handshakes::{LinePlace, TooManyHandshakes};
 use super::record::{Peer, Told, record};
 use super::tls_socket::READ_BYTES_MAX;
-use super::{Context, Socket, Stage, TlsSocket, Transport, Verdict};
+use super::{Context, Newcomer, Socket, Stage, TlsSocket, Transport, Verdict};
 use crate::log::{Client, Subject};
 use crate::memory_budget::Charge;
 use crate::metrics::{HandlerKind, Limit};
@@ -90,8 +90,8 @@ const PLAIN_HTTP_REASON: &[u8] = b"This port speaks TLS: ask for https:// instea
 
 impl Opened {
     /// A connection over a socket that was just accepted, with nothing before the first request.
-    pub fn at_once(socket: Socket, client: Client, context: &Context) -> Self {
-        let slot = context.table.borrow_mut().insert();
+    pub fn at_once(socket: Socket, client: Client, newcomer: Newcomer, context: &Context) -> Self {
+        let slot = context.table.borrow_mut().insert(newcomer);
         Self {
             transport: Transport::Plain(socket),
             client,
@@ -110,11 +110,12 @@ impl Opening {
         socket: Socket,
         client: Client,
         listener: u16,
+        newcomer: Newcomer,
         is_proxied: bool,
         tls: Option<Arc<ListenerTls>>,
         context: Rc<Context>,
     ) -> (Self, u32) {
-        let slot = context.table.borrow_mut().insert();
+        let slot = context.table.borrow_mut().insert(newcomer);
         let awaited = match is_proxied {
             true => Awaited::ProxyHeader(socket),
             false => Awaited::Hello(socket, Box::default()),
@@ -141,6 +142,11 @@ impl Opening {
     /// The listener it was accepted from.
     pub fn listener(&self) -> u16 {
         self.listener
+    }
+
+    /// The client, as far as the connection says who it is.
+    pub fn client(&self) -> Client {
+        self.client
     }
 
     /// What it shares with all connections of the worker.
@@ -178,7 +184,7 @@ impl Opening {
             }
             if !std::mem::replace(&mut self.has_deadline, true) {
                 let deadline_ms = context.clock.now().monotonic_ms + self.time_limit().as_millis() as u64;
-                table.enter(slot, Stage::Idle, Some(deadline_ms), task.waker());
+                table.enter(slot, Stage::Opening, Some(deadline_ms), task.waker());
             }
         }
         let scratch = &mut *context.scratch.borrow_mut();
@@ -314,6 +320,10 @@ impl Opening {
                     // Otherwise it is the proxy's own connection, or of a client that has no address.
                     if let ProxyHeader::Proxied(endpoints) = header {
                         self.client = Client::Ip(endpoints.source);
+                        if let Some(slot) = self.slot {
+                            let origin = self.context.origin(self.client);
+                            self.context.table.borrow_mut().set_origin(slot, origin);
+                        }
                         self.destination = Some(Box::new(endpoints.destination));
                     }
                     self.kept.drain(..length);

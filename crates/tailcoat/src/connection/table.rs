@@ -1,22 +1,33 @@
 use std::task::Waker;
 
+use super::eviction::{Facts, Progress, Standing, Tier};
+use super::holdings::{Claimant, Holdings, Origin, Shares};
 use crate::metrics::StageCounts;
 
 /// The open connections of a worker: what each awaits, until when, and how to wake it.
 ///
 /// Deadlines are looked at in turns instead of each having a timer: setting one is a store, and a connection that has
-/// none pending costs 32 bytes here and nothing in the runtime.
+/// none pending costs 48 bytes here and nothing in the runtime.
 #[derive(Debug, Default)]
 pub struct ConnectionTable {
     entries: Vec<Entry>,
     free: Vec<u32>,
-    /// Where the next sweep goes on.
-    sweep_at: usize,
+    /// The part of the entries that the next sweep looks at.
+    sweep_part: usize,
+    /// Connections in reserved places.
+    reserved: usize,
+    /// Counted only while most places are taken.
+    holdings: Option<Holdings>,
+    /// Newcomers for which no connection of their own client is looked for, because the last look found none: a client whose
+    /// connections all make progress must not cost a look at all connections with each further one.
+    looks_to_skip: usize,
 }
 
 /// What a connection awaits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
+    /// The end of the TLS handshake, or the header of a proxy.
+    Opening,
     /// The first byte of a request: such a connection may be closed to make room.
     Idle,
     /// The same, since a moment ago; after that moment it gives memory back, and then is idle.
@@ -40,25 +51,66 @@ pub enum Stage {
 pub enum Verdict {
     /// Its deadline has passed.
     TimedOut,
-    /// Its place is needed.
+    /// Its place is needed: it closes at once, whatever it awaits.
     Evicted,
     /// Clients hold too much memory, and its client more than others.
     Shed,
+}
+
+/// A connection that was accepted and has no place yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Newcomer {
+    /// Client and network that it counts for.
+    pub origin: Origin,
+    /// Whether its listener has reserved places.
+    pub is_reserved: bool,
+}
+
+/// Whether there is a place for a newcomer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// There is one.
+    Free,
+    /// Most places are taken, and the client or its network holds more than its share of them: it gives up some first.
+    /// Whether there are free places for all that.
+    OverShare(Claimant, bool),
+    /// All are taken.
+    None,
 }
 
 #[derive(Debug)]
 struct Entry {
     deadline_ms: u64,
     waker: Option<Waker>,
+    origin: Origin,
+    progress: Progress,
     stage: Stage,
     verdict: Option<Verdict>,
     is_free: bool,
+    is_reserved: bool,
 }
 
 const NEVER: u64 = u64::MAX;
 
 /// Sweeps that make a round: a deadline is noticed after this many at the latest.
 pub const SWEEPS_A_ROUND: usize = 10;
+
+/// Places of each worker that connections to listeners for monitoring have besides all others.
+pub const RESERVED_PLACES: usize = 16;
+
+/// Connections for each of which one newcomer is spared a look at all of them.
+const LOOKS_PART: usize = 64;
+
+/// Whether most of so many places are taken, so that clients are held to their shares. The rest is for those that hold
+/// less.
+fn is_crowded(taken: usize, connections_max: usize) -> bool {
+    taken >= connections_max - connections_max / 8
+}
+
+/// Whether so few are taken that it is no longer counted who holds them.
+fn is_quiet(taken: usize, connections_max: usize) -> bool {
+    taken < connections_max - connections_max / 4
+}
 
 impl ConnectionTable {
     /// Number of open connections.
@@ -76,7 +128,7 @@ impl ConnectionTable {
         let mut counts = StageCounts::default();
         for entry in self.entries.iter().filter(|entry| !entry.is_free) {
             *match entry.stage {
-                Stage::Idle | Stage::Resting => &mut counts.idle,
+                Stage::Opening | Stage::Idle | Stage::Resting => &mut counts.idle,
                 Stage::Head => &mut counts.reading_head,
                 Stage::Content => &mut counts.reading_content,
                 Stage::Answer => &mut counts.answering,
@@ -89,8 +141,22 @@ impl ConnectionTable {
     }
 
     /// Adds a connection; returns its place.
-    pub fn insert(&mut self) -> u32 {
-        let entry = Entry { deadline_ms: NEVER, waker: None, stage: Stage::Idle, verdict: None, is_free: false };
+    pub fn insert(&mut self, newcomer: Newcomer) -> u32 {
+        let Newcomer { origin, is_reserved } = newcomer;
+        self.reserved += usize::from(is_reserved);
+        if let Some(holdings) = &mut self.holdings {
+            holdings.add(origin);
+        }
+        let entry = Entry {
+            deadline_ms: NEVER,
+            waker: None,
+            origin,
+            progress: Progress::default(),
+            stage: Stage::Idle,
+            verdict: None,
+            is_free: false,
+            is_reserved,
+        };
         if let Some(slot) = self.free.pop() {
             self.entries[slot as usize] = entry;
             return slot;
@@ -99,24 +165,46 @@ impl ConnectionTable {
         self.entries.len() as u32 - 1
     }
 
+    /// Notes for whom a connection counts, where a proxy has told that after it was accepted.
+    pub fn set_origin(&mut self, slot: u32, origin: Origin) {
+        let before = std::mem::replace(&mut self.entries[slot as usize].origin, origin);
+        if let Some(holdings) = &mut self.holdings {
+            holdings.remove(before);
+            holdings.add(origin);
+        }
+    }
+
     /// Frees a place.
     pub fn remove(&mut self, slot: u32) {
         let entry = &mut self.entries[slot as usize];
         entry.waker = None;
         entry.deadline_ms = NEVER;
         entry.is_free = true;
+        self.reserved -= usize::from(entry.is_reserved);
+        if let Some(holdings) = &mut self.holdings {
+            holdings.remove(entry.origin);
+        }
         self.free.push(slot);
     }
 
     /// Notes what a connection awaits from now on, and until when.
     pub fn enter(&mut self, slot: u32, stage: Stage, deadline_ms: Option<u64>, waker: &Waker) {
         let entry = &mut self.entries[slot as usize];
+        let phase_before = entry.phase();
         entry.stage = stage;
         entry.deadline_ms = deadline_ms.unwrap_or(NEVER);
+        if entry.phase() != phase_before {
+            entry.progress.begin();
+        }
         // A task's waker stays the same as long as the task lives.
         if entry.waker.is_none() {
             entry.waker = Some(waker.clone());
         }
+    }
+
+    /// Notes bytes that the client has moved: content that it sent, or output that it took.
+    pub fn note_progress(&mut self, slot: u32, bytes: u64) {
+        self.entries[slot as usize].progress.on_moved(bytes);
     }
 
     /// What a connection was last said to await.
@@ -129,50 +217,108 @@ impl ConnectionTable {
         self.entries[slot as usize].verdict.take()
     }
 
-    /// Wakes connections whose deadline has passed, looking at a tenth of all.
+    /// Wakes connections whose deadline has passed, looking at a tenth of all; for each of those, a second has passed.
     pub fn sweep(&mut self, now_ms: u64) {
-        let share = self.entries.len().div_ceil(SWEEPS_A_ROUND);
-        for _ in 0..share {
-            self.sweep_at = (self.sweep_at + 1) % self.entries.len();
-            let entry = &mut self.entries[self.sweep_at];
+        let (part, count) = (self.sweep_part, self.entries.len());
+        self.sweep_part = (part + 1) % SWEEPS_A_ROUND;
+        for entry in &mut self.entries[count * part / SWEEPS_A_ROUND..count * (part + 1) / SWEEPS_A_ROUND] {
+            entry.progress.on_round();
             if entry.deadline_ms <= now_ms {
                 entry.condemn(Verdict::TimedOut);
             }
         }
     }
 
-    /// Wakes up to `count` connections to be closed: those that have been idle longest or, if none is idle, those that
-    /// have been sending a head longest. Returns how many.
-    pub fn make_room(&mut self, count: usize) -> usize {
-        let stages = [Stage::Idle, Stage::Resting, Stage::Head];
-        stages.into_iter().map(|stage| self.evict(stage, count)).find(|evicted| *evicted > 0).unwrap_or(0)
+    /// Whether there is a place for a newcomer among so many.
+    pub fn room(&mut self, newcomer: Newcomer, shares: Shares, connections_max: usize) -> Room {
+        if newcomer.is_reserved {
+            return if self.reserved < RESERVED_PLACES { Room::Free } else { Room::None };
+        }
+        let taken = self.len() - self.reserved;
+        if is_quiet(taken, connections_max) {
+            self.holdings = None;
+        }
+        if !is_crowded(taken, connections_max) {
+            return Room::Free;
+        }
+        let is_full = taken >= connections_max;
+        match self.count_holdings().over_share(newcomer.origin, shares) {
+            Some(holder) => Room::OverShare(holder, !is_full),
+            None if is_full => Room::None,
+            None => Room::Free,
+        }
     }
 
-    /// Wakes up to `count` connections at this stage to be closed, those with the earliest deadline first.
-    fn evict(&mut self, stage: Stage, count: usize) -> usize {
-        let mut idle: Vec<(u64, u32)> = self
-            .entries
-            .iter()
-            .enumerate()
-            .filter(|(_, entry)| !entry.is_free && entry.stage == stage && entry.verdict.is_none())
-            .map(|(slot, entry)| (entry.deadline_ms, slot as u32))
-            .collect();
-        let count = count.min(idle.len());
-        if count == 0 {
+    fn count_holdings(&mut self) -> &Holdings {
+        self.holdings.get_or_insert_with(|| {
+            Holdings::of(self.entries.iter().filter(|entry| !entry.is_free).map(|entry| entry.origin))
+        })
+    }
+
+    /// Wakes connections to be closed in favour of a newcomer: some of those that come first in the order. Tells what each
+    /// awaits; returns how many.
+    pub fn make_room(&mut self, newcomer: Newcomer, told: impl FnMut(Stage)) -> usize {
+        let held = self.count_holdings().held(newcomer.origin);
+        // A client that makes progress is not closed for one that holds as many places.
+        let may_go = |_, standing: &Standing| standing.tier != Tier::Busy || standing.held() > held + 1;
+        self.evict_first(newcomer.is_reserved, told, may_go)
+    }
+
+    /// Wakes connections to be closed for whatever needs their file descriptors, but for those that make progress. Tells
+    /// what each awaits; returns how many.
+    pub fn free_descriptors(&mut self, told: impl FnMut(Stage)) -> usize {
+        self.evict_first(false, told, |_, standing| standing.tier != Tier::Busy)
+    }
+
+    /// Wakes connections of a client or network that holds more than its share, but for those that make progress. Tells
+    /// what each awaits; returns how many.
+    pub fn make_room_of(&mut self, holder: Claimant, told: impl FnMut(Stage)) -> usize {
+        if self.looks_to_skip > 0 {
+            self.looks_to_skip -= 1;
             return 0;
         }
-        // All have the same time-out, so that the earliest deadline is the least recently used.
-        idle.select_nth_unstable(count - 1);
-        for &(_, slot) in &idle[..count] {
-            self.entries[slot as usize].condemn(Verdict::Evicted);
+        let evicted =
+            self.evict_first(false, told, |origin, standing| standing.tier != Tier::Busy && holder.has(origin));
+        if evicted == 0 {
+            self.looks_to_skip = self.len() / LOOKS_PART;
+        }
+        evicted
+    }
+
+    fn evict_first(
+        &mut self,
+        is_reserved: bool,
+        mut told: impl FnMut(Stage),
+        is_candidate: impl Fn(Origin, &Standing) -> bool,
+    ) -> usize {
+        self.count_holdings();
+        let Some(holdings) = &self.holdings else { return 0 };
+        let mut candidates: Vec<(Standing, u32)> = (0..)
+            .zip(&self.entries)
+            .filter(|(_, entry)| !entry.is_free && entry.verdict.is_none() && entry.is_reserved == is_reserved)
+            .map(|(slot, entry)| (entry.facts(holdings).standing(), slot))
+            .filter(|(standing, slot)| is_candidate(self.entries[*slot as usize].origin, standing))
+            .collect();
+        let Some(tier) = candidates.iter().map(|(standing, _)| standing.tier).min() else { return 0 };
+        candidates.retain(|(standing, _)| standing.tier == tier);
+        let count = tier.batch(self.entries.len() - self.free.len()).min(candidates.len());
+        candidates.select_nth_unstable(count - 1);
+        for &(_, slot) in &candidates[..count] {
+            let entry = &mut self.entries[slot as usize];
+            told(entry.stage);
+            entry.condemn(Verdict::Evicted);
         }
         count
     }
 
     /// Wakes all idle connections to be closed: nothing more is awaited of them.
     pub fn evict_all_idle(&mut self) {
-        self.evict(Stage::Idle, usize::MAX);
-        self.evict(Stage::Resting, usize::MAX);
+        let is_idle = |entry: &&mut Entry| {
+            !entry.is_free
+                && entry.verdict.is_none()
+                && matches!(entry.stage, Stage::Opening | Stage::Idle | Stage::Resting)
+        };
+        self.entries.iter_mut().filter(is_idle).for_each(|entry| entry.condemn(Verdict::Evicted));
     }
 
     /// Wakes a connection to be closed, whatever it is in the middle of: it holds too much memory.
@@ -189,7 +335,34 @@ impl ConnectionTable {
     }
 }
 
+/// What a connection does, as far as its client has time for it.
+#[derive(PartialEq, Eq)]
+enum Phase {
+    Opening,
+    Idle,
+    Head,
+    Exchange,
+}
+
 impl Entry {
+    fn phase(&self) -> Phase {
+        match self.stage {
+            Stage::Opening => Phase::Opening,
+            Stage::Idle | Stage::Resting if self.deadline_ms != NEVER => Phase::Idle,
+            Stage::Head => Phase::Head,
+            _ => Phase::Exchange,
+        }
+    }
+
+    fn facts(&self, holdings: &Holdings) -> Facts {
+        Facts {
+            stage: self.stage,
+            progress: self.progress,
+            deadline_ms: Some(self.deadline_ms).filter(|deadline_ms| *deadline_ms != NEVER),
+            held: if self.origin.is_exempt() { 0 } else { holdings.held(self.origin) },
+        }
+    }
+
     fn condemn(&mut self, verdict: Verdict) {
         self.verdict = Some(verdict);
         self.deadline_ms = NEVER;
@@ -203,48 +376,221 @@ impl Entry {
 mod tests {
     use super::*;
 
-    fn table(stages: &[(Stage, u64)]) -> ConnectionTable {
+    const EVICTED: Option<Verdict> = Some(Verdict::Evicted);
+
+    fn newcomer(client: u64) -> Newcomer {
+        Newcomer { origin: Origin::new(client, client / 10), is_reserved: false }
+    }
+
+    /// A table of connections, each of a client by its number.
+    fn table_of(connections: &[(Stage, u64, u64)]) -> ConnectionTable {
         let mut table = ConnectionTable::default();
-        for &(stage, deadline_ms) in stages {
-            let slot = table.insert();
+        for &(stage, deadline_ms, client) in connections {
+            let slot = table.insert(newcomer(client));
             table.enter(slot, stage, Some(deadline_ms), Waker::noop());
         }
         table
+    }
+
+    /// One in which each is of a client of its own, in a network of its own.
+    fn table(stages: &[(Stage, u64)]) -> ConnectionTable {
+        let connections: Vec<_> =
+            (1..).zip(stages).map(|(number, (stage, deadline_ms))| (*stage, *deadline_ms, number * 10)).collect();
+        table_of(&connections)
     }
 
     fn verdicts(table: &mut ConnectionTable) -> Vec<Option<Verdict>> {
         (0..table.entries.len()).map(|slot| table.take_verdict(slot as u32)).collect()
     }
 
+    /// Has seconds pass, in each of which connections move bytes: their places, and how many.
+    fn pass(table: &mut ConnectionTable, seconds: usize, moved: &[(u32, u64)]) {
+        for _ in 0..seconds {
+            moved.iter().for_each(|(slot, bytes)| table.note_progress(*slot, *bytes));
+            (0..SWEEPS_A_ROUND).for_each(|_| table.sweep(0));
+        }
+    }
+
+    /// Evicts until no more can be, and frees the places; returns these in that order.
+    fn evict_all_for(table: &mut ConnectionTable, newcomer: Newcomer) -> Vec<usize> {
+        let mut order = Vec::new();
+        while table.make_room(newcomer, |_| {}) > 0 {
+            for (slot, verdict) in verdicts(table).into_iter().enumerate() {
+                if verdict == EVICTED {
+                    table.remove(slot as u32);
+                    order.push(slot);
+                }
+            }
+        }
+        order
+    }
+
     #[test]
     fn a_round_of_sweeps_finds_all_passed_deadlines() {
-        let mut table = table(&[(Stage::Idle, 100); 25]);
-        table.enter(3, Stage::Write, Some(101), Waker::noop());
-        table.enter(4, Stage::Answer, None, Waker::noop());
-        for _ in 0..SWEEPS_A_ROUND {
-            table.sweep(100);
+        for count in [1, 9, 10, 25] {
+            let mut table = table(&vec![(Stage::Idle, 100); count + 2]);
+            table.enter(0, Stage::Write, Some(101), Waker::noop());
+            table.enter(1, Stage::Answer, None, Waker::noop());
+            for _ in 0..SWEEPS_A_ROUND {
+                table.sweep(100);
+            }
+            let timed_out = verdicts(&mut table).iter().filter(|verdict| **verdict == Some(Verdict::TimedOut)).count();
+            assert_eq!(timed_out, count);
         }
-        let timed_out = verdicts(&mut table).iter().filter(|verdict| **verdict == Some(Verdict::TimedOut)).count();
-        assert_eq!(timed_out, 23);
     }
 
     #[test]
     fn the_longest_idle_are_evicted_first() {
         let mut table = table(&[(Stage::Idle, 30), (Stage::Head, 1), (Stage::Idle, 10), (Stage::Idle, 20)]);
-        assert_eq!(table.make_room(2), 2);
-        let evicted = Some(Verdict::Evicted);
-        assert_eq!(verdicts(&mut table), [None, None, evicted, evicted]);
-        table.remove(2);
-        table.remove(3);
-        table.remove(0);
-        assert_eq!(table.make_room(9), 1, "a slow head, when nothing is idle");
+        assert_eq!(evict_all_for(&mut table, newcomer(0)), [2, 3, 0, 1], "a slow head, when nothing is idle");
     }
 
     #[test]
     fn places_are_used_again() {
         let mut table = table(&[(Stage::Idle, 1), (Stage::Idle, 2)]);
         table.remove(0);
-        assert_eq!(table.make_room(9), 1);
-        assert_eq!((table.insert(), table.len()), (0, 2));
+        assert_eq!(table.make_room(newcomer(0), |_| {}), 1);
+        assert_eq!((table.insert(newcomer(0)), table.len()), (0, 2));
+    }
+
+    /// Slow bodies and slow readers go by what they move; clients that make progress and handlers at work stay.
+    #[test]
+    fn slow_clients_are_evicted_by_progress() {
+        let mut table = table(&[
+            (Stage::Write, 9),
+            (Stage::Content, 9),
+            (Stage::Answer, 1),
+            (Stage::Tunnel, 9),
+            (Stage::Content, 9),
+            (Stage::Write, 9),
+            (Stage::Idle, 9),
+        ]);
+        pass(&mut table, 20, &[(0, 2_000), (1, 1), (4, 200_000), (5, 300_000)]);
+        assert_eq!(evict_all_for(&mut table, newcomer(0)), [6, 1, 0, 3]);
+        assert_eq!(table.len(), 3, "the fast ones and the handler's, in favour of nobody who holds as many");
+    }
+
+    #[test]
+    fn clients_that_make_progress_give_way_only_to_those_that_hold_fewer_places() {
+        let of_client = |client| (Stage::Answer, 9, client);
+        let mut table = table_of(&[of_client(10), of_client(10), of_client(10), of_client(20), of_client(20)]);
+        assert_eq!(table.make_room(newcomer(20), |_| {}), 0, "3 and 2");
+        let gone = evict_all_for(&mut table, newcomer(30));
+        assert_eq!(gone.len(), 3, "until each holds one");
+        assert!(gone[0] < 3, "first of the client that holds most");
+        let proxy = Newcomer::default();
+        let slots: Vec<u32> = (0..5).map(|_| table.insert(proxy)).collect();
+        slots.iter().for_each(|slot| table.enter(*slot, Stage::Answer, None, Waker::noop()));
+        assert_eq!(table.make_room(newcomer(30), |_| {}), 0, "a trusted proxy may hold any number");
+    }
+
+    #[test]
+    fn few_are_evicted_that_do_something() {
+        for (stage, expect) in [(Stage::Idle, 10), (Stage::Head, 3), (Stage::Tunnel, 3), (Stage::Answer, 1)] {
+            let mut table = table_of(&[(stage, 9, 10); 640]);
+            let mut told = Vec::new();
+            assert_eq!(table.make_room(newcomer(20), |stage| told.push(stage)), expect, "{stage:?}");
+            assert_eq!(told, vec![stage; expect]);
+        }
+    }
+
+    #[test]
+    fn shares_hold_when_most_places_are_taken() {
+        let shares = Shares { client: Some(5), network: Some(10) };
+        let mut table = table_of(&[(Stage::Content, 9, 11); 30]);
+        assert_eq!(table.room(newcomer(11), shares, 40), Room::Free, "while there are places");
+        for _ in 30..35 {
+            table.insert(newcomer(11));
+        }
+        let own = Claimant::Client(newcomer(11).origin);
+        for (name, newcomer, expect) in [
+            ("another client", newcomer(20), Room::Free),
+            ("the client", newcomer(11), Room::OverShare(own, true)),
+            ("its network", newcomer(12), Room::OverShare(Claimant::Network(newcomer(12).origin), true)),
+            ("a proxy", Newcomer::default(), Room::Free),
+        ] {
+            assert_eq!(table.room(newcomer, shares, 40), expect, "{name}");
+        }
+        let none = Shares { client: None, network: None };
+        assert_eq!(table.room(newcomer(11), none, 40), Room::Free, "where there are no shares");
+        for client in 35..40 {
+            table.insert(newcomer(client * 10));
+        }
+        assert_eq!(table.room(newcomer(11), shares, 40), Room::OverShare(own, false));
+        assert_eq!(table.room(newcomer(20), shares, 40), Room::None);
+        pass(&mut table, 5, &[(3, 200_000)]);
+        assert_eq!(table.make_room_of(own, |_| {}), 1);
+        assert_eq!(
+            verdicts(&mut table).iter().rposition(|verdict| *verdict == EVICTED).map(|slot| slot < 30),
+            Some(true)
+        );
+        for slot in 0..30 {
+            table.enter(slot, Stage::Answer, None, Waker::noop());
+        }
+        let idle: Vec<u32> = (30..35).collect();
+        idle.iter().for_each(|slot| table.remove(*slot));
+        assert_eq!(table.make_room_of(own, |_| {}), 0, "those that wait for handlers stay");
+    }
+
+    #[test]
+    fn a_look_that_finds_nothing_is_not_repeated_for_each_newcomer() {
+        let mut table = table_of(&[(Stage::Answer, 9, 11); 640]);
+        let own = Claimant::Client(newcomer(11).origin);
+        assert_eq!(table.make_room_of(own, |_| {}), 0);
+        table.enter(7, Stage::Idle, Some(9), Waker::noop());
+        for number in 0..640 / LOOKS_PART {
+            assert_eq!(table.make_room_of(own, |_| {}), 0, "{number}");
+        }
+        assert_eq!(table.make_room_of(own, |_| {}), 1);
+    }
+
+    #[test]
+    fn listeners_for_monitoring_have_places_of_their_own() {
+        let shares = Shares::of(20, true, true);
+        let mut table = table_of(&[(Stage::Content, 9, 10); 20]);
+        let reserved = Newcomer { is_reserved: true, ..newcomer(10) };
+        for _ in 0..RESERVED_PLACES {
+            assert_eq!(table.room(reserved, shares, 20), Room::Free);
+            let slot = table.insert(reserved);
+            table.enter(slot, Stage::Idle, Some(1), Waker::noop());
+        }
+        assert_eq!(table.room(reserved, shares, 20), Room::None);
+        assert_eq!(table.make_room(newcomer(20), |stage| assert_eq!(stage, Stage::Content)), 1);
+        assert_eq!(table.make_room(reserved, |stage| assert_eq!(stage, Stage::Idle)), 1);
+        let mut verdicts = verdicts(&mut table).into_iter();
+        assert_eq!(verdicts.by_ref().take(20).flatten().count(), 1);
+        let slot = 20 + verdicts.position(|verdict| verdict == EVICTED).unwrap();
+        table.remove(slot as u32);
+        assert_eq!(table.room(reserved, shares, 20), Room::Free);
+    }
+
+    /// A slow client that sends a byte now and then begins nothing new with each.
+    #[test]
+    fn a_byte_now_and_then_does_not_look_like_a_beginning() {
+        let mut table = table(&[(Stage::Content, 9), (Stage::Content, 9)]);
+        for _ in 0..5 {
+            pass(&mut table, 1, &[(0, 1)]);
+            table.enter(0, Stage::Idle, None, Waker::noop());
+            table.enter(0, Stage::Content, Some(99), Waker::noop());
+        }
+        // Another request, whose content is on its way.
+        table.enter(1, Stage::Idle, Some(99), Waker::noop());
+        table.enter(1, Stage::Content, Some(99), Waker::noop());
+        assert_eq!(evict_all_for(&mut table, newcomer(0)), [0, 1]);
+    }
+
+    #[test]
+    fn places_of_clients_that_a_proxy_names() {
+        let mut table = ConnectionTable::default();
+        let shares = Shares { client: Some(2), network: None };
+        for _ in 0..8 {
+            table.insert(Newcomer::default());
+        }
+        assert_eq!(table.room(newcomer(1), shares, 8), Room::None);
+        table.set_origin(0, newcomer(1).origin);
+        table.set_origin(1, newcomer(1).origin);
+        assert_eq!(table.room(newcomer(1), shares, 8), Room::OverShare(Claimant::Client(newcomer(1).origin), false));
+        table.remove(0);
+        assert_eq!(table.room(newcomer(1), shares, 8), Room::Free);
     }
 }

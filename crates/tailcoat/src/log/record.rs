@@ -122,6 +122,19 @@ pub enum Client {
     Unix,
 }
 
+impl Client {
+    /// Whether this is where a proxy on the same machine connects from: a unix socket, 127.0.0.1 or ::1.
+    pub fn is_local_proxy(self) -> bool {
+        match self {
+            Self::Ip(address) => {
+                let address = address.ip().to_canonical();
+                address == Ipv4Addr::LOCALHOST || address == Ipv6Addr::LOCALHOST
+            }
+            Self::Unix => true,
+        }
+    }
+}
+
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

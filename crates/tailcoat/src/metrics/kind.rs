@@ -107,11 +107,11 @@ kinds! {
 kinds! {
     /// A limit that somebody has come to, by the name of its option.
     Limit {
-        /// Idle connections were closed to make room for others.
+        /// All places were taken, and connections were closed to make room for others.
         ConnectionsMax = "connections-max",
-        /// A client had as many connections as it may.
+        /// A client had as many connections as it may, or more than its share of the places when most were taken.
         ConnectionsPerClientMax = "connections-per-client-max",
-        /// As many connections came from a network as may.
+        /// The same of a client's network.
         ConnectionsPerNetworkMax = "connections-per-network-max",
         /// A banned client has connected.
         Ban = "ban",
@@ -143,6 +143,28 @@ kinds! {
         ClientMemoryBytesMax = "client-memory-bytes-max",
         /// Too many passwords waited to be checked.
         PasswordChecksWaitingMax = "password-checks-waiting-max",
+    }
+}
+
+kinds! {
+    /// What connections awaited whose places were needed for others.
+    Eviction {
+        /// The end of a TLS handshake, or a proxy's header.
+        Opening = "opening",
+        /// A request.
+        Idle = "idle",
+        /// The rest of a head.
+        Head = "reading_head",
+        /// Content of a request.
+        Content = "reading_content",
+        /// A response from a handler or an upstream.
+        Answer = "answering",
+        /// The client to take what is sent.
+        Write = "writing",
+        /// The end of the client, after the last response.
+        Linger = "lingering",
+        /// Either end of a tunnel.
+        Tunnel = "tunneling",
     }
 }
 

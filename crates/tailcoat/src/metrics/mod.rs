@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use counter::Counter;
 pub use histogram::{BUCKETS, Histogram, HistogramCounts, upper_bound_us};
-pub use kind::{CacheResult, HandlerKind, Limit, ModuleFailure, StatusClass, VersionKind};
+pub use kind::{CacheResult, Eviction, HandlerKind, Limit, ModuleFailure, StatusClass, VersionKind};
 pub use module::{ModuleMetrics, ProgramMetrics, SharedCounter};
 pub use names::NameSlot;
 use names::Names;
-pub use report::{Inquiry, LiveRequest, REQUESTS_TOLD_MAX, StageCounts, WorkerReport};
+pub use report::{HolderCount, Inquiry, LiveRequest, REQUESTS_TOLD_MAX, StageCounts, WorkerReport};
 pub use worker::{RequestFacts, SiteMetrics, UpstreamFacts, UpstreamMetrics, WorkerMetrics};
 
 /// The counters of all workers. They live as long as the process: a worker that is started anew, or a site that comes back

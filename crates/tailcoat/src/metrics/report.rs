@@ -21,6 +21,12 @@ pub struct WorkerReport {
     pub busy_us: u64,
     /// Its connections by what they await.
     pub connections: StageCounts,
+    /// Connections that it may have.
+    pub places: u64,
+    /// Clients with most connections, if requests were wanted as well.
+    pub clients: Vec<HolderCount>,
+    /// Networks with most connections.
+    pub networks: Vec<HolderCount>,
     /// Open requests.
     pub requests_open: usize,
     /// Those that have been open longest.
@@ -29,6 +35,16 @@ pub struct WorkerReport {
     pub upstream_idle: Vec<usize>,
     /// Objects in its own table.
     pub objects: usize,
+}
+
+/// Connections of a client or a network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HolderCount {
+    /// Its address, or what its addresses begin with.
+    pub holder: String,
+    /// How many it has.
+    pub connections: u64,
 }
 
 /// Connections by what they await.

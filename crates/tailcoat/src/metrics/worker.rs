@@ -1,6 +1,6 @@
 use std::sync::OnceLock;
 
-use super::{CacheResult, Counter, HandlerKind, Histogram, Limit, NameSlot, StatusClass, VersionKind};
+use super::{CacheResult, Counter, Eviction, HandlerKind, Histogram, Limit, NameSlot, StatusClass, VersionKind};
 
 /// What a worker has counted. Only it writes here; its cache lines are nobody else's.
 #[derive(Debug)]
@@ -28,6 +28,7 @@ pub struct WorkerMetrics {
     pub panics: Counter,
     cache_results: [Counter; CacheResult::ALL.len()],
     limits: [Counter; Limit::ALL.len()],
+    evictions: [Counter; Eviction::ALL.len()],
     sites: Box<[OnceLock<Box<SiteMetrics>>]>,
     upstreams: Box<[OnceLock<Box<UpstreamMetrics>>]>,
 }
@@ -110,6 +111,7 @@ impl WorkerMetrics {
             panics: Counter::default(),
             cache_results: row(),
             limits: row(),
+            evictions: row(),
             sites: (0..site_slots).map(|_| OnceLock::new()).collect(),
             upstreams: (0..upstream_slots).map(|_| OnceLock::new()).collect(),
         }
@@ -168,6 +170,16 @@ impl WorkerMetrics {
     /// How often a cache did that.
     pub fn cache_results(&self, result: CacheResult) -> u64 {
         self.cache_results[result as usize].get()
+    }
+
+    /// Counts a connection that was closed because its place was needed.
+    pub fn on_eviction(&self, eviction: Eviction) {
+        self.evictions[eviction as usize].add(1);
+    }
+
+    /// Connections that were closed because their places were needed.
+    pub fn evictions(&self, eviction: Eviction) -> u64 {
+        self.evictions[eviction as usize].get()
     }
 
     /// How often somebody has come to this limit.

@@ -12,7 +12,7 @@ use super::memory::memory_bytes;
 use crate::acme;
 use crate::config::{AccessLog, Config};
 use crate::confinement::Confined;
-use crate::connection::{Abilities, ClientLimit, KernelTls, ListenerState};
+use crate::connection::{Abilities, ClientLimit, KernelTls, ListenerState, RESERVED_PLACES, Shares};
 use crate::handler::{Parts, SharedSite};
 use crate::log::{LogChange, LogHandle, LogId, ServerLog, Trouble};
 use crate::memory_budget::MemoryBudget;
@@ -46,6 +46,10 @@ const MEMORY_HELP: &str = "clients that hold most lose their connections first; 
 const ACCEPT_HELP: &str = "raise the limit of open files (`LimitNOFILE` of systemd, `ulimit -n`), or memory; idle connections \
                            are closed for others meanwhile";
 
+/// What an operator can do when places run out.
+const PLACE_HELP: &str = "`tailcoat status` names the clients that hold most places: name those that are proxies in \
+                          `trusted-proxies`, ban attackers, or raise `connections-max`";
+
 /// What outlives configurations.
 pub(super) struct Lasting {
     pub(super) store: Arc<ObjectStore>,
@@ -58,6 +62,7 @@ pub(super) struct Lasting {
     /// Memory that clients hold.
     pub(super) memory: Arc<MemoryBudget>,
     pub(super) memory_trouble: Arc<Trouble>,
+    pub(super) place_trouble: Arc<Trouble>,
     /// What has become of spans.
     pub(super) span_counts: Arc<SpanCounts>,
     /// Where it is counted what workers do, if it is.
@@ -187,13 +192,23 @@ impl Assembly {
                 is_proxied: plan.is_proxied,
                 tls: self.tls.listener(config, &plan.listen),
                 is_retired: false,
+                is_reserved: config.is_for_monitoring(&plan.sites),
             };
         }
         let mut site_tls = vec![None; config.sites.len()];
         self.tls.sites().iter().for_each(|(index, site)| site_tls[*index] = Some(site.id));
+        let has_reserved = states.iter().any(|listener| listener.is_reserved);
+        let reserved = if has_reserved { RESERVED_PLACES * workers } else { 0 };
+        let connections_max = self.connections_max(lasting.descriptors_max.saturating_sub(reserved)).div_ceil(workers);
+        let limits = &config.limits;
         GenerationPlan {
             config: Arc::clone(config),
-            connections_max: self.connections_max(lasting.descriptors_max).div_ceil(workers),
+            connections_max,
+            shares: Shares::of(
+                connections_max,
+                limits.connections_per_client_max.is_none(),
+                limits.connections_per_network_max.is_none(),
+            ),
             listener_sites,
             listeners: states,
             has_retired: listeners.has_retired(),
@@ -284,6 +299,7 @@ impl Lasting {
             accept_trouble: Arc::new(Trouble::new(server_log.clone(), ACCEPT_HELP)),
             memory: Arc::default(),
             memory_trouble: Arc::new(Trouble::new(server_log.clone(), MEMORY_HELP)),
+            place_trouble: Arc::new(Trouble::new(server_log.clone(), PLACE_HELP)),
             server_log,
             tickets,
             client_limit: Arc::default(),

@@ -107,6 +107,7 @@ impl Workers {
             memory: Arc::clone(&lasting.memory),
             memory_trouble: Arc::clone(&lasting.memory_trouble),
             accept_trouble: Arc::clone(&lasting.accept_trouble),
+            place_trouble: Arc::clone(&lasting.place_trouble),
             store: Arc::clone(&lasting.store),
             recorder: lasting.access_log.recorder(),
             metrics: lasting.metrics.clone(),

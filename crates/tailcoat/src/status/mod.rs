@@ -7,8 +7,9 @@ mod openmetrics;
 mod process;
 
 pub use model::{
-    CacheResultCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, ProgramStatus,
-    RequestCount, ServerStatus, SiteStatus, Status, TimesStatus, TlsStatus, UpstreamStatus, WorkerStatus,
+    CacheResultCount, EvictionCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus,
+    PlaceStatus, ProgramStatus, RequestCount, ServerStatus, SiteStatus, Status, TimesStatus, TlsStatus, UpstreamStatus,
+    WorkerStatus,
 };
 pub use observer::{Observer, Sources};
 pub use openmetrics::{MetricsFormat, render};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ProcessStatus;
-use crate::metrics::{HandlerKind, HistogramCounts, LiveRequest, StageCounts, upper_bound_us};
+use crate::metrics::{HandlerKind, HistogramCounts, HolderCount, LiveRequest, StageCounts, upper_bound_us};
 
 /// All that there is to see at a moment. Counts are since the server was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +45,10 @@ pub struct Status {
     pub spans: Option<SpanStatus>,
     /// How often somebody came to which limit.
     pub limits: Vec<LimitCount>,
+    /// Places for connections, and which clients hold most.
+    pub places: PlaceStatus,
+    /// Connections that were closed because others needed their places.
+    pub evictions: Vec<EvictionCount>,
     /// Connections that a panic has ended.
     pub panics: u64,
     /// Requests that are open.
@@ -276,6 +280,28 @@ pub struct LimitCount {
     /// The name of its option.
     pub limit: String,
     /// How often.
+    pub count: u64,
+}
+
+/// Places for connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PlaceStatus {
+    /// How many there are, without those of listeners for monitoring.
+    pub places: u64,
+    /// Clients with most connections.
+    pub clients: Vec<HolderCount>,
+    /// Networks with most connections.
+    pub networks: Vec<HolderCount>,
+}
+
+/// Connections that were closed because others needed their places.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EvictionCount {
+    /// What they awaited.
+    pub awaited: String,
+    /// How many.
     pub count: u64,
 }
 

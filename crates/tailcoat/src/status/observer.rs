@@ -8,15 +8,16 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::model::{
-    CacheResultCount, ClientMemoryStatus, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus,
-    ProgramStatus, RequestCount, ServerStatus, SiteStatus, SpanStatus, Status, TlsStatus, UpstreamStatus, WorkerStatus,
+    CacheResultCount, ClientMemoryStatus, EvictionCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus,
+    ObjectCacheStatus, PlaceStatus, ProgramStatus, RequestCount, ServerStatus, SiteStatus, SpanStatus, Status,
+    TlsStatus, UpstreamStatus, WorkerStatus,
 };
 use super::process::ProcessStatus;
 use crate::log::{LogCounts, ServerLog};
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::{
-    CacheResult, Counter, HandlerKind, HistogramCounts, Inquiry, Limit, Metrics, ModuleFailure, ModuleMetrics,
-    StatusClass, VersionKind, WorkerMetrics, WorkerReport,
+    CacheResult, Counter, Eviction, HandlerKind, HistogramCounts, HolderCount, Inquiry, Limit, Metrics, ModuleFailure,
+    ModuleMetrics, StatusClass, VersionKind, WorkerMetrics, WorkerReport,
 };
 use crate::object_cache::ObjectStore;
 use crate::traces::SpanCounts;
@@ -99,6 +100,7 @@ impl Observer {
             status.object_cache = cache_status(store);
         }
         status.requests_open = reports.iter().flatten().map(|report| report.requests_open as u64).sum();
+        status.places = place_status(&reports);
         status.workers = worker_statuses(&sources.inquiries, &reports);
         status.requests = reports.into_iter().flatten().flat_map(|report| report.requests).collect();
         status.requests.sort_by_key(|request| std::cmp::Reverse(request.age_ms));
@@ -139,6 +141,29 @@ async fn ask_all(inquiries: &[(usize, UnboundedSender<Inquiry>)], requests_max: 
         reports.push(timeout_at(limit, report).await.ok().and_then(Result::ok));
     }
     reports
+}
+
+/// Clients, and networks, that are told of.
+const HOLDERS_TOLD_MAX: usize = 10;
+
+fn place_status(reports: &[Option<WorkerReport>]) -> PlaceStatus {
+    let top = |of_worker: fn(&WorkerReport) -> &[HolderCount]| {
+        let mut sums: Vec<HolderCount> = Vec::new();
+        for told in reports.iter().flatten().flat_map(of_worker) {
+            match sums.iter_mut().find(|sum| sum.holder == told.holder) {
+                Some(sum) => sum.connections += told.connections,
+                None => sums.push(told.clone()),
+            }
+        }
+        sums.sort_by_key(|sum| std::cmp::Reverse(sum.connections));
+        sums.truncate(HOLDERS_TOLD_MAX);
+        sums
+    };
+    PlaceStatus {
+        places: reports.iter().flatten().map(|report| report.places).sum(),
+        clients: top(|report| &report.clients),
+        networks: top(|report| &report.networks),
+    }
 }
 
 /// By their numbers: those that have none any more have ended.
@@ -239,6 +264,11 @@ fn add_counts(status: &mut Status, metrics: &Metrics) {
         count: workers.iter().map(|worker| worker.limit_hits(limit)).sum(),
     });
     status.limits = limits.collect();
+    let evictions = Eviction::ALL.iter().map(|&eviction| EvictionCount {
+        awaited: eviction.name().to_owned(),
+        count: workers.iter().map(|worker| worker.evictions(eviction)).sum(),
+    });
+    status.evictions = evictions.collect();
     let sites = metrics.site_names().into_iter().enumerate();
     status.sites = sites.filter_map(|(index, name)| site_status(index, name, &workers)).collect();
     for (index, name) in metrics.upstream_names().into_iter().enumerate() {

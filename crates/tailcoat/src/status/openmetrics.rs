@@ -147,6 +147,15 @@ fn write_counts(status: &Status, text: &mut Text) {
     for limit in &status.limits {
         text.sample("_total", &[("limit", &limit.limit)], limit.count);
     }
+    text.gauge("tailcoat_connection_places", "Connections that there may be, without those for monitoring.");
+    text.sample("", &[], status.places.places);
+    text.counter(
+        "tailcoat_connections_evicted",
+        "Connections that were closed because others needed their places, by what they awaited.",
+    );
+    for eviction in &status.evictions {
+        text.sample("_total", &[("awaited", &eviction.awaited)], eviction.count);
+    }
     text.counter("tailcoat_connection_panics", "Connections that were ended by a fault of this program.");
     text.sample("_total", &[], status.panics);
     text.counter("tailcoat_response_cache_requests", "Requests by what the cache before an upstream did.");

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,13 +13,9 @@ use tokio::sync::{Notify, watch};
 
 use super::listener::AsyncListener;
 use super::{ListenerKey, OpenListener};
-use crate::connection::{Connections, Context};
-use crate::log::Trouble;
+use crate::connection::{Claimant, ConnectionTable, Connections, Context, Newcomer, Room, Stage};
+use crate::log::{Client, Trouble};
 use crate::metrics::Limit;
-
-/// The part of the connections that is closed at once when room is needed, so that finding the longest idle (a look at
-/// all) is done seldom.
-const EVICTED_PART: usize = 64;
 
 /// Connections that are accepted from a queue when no more are to be: who comes faster than they are accepted must not keep
 /// it going.
@@ -38,6 +35,8 @@ pub(super) struct Acceptors {
     pub(super) accepting: watch::Sender<()>,
     /// That connections can't be accepted.
     pub(super) trouble: Arc<Trouble>,
+    /// That places ran out.
+    pub(super) place_trouble: Arc<Trouble>,
 }
 
 /// Tells an acceptor to stop.
@@ -62,6 +61,7 @@ impl Acceptors {
                 stop: Rc::default(),
                 _accepting: self.accepting.subscribe(),
                 trouble: Arc::clone(&self.trouble),
+                place_trouble: Arc::clone(&self.place_trouble),
             };
             if let Some(before) = self.running.borrow_mut().insert(key, Rc::clone(&acceptor.stop)) {
                 before.tell();
@@ -111,6 +111,7 @@ struct Acceptor {
     stop: Rc<Stop>,
     _accepting: watch::Receiver<()>,
     trouble: Arc<Trouble>,
+    place_trouble: Arc<Trouble>,
 }
 
 impl Acceptor {
@@ -129,13 +130,13 @@ impl Acceptor {
             }
             match accepted {
                 Ok((socket, client)) => {
-                    // It is already there, and waits for its place if none can be made.
-                    while self.context.table.borrow().len() >= self.context.generation().connections_max {
-                        self.context.count_limit(Limit::ConnectionsMax);
-                        self.make_room().await;
+                    let Some(admission) = self.connections.admit(client, self.number) else { continue };
+                    if self.find_place(client, admission.newcomer).await {
+                        self.busy.notify_one();
+                        self.connections.start(socket, client, self.number, admission);
+                    } else {
+                        self.connections.turn_away(admission);
                     }
-                    self.busy.notify_one();
-                    self.connections.start(socket, client, self.number);
                 }
                 // The connection was gone before it was accepted, or the network says that it will not come about.
                 Err(error) if is_of_one_connection(&error) => {}
@@ -143,25 +144,63 @@ impl Acceptor {
                 Err(error) => {
                     self.context.count_limit(Limit::OpenFiles);
                     self.trouble.tell(format_args!("connections wait, for they can't be accepted: {error}"));
-                    self.make_room().await;
+                    if !self.evict(|table, told| table.free_descriptors(told)).await {
+                        tokio::time::sleep(RETRY_INTERVAL).await;
+                    }
                 }
             }
         }
     }
 
-    /// Closes the connections that have been idle longest; if there are none, waits a little.
-    async fn make_room(&self) {
-        let evicted = {
-            let mut table = self.context.table.borrow_mut();
-            let count = table.len().div_ceil(EVICTED_PART);
-            table.make_room(count)
-        };
-        if evicted == 0 {
-            tokio::time::sleep(RETRY_INTERVAL).await;
-        } else {
+    /// Waits until there is a place for a connection that was accepted, closing others for it. Says that there is none if
+    /// the client has more than its share, and gives up nothing of that: others wait behind it.
+    async fn find_place(&self, client: Client, newcomer: Newcomer) -> bool {
+        loop {
+            let room = {
+                let generation = self.context.generation();
+                self.context.table.borrow_mut().room(newcomer, generation.shares, generation.connections_max)
+            };
+            match room {
+                Room::Free => return true,
+                Room::OverShare(holder, is_free) => {
+                    self.context.count_limit(match holder {
+                        Claimant::Client(_) => Limit::ConnectionsPerClientMax,
+                        Claimant::Network(_) => Limit::ConnectionsPerNetworkMax,
+                    });
+                    self.tell_of_places(format_args!(
+                        "{client} or its network holds more than its share of the places"
+                    ));
+                    let has_evicted = self.evict(|table, told| table.make_room_of(holder, told)).await;
+                    if is_free || !has_evicted {
+                        return is_free;
+                    }
+                }
+                Room::None => {
+                    self.context.count_limit(Limit::ConnectionsMax);
+                    self.tell_of_places("all places are taken");
+                    if !self.evict(|table, told| table.make_room(newcomer, told)).await {
+                        tokio::time::sleep(RETRY_INTERVAL).await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell_of_places(&self, reason: impl Display) {
+        let connections_max = self.context.generation().connections_max;
+        self.place_trouble.tell(format_args!(
+            "closing idle and slow connections: {reason} connections_per_worker_max={connections_max}"
+        ));
+    }
+
+    /// Evicts connections, and waits until they are closed. Says whether there were any.
+    async fn evict(&self, evict: impl FnOnce(&mut ConnectionTable, &mut dyn FnMut(Stage)) -> usize) -> bool {
+        let evicted = evict(&mut self.context.table.borrow_mut(), &mut |stage| self.context.count_eviction(stage));
+        if evicted > 0 {
             // They close when they are polled next, which is before this goes on.
             tokio::task::yield_now().await;
         }
+        evicted > 0
     }
 }
 

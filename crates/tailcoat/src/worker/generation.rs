@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::config::Config;
-use crate::connection::{Generation, KernelTls, ListenerState};
+use crate::connection::{Generation, KernelTls, ListenerState, Shares};
 use crate::handler::SharedSite;
 use crate::log::{LogId, LogView, ServerLog};
 use crate::metrics::{Metrics, NameSlot};
@@ -25,6 +25,8 @@ pub struct GenerationPlan {
     pub config: Arc<Config>,
     /// Open connections that each worker may have.
     pub connections_max: usize,
+    /// Shares of them that clients and networks may hold when most are taken.
+    pub shares: Shares,
     /// For each listener, by its number, the indices of its sites.
     pub listener_sites: Vec<Vec<usize>>,
     /// How connections of each listener are taken.
@@ -112,6 +114,7 @@ impl GenerationBuilder {
         generation.kernel_tls = plan.kernel_tls;
         generation.listeners.clone_from(&plan.listeners);
         generation.connections_max = plan.connections_max;
+        generation.shares = plan.shares;
         generation
     }
 

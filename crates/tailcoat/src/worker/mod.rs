@@ -56,6 +56,8 @@ pub struct WorkerPlan {
     pub memory_trouble: Arc<Trouble>,
     /// Where it is told that connections can't be accepted.
     pub accept_trouble: Arc<Trouble>,
+    /// The log line about places that ran out.
+    pub place_trouble: Arc<Trouble>,
     /// The object store of all workers.
     pub store: Arc<ObjectStore>,
     /// Its recorder of requests.
@@ -191,6 +193,7 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
         running: RefCell::default(),
         accepting: watch::Sender::default(),
         trouble: plan.accept_trouble,
+        place_trouble: plan.place_trouble,
     });
     acceptors.start(plan.listeners)?;
     // It polls all connections, and so would use up in one turn what the runtime allows a task of its sockets.

@@ -30,10 +30,15 @@ impl Reporter {
 
     fn report(&self, requests_max: usize) -> WorkerReport {
         let (requests_open, requests) = self.connections.longest_open_requests(requests_max);
+        // A look at all connections: not for those that only gather counts, and do so often.
+        let [clients, networks] = if requests_max > 0 { self.connections.top_holders() } else { Default::default() };
         let busy = clock_gettime(ClockId::ThreadCPUTime);
         WorkerReport {
             busy_us: (busy.tv_sec * 1_000_000 + busy.tv_nsec / 1_000).max(0) as u64,
             connections: self.context.table.borrow().stages(),
+            places: self.context.generation().connections_max as u64,
+            clients,
+            networks,
             requests_open,
             requests,
             upstream_idle: self.upstreams.borrow().iter().map(|upstream| upstream.idle()).collect(),

@@ -256,6 +256,15 @@ impl Findings {
                 "in the configuration, leave it out: the default is safe",
             );
         }
+        if config.limits.connections_per_client_max == Some(0) || config.limits.connections_per_network_max == Some(0) {
+            self.add(
+                Cost::Safety,
+                "a client or a network may hold all places (`connections-per-client-max 0`, `connections-per-network-max 0`)",
+                "one that opens enough connections keeps others waiting",
+                "in the configuration, leave them out: by default a share holds when places run out; `tailcoat status` \
+                 names the clients that hold most",
+            );
+        }
         if config.server.control_socket.is_none() {
             self.add(
                 Cost::Function,
@@ -379,12 +388,16 @@ mod tests {
     #[test]
     fn faults_of_the_configuration() {
         type Change = fn(&mut Config);
-        let cases: [(&str, Change); 4] = [
+        let cases: [(&str, Change); 5] = [
             ("8 workers share 4 cores", |config| config.server.workers = Some(8)),
             ("the cache may take 51200 MiB of 65536 MiB", |config| {
                 (config.cache.memory_bytes_max, config.cache.memory_bytes_auto) = (50 << 30, false);
             }),
             ("`rate-bytes-per-second-min` is 0", |config| config.limits.rate_bytes_per_second_min = 0),
+            (
+                "a client or a network may hold all places (`connections-per-client-max 0`, `connections-per-network-max 0`)",
+                |config| config.limits.connections_per_client_max = Some(0),
+            ),
             ("there is no `control-socket`", |config| config.server.control_socket = None),
         ];
         for (what, change) in cases {

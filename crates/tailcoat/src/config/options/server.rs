@@ -353,8 +353,10 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         name: "connections-max",
         parameters: &[one("count", Kind::CountOrAuto { min: 1, max: 10_000_000 })],
         default: "connections-max auto",
-        doc: "Open connections of the whole server. At the limit the connection that has been idle longest makes room. \
-              `auto` is what the limit of open files (`ulimit -n`) allows.",
+        doc: "Open connections of the whole server, an equal part for each worker. At the limit, idle connections make room, \
+              then those of the slowest clients; one that makes progress only for a client that holds fewer places. \
+              Listeners whose sites have only `status` and `respond` have 16 places a worker besides. `auto` is what the \
+              limit of open files (`ulimit -n`) allows.",
         example: "connections-max 20000",
         known_as: &["worker_connections", "MaxRequestWorkers"],
         set: Set::Limits(|limits, values| {
@@ -364,27 +366,31 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "connections-per-client-max",
-        parameters: &[one("count", Kind::Count { min: 0, max: 1_000_000 })],
-        default: "connections-per-client-max 0",
+        parameters: &[one("count", Kind::CountOrAuto { min: 0, max: 1_000_000 })],
+        default: "connections-per-client-max auto",
         doc: "Open connections of one address, over all workers; of IPv6 addresses the first 64 bits count. More are \
-              closed at once. Trusted proxies and unix sockets may have any number. 0 is no limit.",
+              closed at once. 0 is no limit. `auto` is no limit either, until seven eighths of a worker's places \
+              (`connections-max`) are taken: then a client that holds an eighth of them gets further ones in exchange for \
+              its own, the idle and the slowest first. Trusted proxies and unix sockets may have any number; by `auto`, \
+              127.0.0.1 and ::1 as well, because proxies on the same machine connect from there.",
         example: "connections-per-client-max 100",
         known_as: &["limit_conn", "MaxConnPerIP"],
         set: Set::Limits(|limits, values| {
-            limits.connections_per_client_max = values.number("count").unwrap_or_default() as u32
+            limits.connections_per_client_max = values.number_or_auto("count").map(|count| count as u32)
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "connections-per-network-max",
-        parameters: &[one("count", Kind::Count { min: 0, max: 1_000_000 })],
-        default: "connections-per-network-max 0",
+        parameters: &[one("count", Kind::CountOrAuto { min: 0, max: 1_000_000 })],
+        default: "connections-per-network-max auto",
         doc: "Open connections of one network, over all workers: the first 24 bits of IPv4 addresses, the first 48 of IPv6 \
-              addresses. More are closed at once. Trusted proxies and unix sockets may have any number. 0 is no limit.",
+              addresses. More are closed at once. 0 is no limit. `auto` is as for `connections-per-client-max`, with a \
+              quarter of the places. The same clients may have any number.",
         example: "connections-per-network-max 1000",
         known_as: &["limit_conn"],
         set: Set::Limits(|limits, values| {
-            limits.connections_per_network_max = values.number("count").unwrap_or_default() as u32
+            limits.connections_per_network_max = values.number_or_auto("count").map(|count| count as u32)
         }),
         ..OPTION
     },

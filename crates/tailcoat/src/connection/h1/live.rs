@@ -2,8 +2,14 @@
 
 use super::H1Connection;
 use crate::connection::live::Live;
+use crate::log::Client;
 
 impl H1Connection {
+    /// The client, as far as the connection says who it is.
+    pub fn client(&self) -> Client {
+        self.client
+    }
+
     /// Tells of the request that is answered, or whose answer is sent.
     pub fn each_request(&self, tell: &mut dyn FnMut(&Live<'_>)) {
         let Self { client, .. } = *self;

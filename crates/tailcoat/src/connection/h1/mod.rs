@@ -18,7 +18,7 @@ use wire::http::Request;
 use self::receive::Receiving;
 use self::respond::Sending;
 use self::tunnel::Tunneling;
-use super::arrival::{Arrived, REQUEST_TIMEOUT, route};
+use super::arrival::{Arrived, NO_PLACE, REQUEST_TIMEOUT, route};
 use super::output::Output;
 use super::transmit::send_now;
 use super::{Context, Opened, Scratch, Socket, Stage, Transport, Verdict};
@@ -244,6 +244,7 @@ impl H1Connection {
         let stage = context.table.borrow().stage(self.slot);
         count_verdict(verdict, stage, context);
         match (verdict, stage) {
+            (Verdict::Evicted, _) => self.on_evicted(context, task),
             // Too late for a response of its own.
             (Verdict::TimedOut, Stage::Content) if self.sending.is_some() => Err(io::ErrorKind::TimedOut.into()),
             (Verdict::TimedOut, Stage::Head | Stage::Content) => {
@@ -265,10 +266,24 @@ impl H1Connection {
                 self.socket.abort_on_close();
                 Err(io::ErrorKind::OutOfMemory.into())
             }
-            // The connection was idle when it was condemned, but a request has come since.
-            (_, Stage::Answer | Stage::Content | Stage::Write) => Ok(Poll::Pending),
             _ => Ok(Poll::Ready(())),
         }
+    }
+
+    /// Gives up the place, whatever the connection is in the middle of. A request that is not answered yet gets 503, as far
+    /// as the socket takes that at once.
+    fn on_evicted(&mut self, context: &Context, task: &mut Task<'_>) -> io::Result<Poll<()>> {
+        if self.sending.is_some() {
+            self.socket.abort_on_close();
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if self.answering.is_some() || self.receiving.is_some() {
+            let output = &mut context.scratch.borrow_mut().output;
+            let mut turn = Turn { context, task, output, now: context.clock.now() };
+            self.refuse(NO_PLACE, &[], &mut turn);
+            self.flush(&mut turn)?;
+        }
+        Ok(Poll::Ready(()))
     }
 
     /// Reads, and answers what was read. Ready when something else is to be done first.

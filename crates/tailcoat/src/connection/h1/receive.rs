@@ -100,6 +100,7 @@ impl H1Connection {
     ) -> io::Result<()> {
         let Some(receiving) = &mut self.receiving else { return Ok(()) };
         receiving.content_bytes += length as u64;
+        turn.context.table.borrow_mut().note_progress(self.slot, length as u64);
         if is_too_slow(receiving.content_bytes, turn.now.monotonic_ms - receiving.waiting_since_ms, turn.context) {
             turn.context.count_limit(Limit::RateMin);
             self.refuse(REQUEST_TIMEOUT, &[], turn);
@@ -284,11 +285,15 @@ impl H1Connection {
         self.has_unseen_input = at < filled;
         if let Some(receiving) = &mut self.receiving
             && self.wire.awaits_content()
-            && receiving.on_content(length, context.table.borrow().stage(self.slot), context)
         {
-            context.count_limit(Limit::RateMin);
-            let turn = &mut Turn { context, task, output, now: context.clock.now() };
-            return self.refuse_content(REQUEST_TIMEOUT, turn).map(|()| None);
+            let mut table = context.table.borrow_mut();
+            table.note_progress(self.slot, length as u64);
+            if receiving.on_content(length, table.stage(self.slot), context) {
+                drop(table);
+                context.count_limit(Limit::RateMin);
+                let turn = &mut Turn { context, task, output, now: context.clock.now() };
+                return self.refuse_content(REQUEST_TIMEOUT, turn).map(|()| None);
+            }
         }
         Ok(Some(length))
     }

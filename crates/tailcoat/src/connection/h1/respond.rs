@@ -26,6 +26,8 @@ pub(super) struct Sending {
     waited_ms: u64,
     /// Since when it is waited for now.
     waiting_since_ms: u64,
+    /// Bytes that the table of connections knows of as progress.
+    noted_bytes: u64,
     /// What to log when it is sent, if that has not been done.
     exchange: Option<Exchange>,
     /// The handler's link, as long as its content comes.
@@ -196,7 +198,8 @@ impl H1Connection {
         now: Now,
     ) {
         let (waited_ms, waiting_since_ms) = (0, now.monotonic_ms);
-        self.sending = Some(Box::new(Sending { transmission, waited_ms, waiting_since_ms, exchange, link }));
+        self.sending =
+            Some(Box::new(Sending { transmission, waited_ms, waiting_since_ms, noted_bytes: 0, exchange, link }));
     }
 
     /// Sends on. Ready when all is sent.
@@ -247,6 +250,8 @@ impl H1Connection {
             sending.waited_ms += now_ms.saturating_sub(sending.waiting_since_ms);
         }
         sending.waiting_since_ms = now_ms;
+        let total_bytes = sending.transmission.total_sent;
+        table.note_progress(self.slot, total_bytes - std::mem::replace(&mut sending.noted_bytes, total_bytes));
         if is_too_slow(sending.transmission.total_sent, sending.waited_ms, context) {
             context.count_limit(Limit::RateMin);
             return Err(io::ErrorKind::TimedOut.into());

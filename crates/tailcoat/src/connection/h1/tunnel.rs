@@ -75,6 +75,7 @@ impl H1Connection {
         if moved_bytes > 0 || table.stage(self.slot) != Stage::Tunnel {
             let deadline_ms = context.clock.now().monotonic_ms + tunneling.idle_timeout_ms;
             table.enter(self.slot, Stage::Tunnel, Some(deadline_ms), task.waker());
+            table.note_progress(self.slot, moved_bytes as u64);
         }
         Poll::Pending
     }

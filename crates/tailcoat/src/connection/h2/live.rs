@@ -3,8 +3,14 @@
 use super::H2Connection;
 use super::exchange::Work;
 use crate::connection::live::Live;
+use crate::log::Client;
 
 impl H2Connection {
+    /// The client, as far as the connection says who it is.
+    pub fn client(&self) -> Client {
+        self.client
+    }
+
     /// Tells of the requests that are answered, or whose answers are sent.
     pub fn each_request(&self, tell: &mut dyn FnMut(&Live<'_>)) {
         for exchange in self.exchanges.iter() {

@@ -83,6 +83,8 @@ enum State {
     Finishing,
     /// The client is to end.
     Lingering,
+    /// Its place is needed: it ends at once.
+    Evicted,
 }
 
 /// What a connection is lent while it is polled.
@@ -96,6 +98,8 @@ struct Turn<'a, 'task> {
     now: Now,
     /// Bytes that were sent.
     sent_bytes: usize,
+    /// Bytes of content that came for exchanges.
+    content_bytes: usize,
     reads: u32,
 }
 
@@ -211,9 +215,22 @@ impl H2Connection {
         frames.resume(&mut self.unsent);
         let now = context.clock.now();
         let limits = &*Rc::clone(&self.limits);
-        let turn = &mut Turn { context: &context, task, limits, output: frames, content, now, sent_bytes: 0, reads: 0 };
+        let turn = &mut Turn {
+            context: &context,
+            task,
+            limits,
+            output: frames,
+            content,
+            now,
+            sent_bytes: 0,
+            content_bytes: 0,
+            reads: 0,
+        };
         self.drive_turn(&mut Buffers { input, head, text, path, host }, turn)?;
         turn.output.suspend(&mut self.unsent);
+        if self.state == State::Evicted {
+            return Poll::Ready(Ok(()));
+        }
         if self.state == State::Finishing && self.unsent.is_empty() {
             self.state = State::Lingering;
             self.socket.shutdown_write()?;
@@ -247,7 +264,7 @@ impl H2Connection {
                 break;
             }
         }
-        if self.wire.is_drained() {
+        if self.wire.is_drained() && self.state != State::Evicted {
             self.state = State::Finishing;
         }
         self.await_next(turn);

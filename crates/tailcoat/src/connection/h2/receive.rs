@@ -78,6 +78,7 @@ impl H2Connection {
                 ServerEvent::Refused { stream, refusal } => self.on_refused(stream, refusal, buffers.head, turn),
                 ServerEvent::Content { stream, content, is_last } => {
                     if let Some(exchange) = self.exchanges.get(stream) {
+                        turn.content_bytes += content.len();
                         exchange.on_content(&rest[content], is_last, turn.now.monotonic_ms);
                     }
                 }

@@ -106,10 +106,14 @@ impl H2Connection {
 
     /// The connection's place is needed, or the server ends.
     fn on_evicted(&mut self, turn: &mut Turn<'_, '_>) {
-        // A request may have come since it was condemned.
-        if self.exchanges.is_empty() && !turn.context.is_draining.get() {
-            self.finish(ErrorCode::NO_ERROR, "", turn);
+        // A worker that ends has told the client so, and answers what has come.
+        if turn.context.is_draining.get() {
+            return;
         }
+        let code = if self.exchanges.is_empty() { ErrorCode::NO_ERROR } else { ErrorCode::ENHANCE_YOUR_CALM };
+        self.finish(code, "other clients need the connection's place", turn);
+        // Of that, the client gets what the socket takes at once.
+        self.state = State::Evicted;
     }
 
     /// Clients hold too much memory, and this one more than others.
@@ -179,12 +183,14 @@ impl H2Connection {
         }
         clocks.has_no_request = is_idle;
         let stage = match (is_idle, is_blocked) {
-            _ if is_idle && clocks.partial_since_ms.is_some() => Stage::Head,
-            _ if is_idle && !clocks.has_rested => Stage::Resting,
-            (true, _) => Stage::Idle,
-            (_, true) => Stage::Write,
-            (_, false) => Stage::Answer,
+            _ if is_idle && clocks.partial_since_ms.is_some() => Some(Stage::Head),
+            _ if is_idle && !clocks.has_rested => Some(Stage::Resting),
+            (true, _) => Some(Stage::Idle),
+            // Whatever its exchanges await, the client is the one who is slow.
+            (_, true) => Some(Stage::Write),
+            (_, false) => None,
         };
+        let mut exchanges_stage = Stage::Tunnel;
         let rest_ms = if clocks.has_rested { millis(limits.idle_timeout) } else { REST_TIME_MS };
         let own = [
             clocks.is_idle().then_some(clocks.idle_since_ms + rest_ms.min(millis(limits.idle_timeout))),
@@ -201,15 +207,28 @@ impl H2Connection {
                 Work::Tunneling(tunneling) => Some(tunneling.deadline_ms()),
                 _ => None,
             };
-            let all = [
-                deadline_ms,
-                exchange.link().and_then(|link| link.deadline_ms()),
-                upload.and_then(|upload| upload.deadline_ms(millis(limits.body_timeout))),
-                exchange.wait_deadline_ms(turn),
-                tunnel,
-            ];
+            let upload_ms = upload.and_then(|upload| upload.deadline_ms(millis(limits.body_timeout)));
+            let wait_ms = exchange.wait_deadline_ms(turn);
+            let own = match (upload_ms, wait_ms, tunnel) {
+                (Some(_), ..) => Stage::Content,
+                (_, Some(_), _) => Stage::Write,
+                (.., Some(_)) => Stage::Tunnel,
+                _ => Stage::Answer,
+            };
+            exchanges_stage = first_stage(exchanges_stage, own);
+            let all = [deadline_ms, exchange.link().and_then(|link| link.deadline_ms()), upload_ms, wait_ms, tunnel];
             deadline_ms = all.into_iter().flatten().min();
         }
-        turn.context.table.borrow_mut().enter(self.slot, stage, deadline_ms, turn.task.waker());
+        let mut table = turn.context.table.borrow_mut();
+        if !is_idle {
+            table.note_progress(self.slot, (turn.sent_bytes + turn.content_bytes) as u64);
+        }
+        table.enter(self.slot, stage.unwrap_or(exchanges_stage), deadline_ms, turn.task.waker());
     }
+}
+
+/// Stage of a connection with exchanges in these: it waits for a handler if one of them does, and else for its client.
+fn first_stage(one: Stage, other: Stage) -> Stage {
+    let order = [Stage::Answer, Stage::Content, Stage::Write];
+    order.into_iter().find(|stage| [one, other].contains(stage)).unwrap_or(Stage::Tunnel)
 }

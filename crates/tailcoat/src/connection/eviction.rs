@@ -1,0 +1,225 @@
+//! The order in which connections give up their places when the worker runs out of them. SECURITY.md describes it for users.
+
+use std::cmp::Reverse;
+
+use super::Stage;
+
+/// Bytes a second from which on a client makes progress: its connection is closed only in favour of clients that hold fewer
+/// places. A mobile client with a poor signal (EDGE) moves about as much.
+const STEADY_RATE: u32 = 16 << 10;
+
+/// Bytes that count as progress in one second, at most. A kernel takes megabytes at once for a client that reads nothing:
+/// such a burst alone must not pass for a steady transfer.
+const PROGRESS_BYTES_MAX: u32 = 64 << 10;
+
+/// Part of the rate that each second replaces: the rate follows some eight seconds, because a kernel's buffers turn a steady
+/// reader into one that takes much at a time.
+const RATE_PART: u32 = 8;
+
+/// Rate of a connection that has only just begun with what it does, at least. It has had no time to show any.
+const GRACE_RATE: u32 = 4 << 10;
+
+/// Seconds for which that holds: one to two, because a sweep may follow at once.
+const GRACE_ROUNDS: u8 = 2;
+
+/// Addresses of a network that count as much as one client.
+pub(super) const CLIENTS_A_NETWORK: u32 = 4;
+
+/// Recent progress of a connection's client: content received, or output taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Progress {
+    /// Bytes a second over the last seconds.
+    rate: u32,
+    /// Bytes since the last sweep.
+    moved_bytes: u32,
+    /// Sweeps since the connection began to wait for a request, its head, or the rest of the exchange.
+    rounds: u8,
+}
+
+/// What a connection's place in the order depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    pub(super) stage: Stage,
+    pub(super) progress: Progress,
+    /// Without one, a connection that awaits a request is about to be polled.
+    pub(super) deadline_ms: Option<u64>,
+    /// Places that its client holds; 0 if it may hold any number.
+    pub(super) held: u32,
+}
+
+/// Place of a connection in the order: the least is closed first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Standing {
+    pub(super) tier: Tier,
+    rate_class: u32,
+    held: Reverse<u32>,
+    rate: u32,
+    deadline_ms: u64,
+}
+
+/// Part of the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tier {
+    /// Awaits a request.
+    Idle,
+    /// Waits for a slow client.
+    Slow,
+    /// A tunnel that is mostly silent.
+    Tunnel,
+    /// Makes progress, or waits for a handler through no fault of the client.
+    Busy,
+}
+
+impl Progress {
+    /// Notes bytes that the client has moved.
+    pub(super) fn on_moved(&mut self, bytes: u64) {
+        self.moved_bytes = self.moved_bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+    }
+
+    /// Something else is awaited from now on.
+    pub(super) fn begin(&mut self) {
+        self.rounds = 0;
+    }
+
+    /// A second has passed.
+    pub(super) fn on_round(&mut self) {
+        self.rate = self.recent_rate();
+        self.moved_bytes = 0;
+        self.rounds = self.rounds.saturating_add(1);
+    }
+
+    /// Bytes a second, with those since the last sweep.
+    fn recent_rate(&self) -> u32 {
+        self.rate - self.rate.div_ceil(RATE_PART) + self.moved_bytes.min(PROGRESS_BYTES_MAX) / RATE_PART
+    }
+
+    /// The rate by which connections are compared.
+    fn rate(&self) -> u32 {
+        let rate = self.rate.max(self.recent_rate());
+        if self.rounds < GRACE_ROUNDS { rate.max(GRACE_RATE) } else { rate }
+    }
+}
+
+impl Facts {
+    pub(super) fn standing(&self) -> Standing {
+        let rate = self.progress.rate();
+        let tier = match (self.stage, self.deadline_ms) {
+            (Stage::Idle | Stage::Resting, Some(_)) => Tier::Idle,
+            (Stage::Idle | Stage::Resting, None) | (Stage::Answer, _) => Tier::Busy,
+            (Stage::Content | Stage::Write | Stage::Tunnel, _) if rate >= STEADY_RATE => Tier::Busy,
+            (Stage::Tunnel, _) => Tier::Tunnel,
+            (Stage::Opening | Stage::Head | Stage::Content | Stage::Write | Stage::Linger, _) => Tier::Slow,
+        };
+        let (rate_class, held, rate) = match tier {
+            Tier::Idle => (0, magnitude(self.held), 0),
+            // Rates in one class differ by less than a factor of 4, and by chance as much as by will.
+            Tier::Slow | Tier::Tunnel => (magnitude(rate) / 2, magnitude(self.held), rate),
+            Tier::Busy => (0, self.held, if self.stage == Stage::Answer { u32::MAX } else { rate }),
+        };
+        let deadline_ms = self.deadline_ms.unwrap_or(u64::MAX);
+        Standing { tier, rate_class, held: Reverse(held), rate, deadline_ms }
+    }
+}
+
+impl Standing {
+    /// Places that its client holds, as far as they matter in its tier.
+    pub(super) fn held(&self) -> u32 {
+        self.held.0
+    }
+}
+
+impl Tier {
+    /// Connections of so many that are closed at once. Looking for them takes a look at all, so that one at a time would be
+    /// dear; but of those that do something, few are closed before they must be.
+    pub(super) fn batch(self, connections: usize) -> usize {
+        let part = match self {
+            Self::Idle => 64,
+            Self::Slow | Self::Tunnel => 256,
+            Self::Busy => 1024,
+        };
+        connections.div_ceil(part)
+    }
+}
+
+/// Order of magnitude, to the base of 2.
+fn magnitude(number: u32) -> u32 {
+    u32::BITS - number.leading_zeros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Progress of a client that has moved so many bytes in each of these seconds.
+    fn progress(seconds: &[u64]) -> Progress {
+        let mut progress = Progress::default();
+        for bytes in seconds {
+            progress.on_moved(*bytes);
+            progress.on_round();
+        }
+        progress
+    }
+
+    #[test]
+    fn rates_follow_the_last_seconds() {
+        for (name, seconds, expect) in [
+            ("nothing", vec![0; 60], 0..=0),
+            ("240 bytes a second, the least that is allowed", vec![240; 60], 200..=240),
+            ("8 KiB a second", vec![8 << 10; 60], 7_900..=8_192),
+            ("64 KiB a second", vec![64 << 10; 3], STEADY_RATE..=(32 << 10)),
+            ("as fast as it gets", vec![1 << 40; 60], 60_000..=65_536),
+            ("what a kernel takes at once", vec![4 << 20], 1..=8_192),
+            ("the same, half a minute ago", [vec![4 << 20], vec![0; 30]].concat(), 0..=200),
+            ("a fast transfer that stands still", [vec![1 << 20; 60], vec![0; 12]].concat(), 1..=STEADY_RATE - 1),
+            ("much at a time", [[1 << 20, 0, 0, 0, 0, 0]; 10].concat(), GRACE_RATE..=STEADY_RATE),
+        ] {
+            let rate = progress(&seconds).rate;
+            assert!(expect.contains(&rate), "{name}: {rate}");
+        }
+    }
+
+    /// Each line's connection is closed before that of the next line.
+    #[test]
+    fn the_order() {
+        let order = [
+            // Stage, bytes in each of the last ten seconds, places of the client, deadline.
+            ("idle; the client holds most places", Stage::Idle, 0, 300, Some(900)),
+            ("idle longest", Stage::Resting, 0, 3, Some(100)),
+            ("idle", Stage::Idle, 0, 3, Some(500)),
+            ("idle, of a trusted proxy", Stage::Idle, 0, 0, Some(100)),
+            ("a slow head", Stage::Head, 0, 200, Some(20)),
+            ("a handshake that stands still", Stage::Opening, 0, 1, Some(10)),
+            ("a slow body", Stage::Content, 0, 1, Some(20)),
+            ("a slow reader of a trusted proxy", Stage::Write, 0, 0, Some(10)),
+            ("a body with a byte now and then", Stage::Content, 30, 300, Some(10)),
+            ("a slow reader whose client holds many", Stage::Write, 2_000, 40, Some(10)),
+            ("an equally slow reader whose client holds few", Stage::Write, 2_000, 3, Some(10)),
+            ("a fair reader", Stage::Write, 10_000, 1, Some(10)),
+            ("a silent tunnel", Stage::Tunnel, 0, 1, Some(10)),
+            ("a tunnel that is used", Stage::Tunnel, 8_000, 9, Some(10)),
+            ("waits for a handler; the client holds most places", Stage::Answer, 0, 300, Some(10)),
+            ("a fast body", Stage::Content, 90_000, 20, Some(10)),
+            ("waits for a handler; the client holds as many", Stage::Answer, 0, 20, None),
+            ("a fast reader", Stage::Write, 900_000, 2, Some(10)),
+            ("about to be polled", Stage::Idle, 0, 1, None),
+        ];
+        let standings = order.map(|(name, stage, bytes, held, deadline_ms)| {
+            let progress = progress(&[bytes; 10]);
+            (Facts { stage, progress, deadline_ms, held }.standing(), name)
+        });
+        for pair in standings.windows(2) {
+            assert!(pair[0].0 < pair[1].0, "\"{}\" before \"{}\"", pair[0].1, pair[1].1);
+        }
+    }
+
+    #[test]
+    fn a_client_that_has_just_begun_is_not_the_slowest() {
+        let of = |progress| Facts { stage: Stage::Content, progress, deadline_ms: Some(10), held: 1 }.standing();
+        let mut new = progress(&[0; 20]);
+        new.begin();
+        assert!(of(progress(&[500; 20])) < of(new), "a slow one goes first");
+        assert!(of(new) < of(progress(&[100_000; 20])), "a fast one does not");
+        (0..GRACE_ROUNDS).for_each(|_| new.on_round());
+        assert!(of(new) < of(progress(&[500; 20])), "it has had time");
+    }
+}
