@@ -89,6 +89,12 @@ impl ServerConnection {
         self.engine.start(turn);
     }
 
+    /// Has new streams refused (REFUSED_STREAM), or not any more. Each that comes all the same counts as a fault of the
+    /// peer's (`stream_faults`).
+    pub fn refuse_streams(&mut self, is_refused: bool) {
+        self.engine.refuses_streams = is_refused;
+    }
+
     /// Takes the input that is there and not done with. To be called, with what was not consumed, until it says
     /// [`ServerEvent::NeedInput`] or [`ServerEvent::AwaitOutput`]. A request's head goes to `head` and `text`.
     pub fn handle_input(

@@ -78,6 +78,11 @@ impl ReceiveWindow {
         Ok(())
     }
 
+    /// What the peer may still send.
+    pub fn available_bytes(&self) -> u32 {
+        self.available_bytes
+    }
+
     /// What was received and not taken yet.
     pub fn waiting_bytes(&self) -> u32 {
         self.size_bytes - self.available_bytes - self.taken_bytes

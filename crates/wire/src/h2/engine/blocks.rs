@@ -155,7 +155,7 @@ impl Engine {
         {
             self.reset(answered, ErrorCode::NO_ERROR, turn);
         }
-        if self.streams.len() >= streams_max {
+        if self.streams.len() >= streams_max || self.refuses_streams {
             return BlockPurpose::Discard(Some(ErrorCode::REFUSED_STREAM));
         }
         BlockPurpose::Head

@@ -31,6 +31,10 @@ impl Shutdown {
     }
 }
 
+/// DATA frames that come late count with their headers, so that a peer that sends small ones may send this many times its
+/// window.
+const LATE_FRAMING: u64 = 2;
+
 impl Engine {
     /// Resets a stream. Whether it was open.
     pub fn reset(&mut self, stream: StreamId, code: ErrorCode, turn: &mut Turn<'_>) -> bool {
@@ -44,6 +48,13 @@ impl Engine {
     pub(super) fn close(&mut self, slot: u32, is_reset_by_us: bool, turn: &mut Turn<'_>) {
         self.ready.remove(&mut self.streams, slot);
         let stream = self.streams.remove(slot, is_reset_by_us);
+        if is_reset_by_us && !stream.is_received {
+            // The peer may have sent as much as the stream's window held before it learns of the reset. Of all streams
+            // together it is no more than the connection's window.
+            let window_bytes = u64::from(stream.receive.available_bytes());
+            let connection_bytes = u64::from(self.receive.available_bytes() + self.receive.waiting_bytes());
+            self.late_bytes = (self.late_bytes + LATE_FRAMING * window_bytes).min(LATE_FRAMING * connection_bytes);
+        }
         self.take(None, stream.receive.waiting_bytes(), turn);
     }
 

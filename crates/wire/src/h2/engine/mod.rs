@@ -72,6 +72,10 @@ pub(super) struct Engine {
     peer_last_stream: Option<u32>,
     /// Priorities of streams that are not open yet (RFC 9218, section 7.1).
     early_priorities: Vec<(u32, Priority)>,
+    /// New streams are refused, as they are when there are too many.
+    pub refuses_streams: bool,
+    /// Bytes of DATA frames that may still come of streams that we have reset, sent before the peer knew.
+    late_bytes: u64,
     spent: Spent,
 }
 
@@ -147,6 +151,8 @@ impl Engine {
             shutdown: closing::Shutdown::default(),
             peer_last_stream: None,
             early_priorities: Vec::new(),
+            refuses_streams: false,
+            late_bytes: 0,
             spent: Spent::default(),
         }
     }

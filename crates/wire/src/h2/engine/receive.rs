@@ -60,9 +60,7 @@ impl Engine {
         *at += overhead_bytes;
         // Section 6.9: the whole frame counts, also if its stream is closed.
         self.receive.on_received(header.payload_bytes).map_err(|_| too_much_content())?;
-        if content_bytes > 0 {
-            self.spent.pings.earn(1);
-        } else if !is_last {
+        if content_bytes == 0 && !is_last {
             self.spend_idle_frame(turn)?;
         }
         self.data = Some(IncomingData { stream: header.stream, content_bytes, padding_bytes, is_last });
@@ -82,6 +80,10 @@ impl Engine {
         if !is_counted {
             self.take(None, header.payload_bytes as u32, turn);
         } else if self.takes_content(header.stream) {
+            if content_bytes > 0 {
+                // Content that nobody reads earns nothing.
+                self.spent.pings.earn(1);
+            }
             self.take(Some(header.stream), not_content_bytes as u32, turn);
         } else {
             self.take(Some(header.stream), header.payload_bytes as u32, turn);
@@ -96,7 +98,7 @@ impl Engine {
     /// Whether the stream takes DATA; what is refused is not given out.
     fn check_data(&mut self, header: &FrameHeader, content_bytes: usize, turn: &mut Turn<'_>) -> Outcome {
         let Some(stream) = self.stream(header.stream) else {
-            return self.check_data_of_closed(header.stream, turn).map(|()| None);
+            return self.check_data_of_closed(header, turn).map(|()| None);
         };
         if stream.is_received {
             return self.stream_fault(header.stream, ErrorCode::STREAM_CLOSED, turn);
@@ -124,12 +126,21 @@ impl Engine {
         Ok(None)
     }
 
-    fn check_data_of_closed(&mut self, stream: u32, turn: &mut Turn<'_>) -> Result<(), ConnectionError> {
+    fn check_data_of_closed(&mut self, header: &FrameHeader, turn: &mut Turn<'_>) -> Result<(), ConnectionError> {
+        let stream = header.stream;
         if self.is_idle(stream) {
             return Err(ConnectionError::protocol("DATA on an idle stream"));
         }
         match self.streams.past(stream) {
-            Past::ResetByUs => Ok(()),
+            Past::ResetByUs => {
+                let frame_bytes = (FRAME_HEADER_BYTES + header.payload_bytes) as u64;
+                match self.late_bytes.checked_sub(frame_bytes) {
+                    Some(rest) => self.late_bytes = rest,
+                    // More than was on its way: the peer knows of the reset, and sends on.
+                    None => self.spend_idle_frame(turn)?,
+                }
+                Ok(())
+            }
             // Section 5.1: who has ended or reset a stream knows that it may not send on it.
             Past::Ended => Err(ConnectionError::new(ErrorCode::STREAM_CLOSED, "DATA on a closed stream")),
             // Closed long ago; perhaps by us, and what comes was long on its way.

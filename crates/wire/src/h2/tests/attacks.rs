@@ -239,3 +239,70 @@ fn many_streams_at_once() {
     }
     assert_eq!(peer.send(&headers(1001, END, GET)), "closed ENHANCE_YOUR_CALM");
 }
+
+/// DATA on streams that we have reset costs a look at each frame, and each used to earn a PING.
+#[test]
+fn data_after_our_reset() {
+    const IDLE: BudgetLimit = BudgetLimit { burst: 10, per_second: 0 };
+    const WINDOW: usize = 65_535;
+    let limits = Limits { idle_frames: IDLE, pings: BudgetLimit { burst: 10, per_second: 0 }, ..Limits::default() };
+    let reset_upload = || {
+        let mut peer = Peer::with(limits, &[]);
+        peer.send(&headers(1, OPEN, POST));
+        peer.turn(|server, turn| server.reset(StreamId(1), crate::h2::ErrorCode::CANCEL, turn));
+        peer.frames();
+        peer
+    };
+    // A window of content was on its way, in frames of any size: an honest client's connection stays.
+    for frame_bytes in [16_384, 1_000, 100, 9] {
+        let mut peer = reset_upload();
+        let mut rest = WINDOW;
+        while rest > 0 {
+            let now = rest.min(frame_bytes);
+            assert_eq!(peer.send(&data(1, 0, &vec![b'x'; now])), "", "frames of {frame_bytes} bytes");
+            rest -= now;
+        }
+        peer.frames();
+        assert_eq!(peer.send(&headers(3, END, GET)), "request 3 Get /");
+    }
+    // A client that goes on knows of the reset.
+    for frame_bytes in [16_384, 1] {
+        let mut peer = reset_upload();
+        let (count, last) = flood(&mut peer, |_| data(1, 0, &vec![b'x'; frame_bytes]));
+        let in_flight = 2 * WINDOW / (frame_bytes + 9);
+        assert_eq!((count as usize, &last[..]), (in_flight + 10, "GOAWAY 1 ENHANCE_YOUR_CALM"), "{frame_bytes}");
+    }
+    // It earns no PING.
+    let mut peer = reset_upload();
+    let (count, last) = flood(&mut peer, |_| [data(1, 0, b"x"), frame(kind::PING, 0, 0, b"12345678")].concat());
+    assert_eq!((count, &last[..]), (10, "GOAWAY 1 ENHANCE_YOUR_CALM"));
+}
+
+/// Each reset adds to what may come late, but never more than the connection's window lets come.
+#[test]
+fn many_resets_let_no_more_come_than_the_window() {
+    let idle_frames = BudgetLimit { burst: 10, per_second: 0 };
+    let mut peer = Peer::with(Limits { idle_frames, ..Limits::default() }, &[]);
+    for stream in (1..).step_by(2).take(100) {
+        peer.send(&headers(stream, OPEN, POST));
+        peer.turn(|server, turn| server.reset(StreamId(stream), crate::h2::ErrorCode::CANCEL, turn));
+    }
+    let (count, _) = flood(&mut peer, |_| data(199, 0, &[b'x'; 991]));
+    assert_eq!(count as usize, 2 * 2 * 65_535 / 1_000 + 10);
+}
+
+/// A connection that holds too much has new streams refused, and is closed if its client does not care.
+#[test]
+fn streams_are_refused_while_too_much_is_held() {
+    let stream_faults = BudgetLimit { burst: 10, per_second: 0 };
+    let mut peer = Peer::with(Limits { stream_faults, ..Limits::default() }, &[]);
+    assert_eq!(peer.send(&headers(1, END, GET)), "request 1 Get /");
+    peer.server.refuse_streams(true);
+    assert_eq!(peer.send(&headers(3, END, GET)), "");
+    assert_eq!(peer.frames(), "RST_STREAM 3 REFUSED_STREAM");
+    peer.server.refuse_streams(false);
+    assert_eq!(peer.send(&headers(5, END, GET)), "request 5 Get /");
+    peer.server.refuse_streams(true);
+    let (count, last) = flood(&mut peer, |count| headers(7 + 2 * count, END, GET));
+    assert_eq!((count, last.ends_with("ENHANCE_YOUR_CALM")), (9, true));
+}
