@@ -19,6 +19,7 @@ use tailcoat::log::{Client, LogHandle, ServerLog};
 use tailcoat::metrics::Metrics;
 use tailcoat::modules::Modules;
 use tailcoat::object_cache::{ObjectStore, WorkerCache};
+use tailcoat::overload::Overload;
 use tailcoat::routing::{Router, SiteSetup};
 use tailcoat::status::Observer;
 use tailcoat::upstream::{SharedUpstream, Upstream};
@@ -193,7 +194,7 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
     let (log, ids) = tailcoat::log::start(&logs, tailcoat::log::Options::default(), server_log.clone()).unwrap();
     let setup = SiteSetup {
         config: &config.sites[0],
-        handlers: site.handlers(&cache, &upstreams),
+        handlers: site.handlers(&cache, &upstreams, &Overload::off()),
         error_pages: site.error_pages(&cache),
         rules: None,
         log: Some(ids[0]),
@@ -203,7 +204,7 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
     };
     let generation = Generation::new(Router::new(vec![setup], &[vec![0]]), config.limits.clone());
     let clock = Clock::new(Arc::new(AtomicBool::new(true)));
-    let context = Rc::new(Context::new(generation, log.recorder(), clock).counting(worker_metrics));
+    let context = Rc::new(Context::new(generation, log.recorder(), clock, Overload::off()).counting(worker_metrics));
     let (client, server) = UnixStream::pair().unwrap();
     client.set_nonblocking(true).unwrap();
     server.set_nonblocking(true).unwrap();

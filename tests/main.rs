@@ -41,6 +41,7 @@ mod module_hostile_files;
 mod module_isolation;
 mod module_operation;
 mod modules;
+mod overload;
 mod php;
 mod place_attacks;
 mod proxy_attacks;

@@ -7,11 +7,20 @@
 //!
 //! The queue hands out no places itself. It calls a waiting request when something has changed; the request then tries to
 //! take what it waits for. A request that comes while others wait joins the queue, so that it overtakes none of them.
+//!
+//! A queue whose owner measures it ([`QueueLimits`]) may be overloaded: requests wait too long, and not all can be served in
+//! time. Then the newest request is called first, because its client still waits for the response, and requests that have
+//! waited too long leave, except as many as can be in progress.
+
+mod load;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Poll, Waker};
+
+use self::load::QueueLoad;
+pub use self::load::{LoadChange, QueueLimits};
 
 /// Later requests of other clients that go before the next request of a client, for each request that this client has
 /// waiting. One client's many requests delay others only briefly, and its own turn still comes, however many others wait.
@@ -26,6 +35,9 @@ const CLIENT_DIVISOR: usize = 8;
 pub struct FairQueue {
     /// Length of the list, to see an empty queue without the lock.
     length: AtomicUsize,
+    is_overloaded: AtomicBool,
+    /// Requests that had to leave because of overload.
+    shed: AtomicU64,
     list: Mutex<List>,
 }
 
@@ -33,6 +45,9 @@ pub struct FairQueue {
 struct List {
     next_ticket: u64,
     waiters: VecDeque<Waiter>,
+    load: QueueLoad,
+    /// Clients that were served last while the queue was overloaded: others go first.
+    served: VecDeque<u64>,
 }
 
 #[derive(Debug)]
@@ -41,8 +56,24 @@ struct Waiter {
     /// Determines the order of the list.
     rank: u64,
     client: Option<u64>,
+    joined_ms: u64,
     is_called: bool,
+    /// The request has to leave, because a newer one takes its place.
+    is_displaced: bool,
     waker: Waker,
+}
+
+/// The request has to leave an overloaded queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueOverloaded;
+
+/// Owns a queue.
+pub trait QueueOwner {
+    /// The queue.
+    fn queue(&self) -> &FairQueue;
+
+    /// Takes note that an overload of the queue has begun or ended.
+    fn on_load_change(&self, _change: LoadChange) {}
 }
 
 impl FairQueue {
@@ -57,10 +88,28 @@ impl FairQueue {
         self.length.load(Ordering::Relaxed)
     }
 
-    /// Calls the first request.
+    /// Whether the queue is overloaded.
+    pub fn is_overloaded(&self) -> bool {
+        self.is_overloaded.load(Ordering::Relaxed)
+    }
+
+    /// Number of requests that had to leave because of overload.
+    pub fn shed(&self) -> u64 {
+        self.shed.load(Ordering::Relaxed)
+    }
+
+    /// Continues the count of the queue that this one replaces.
+    pub fn succeed(&self, before: &Self) {
+        self.shed.store(before.shed(), Ordering::Relaxed);
+    }
+
+    /// Calls the first request, or the newest if the queue is overloaded.
     pub fn call_first(&self) {
         if !self.is_empty() {
-            self.call(|list| list.waiters.front_mut());
+            self.call(|list| match list.load.is_overloaded() {
+                true => list.newest(u64::MAX),
+                false => list.waiters.iter_mut().find(|waiter| !waiter.is_displaced),
+            });
         }
     }
 
@@ -81,78 +130,199 @@ impl FairQueue {
 
 /// A place in the queue of `Q`. Dropping it leaves the queue and calls the first of the requests that still wait.
 #[derive(Debug)]
-pub struct QueuePlace<Q: AsRef<FairQueue>> {
+pub struct QueuePlace<Q: QueueOwner> {
     owner: Arc<Q>,
     ticket: u64,
+    limits: QueueLimits,
 }
 
-impl<Q: AsRef<FairQueue>> QueuePlace<Q> {
+impl<Q: QueueOwner> QueuePlace<Q> {
     /// Joins the queue of at most `queue_max` requests; `None` if the queue or the client's share of it is full. A client
     /// of `None` speaks for many and has no share. A request that joins an empty queue is called from the start, because a
     /// place may have become free between its first try and this call.
     pub fn join(owner: &Arc<Q>, client: Option<u64>, queue_max: usize) -> Option<Self> {
-        let queue = owner.as_ref().as_ref();
+        Self::join_at(owner, client, queue_max, 0, QueueLimits::default())
+    }
+
+    /// The same for a queue that may be overloaded, at this time. Then a new request takes the place of the oldest if the
+    /// queue is full.
+    pub fn join_at(
+        owner: &Arc<Q>,
+        client: Option<u64>,
+        queue_max: usize,
+        now_ms: u64,
+        limits: QueueLimits,
+    ) -> Option<Self> {
+        let queue = owner.queue();
         let mut list = queue.lock();
-        let length = list.waiters.len();
-        let own = list.waiters.iter().filter(|waiter| client.is_some() && waiter.client == client);
-        let (of_client, last_rank) = own.fold((0, 0), |(count, _), waiter| (count + 1, waiter.rank));
-        let is_crowded = length >= queue_max / CROWDED_DIVISOR;
-        if length >= queue_max || (is_crowded && of_client >= (queue_max / CLIENT_DIVISOR).max(1)) {
-            return None;
-        }
-        let ticket = list.next_ticket;
-        list.next_ticket += 1;
-        let rank = (ticket + of_client as u64 * OTHERS_BEFORE).max(last_rank);
-        let at = list.waiters.partition_point(|waiter| waiter.rank <= rank);
-        let waker = Waker::noop().clone();
-        list.waiters.insert(at, Waiter { ticket, rank, client, is_called: length == 0, waker });
+        let change = list.look(now_ms, limits);
+        let (joined, displaced) = list.join(client, queue_max, now_ms);
         queue.length.store(list.waiters.len(), Ordering::SeqCst);
         drop(list);
-        Some(Self { owner: Arc::clone(owner), ticket })
+        note(&**owner, change);
+        displaced.into_iter().for_each(Waker::wake);
+        Some(Self { owner: Arc::clone(owner), ticket: joined?, limits })
     }
 
     /// Whether the request was called since the last time; wakes `waker` when it is called again.
     pub fn is_called(&self, waker: &Waker) -> bool {
+        matches!(self.poll_called(waker), Poll::Ready(Ok(())))
+    }
+
+    /// Ready if the request was called since the last time; wakes `waker` when it is called again.
+    ///
+    /// # Errors
+    /// A newer request takes its place.
+    pub fn poll_called(&self, waker: &Waker) -> Poll<Result<(), QueueOverloaded>> {
         let mut list = self.queue().lock();
-        let own = list.waiters.iter_mut().find(|waiter| waiter.ticket == self.ticket);
-        own.is_some_and(|own| {
-            own.waker.clone_from(waker);
-            std::mem::take(&mut own.is_called)
-        })
+        // Local invariant: a place is in the list until it is dropped.
+        let Some(own) = list.find(self.ticket) else { return Poll::Pending };
+        own.waker.clone_from(waker);
+        if own.is_displaced {
+            drop(list);
+            return Poll::Ready(Err(self.shed()));
+        }
+        if std::mem::take(&mut own.is_called) { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    /// Looks whether the queue is overloaded, and this request has waited for too long.
+    ///
+    /// # Errors
+    /// It has, and must leave.
+    pub fn look(&self, now_ms: u64) -> Result<(), QueueOverloaded> {
+        let mut list = self.queue().lock();
+        let change = list.look(now_ms, self.limits);
+        let waited_ms = list.find(self.ticket).map_or(0, |own| now_ms.saturating_sub(own.joined_ms));
+        // As many as can be in progress stay, so that no place is free while others come back.
+        let is_stale = list.load.is_overloaded()
+            && waited_ms >= self.limits.wait_max_ms
+            && list.waiting().count() as u64 > self.limits.places;
+        drop(list);
+        note(&*self.owner, change);
+        if is_stale { Err(self.shed()) } else { Ok(()) }
+    }
+
+    /// Takes note that the request got what it waited for.
+    pub fn on_served(&self) {
+        let list = &mut *self.queue().lock();
+        if list.load.is_overloaded()
+            && let Some(client) = list.find(self.ticket).and_then(|own| own.client)
+        {
+            list.served.push_back(client);
+            if list.served.len() > OTHERS_BEFORE as usize {
+                list.served.pop_front();
+            }
+        }
+    }
+
+    fn shed(&self) -> QueueOverloaded {
+        self.queue().shed.fetch_add(1, Ordering::Relaxed);
+        QueueOverloaded
     }
 
     /// Calls the next request, which may take what this one cannot use.
     pub fn call_next(&self) {
-        self.queue().call(|list| list.behind(self.ticket).next());
+        self.queue().call(|list| match list.load.is_overloaded() {
+            true => list.newest(self.ticket),
+            false => list.behind(self.ticket).next(),
+        });
     }
 
     /// Calls the next request of another client, which may take what is beyond this client's share.
     pub fn call_next_client(&self) {
         self.queue().call(|list| {
-            let client = list.waiters.iter().find(|waiter| waiter.ticket == self.ticket)?.client;
+            let client = list.find(self.ticket)?.client;
             list.behind(self.ticket).find(|waiter| client.is_none() || waiter.client != client)
         });
     }
 
     fn queue(&self) -> &FairQueue {
-        self.owner.as_ref().as_ref()
+        self.owner.queue()
+    }
+}
+
+/// Tells the owner of a queue what has changed, and those who look without the lock.
+fn note<Q: QueueOwner>(owner: &Q, change: Option<LoadChange>) {
+    if let Some(change) = change {
+        owner.queue().is_overloaded.store(change == LoadChange::Began, Ordering::Relaxed);
+        owner.on_load_change(change);
     }
 }
 
 impl List {
+    /// Adds a request, if the queue and its client's share have room. Returns its ticket, and the waker of the request that
+    /// must leave for it.
+    fn join(&mut self, client: Option<u64>, queue_max: usize, now_ms: u64) -> (Option<u64>, Option<Waker>) {
+        let length = self.waiting().count();
+        let own = self.waiting().filter(|waiter| client.is_some() && waiter.client == client);
+        let (of_client, last_rank) = own.fold((0, 0), |(count, _), waiter| (count + 1, waiter.rank));
+        let is_crowded = length >= queue_max / CROWDED_DIVISOR;
+        let has_share = !is_crowded || of_client < (queue_max / CLIENT_DIVISOR).max(1);
+        let is_full = length >= queue_max;
+        let displaced = if is_full && has_share && self.load.is_overloaded() { self.displace_oldest() } else { None };
+        if !has_share || (is_full && displaced.is_none()) {
+            return (None, None);
+        }
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let rank = (ticket + of_client as u64 * OTHERS_BEFORE).max(last_rank);
+        let at = self.waiters.partition_point(|waiter| waiter.rank <= rank);
+        let (waker, is_called) = (Waker::noop().clone(), self.waiters.is_empty());
+        let waiter = Waiter { ticket, rank, client, joined_ms: now_ms, is_called, is_displaced: false, waker };
+        self.waiters.insert(at, waiter);
+        (Some(ticket), displaced)
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = &Waiter> {
+        self.waiters.iter().filter(|waiter| !waiter.is_displaced)
+    }
+
+    fn find(&mut self, ticket: u64) -> Option<&mut Waiter> {
+        self.waiters.iter_mut().find(|waiter| waiter.ticket == ticket)
+    }
+
     /// The requests behind the one with this ticket.
     fn behind(&mut self, ticket: u64) -> impl Iterator<Item = &mut Waiter> {
-        self.waiters.iter_mut().skip_while(move |waiter| waiter.ticket != ticket).skip(1)
+        let behind = self.waiters.iter_mut().skip_while(move |waiter| waiter.ticket != ticket).skip(1);
+        behind.filter(|waiter| !waiter.is_displaced)
+    }
+
+    /// The newest request that came before this ticket, of a client that was not served recently if there is one.
+    fn newest(&mut self, before: u64) -> Option<&mut Waiter> {
+        let served = &self.served;
+        let is_recent = |client: Option<u64>| client.is_some_and(|client| served.contains(&client));
+        let waiting = self.waiters.iter_mut().filter(|waiter| !waiter.is_displaced && waiter.ticket < before);
+        waiting.max_by_key(|waiter| (!is_recent(waiter.client), waiter.ticket))
+    }
+
+    /// Takes note of how long the oldest request has waited.
+    fn look(&mut self, now_ms: u64, limits: QueueLimits) -> Option<LoadChange> {
+        let (oldest_ms, length) = (self.waiting().map(|waiter| waiter.joined_ms).min(), self.waiting().count());
+        let change = self.load.look(now_ms, oldest_ms, length, limits);
+        if change == Some(LoadChange::Ended) {
+            self.served.clear();
+        }
+        change
+    }
+
+    /// Has the oldest request leave, to make room for a newer one. Returns its waker.
+    fn displace_oldest(&mut self) -> Option<Waker> {
+        let waiting = self.waiters.iter_mut().filter(|waiter| !waiter.is_displaced);
+        let oldest = waiting.min_by_key(|waiter| waiter.ticket)?;
+        oldest.is_displaced = true;
+        Some(oldest.waker.clone())
     }
 }
 
-impl<Q: AsRef<FairQueue>> Drop for QueuePlace<Q> {
+impl<Q: QueueOwner> Drop for QueuePlace<Q> {
     fn drop(&mut self) {
         let queue = self.queue();
         let mut list = queue.lock();
         list.waiters.retain(|waiter| waiter.ticket != self.ticket);
         queue.length.store(list.waiters.len(), Ordering::SeqCst);
+        let change = if list.waiters.is_empty() { list.load.on_empty() } else { None };
         drop(list);
+        note(&*self.owner, change);
         queue.call_first();
     }
 }

@@ -14,6 +14,7 @@ pub mod memory_budget;
 pub mod metrics;
 pub mod modules;
 pub mod object_cache;
+pub mod overload;
 pub mod routing;
 pub mod server;
 pub mod spawner;

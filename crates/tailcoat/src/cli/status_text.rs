@@ -23,6 +23,7 @@ pub(super) fn overview(status: &Status, before: Option<&Status>, (rows, columns)
     } else {
         lines.push("counters    off (`server { counters off }`): what workers do is not counted".into());
     }
+    lines.extend(view.overload());
     lines.push(String::new());
     lines.extend(view.workers());
     if !status.upstreams.is_empty() {
@@ -224,6 +225,18 @@ impl View<'_> {
         lines
     }
 
+    /// Whether and why requests are shed.
+    fn overload(&self) -> Option<String> {
+        let overload = &self.status.overload;
+        let shed = overload.shed.iter().filter(|shed| shed.count > 0);
+        let counts: Vec<_> = shed.map(|shed| format!("{} {}", shed.reason, shed.count)).collect();
+        let counts = if counts.is_empty() { "0".to_owned() } else { counts.join(", ") };
+        if overload.is_shedding {
+            return Some(format!("overload    SHEDDING because of {}; shed {counts}", overload.reasons.join(", ")));
+        }
+        (counts != "0").then(|| format!("overload    no; shed {counts}"))
+    }
+
     fn workers(&self) -> Vec<String> {
         let workers = self.status.workers.iter().filter(|worker| !worker.has_ended);
         let lines = workers.map(|worker| {
@@ -234,7 +247,8 @@ impl View<'_> {
             let busy = self.per_second(worker.busy_us.saturating_sub(before)) / 10_000;
             let bar = "#".repeat((busy.min(100) / 5) as usize);
             let open: u64 = worker.connections.by_name().iter().map(|(_, count)| count).sum();
-            format!("worker {:<4} [{bar:<20}] {busy:>3} %   {open} connections", worker.index)
+            let lag = if worker.lag_ms > 0 { format!("   lag {} ms", worker.lag_ms) } else { String::new() };
+            format!("worker {:<4} [{bar:<20}] {busy:>3} %   {open} connections{lag}", worker.index)
         });
         lines.collect()
     }

@@ -209,6 +209,8 @@ pub struct Limits {
     /// How long a connection is read on after its last response, so that what the client still sends does not reset it
     /// before the client has read the response.
     pub linger_timeout: Duration,
+    /// How long ready connections may wait for their worker before it sheds; zero is no limit.
+    pub lag_max: Duration,
     /// Ranges in one request; more are answered with the whole.
     pub ranges_max: usize,
     /// Bytes of logged requests that may wait for the writer, for each worker.
@@ -675,6 +677,7 @@ impl Default for Limits {
             write_timeout: Duration::from_secs(60),
             rate_bytes_per_second_min: 240,
             linger_timeout: Duration::from_secs(2),
+            lag_max: Duration::from_secs(1),
             ranges_max: 16,
             access_log_ring_bytes_max: 1 << 20,
             access_log_pending_bytes_max: 1 << 20,

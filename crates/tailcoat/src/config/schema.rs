@@ -105,6 +105,10 @@ fn value(kind: Kind) -> Map<String, Json> {
             { "type": "string", "pattern": "^[0-9]+ ?(B|KiB|MiB|GiB|TiB)$" },
         ] }),
         Kind::Duration { .. } => json!({ "type": "string", "pattern": "^[0-9]+ ?(ms|s|m|h|d)$" }),
+        Kind::DurationOrAuto { .. } => json!({ "anyOf": [
+            { "const": "auto" },
+            { "type": "string", "pattern": "^[0-9]+ ?(ms|s|m|h|d)$" },
+        ] }),
         Kind::Choice(words) => json!({ "enum": words }),
         Kind::Status { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
         Kind::RedirectStatus => json!({ "enum": [301, 302, 303, 307, 308] }),

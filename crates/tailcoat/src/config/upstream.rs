@@ -34,6 +34,8 @@ pub struct Upstream {
     pub queue_max: usize,
     /// How long a request may wait so.
     pub queue_timeout: Duration,
+    /// How long requests may wait so before the queue is overloaded; zero is no limit, `None` a tenth of `queue_timeout`.
+    pub queue_wait_max: Option<Duration>,
     /// Servers that are asked for a request, one after another.
     pub tries_max: usize,
     /// Failures in a row after which a server is passed over; 0 is never.
@@ -185,6 +187,7 @@ impl Upstream {
             connection_age_max: Duration::from_secs(3600),
             queue_max: 1_000,
             queue_timeout: Duration::from_secs(10),
+            queue_wait_max: None,
             tries_max: 3,
             fail_max: 3,
             fail_window: Duration::from_secs(10),
@@ -197,6 +200,11 @@ impl Upstream {
             tls: UpstreamTls::default(),
             health_check: None,
         }
+    }
+
+    /// How long requests may wait before the queue is overloaded; zero is no limit.
+    pub fn queue_wait_max(&self) -> Duration {
+        self.queue_wait_max.unwrap_or(self.queue_timeout / 10)
     }
 
     /// Whether any server is spoken to by TLS.

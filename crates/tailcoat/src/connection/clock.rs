@@ -58,6 +58,12 @@ impl Clock {
         self.recent.get()
     }
 
+    /// The time, read again.
+    pub fn refresh(&self) -> Now {
+        self.has_waited.store(true, Ordering::Relaxed);
+        self.now()
+    }
+
     fn read(&self) -> Now {
         let monotonic_us = read_us(ClockId::Monotonic);
         let unix_us = (monotonic_us + self.unix_lead_us.get()).max(0) as u64;

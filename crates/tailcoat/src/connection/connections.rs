@@ -17,9 +17,12 @@ use tokio::net::TcpStream;
 use super::group::Group;
 use super::holders::top_holders;
 use super::live::longest_open;
-use super::{ClientLimit, ClientPlace, Context, H1Connection, H2Connection, Newcomer, Opened, Opening, Socket};
+use super::{
+    ClientLimit, ClientPlace, Context, Generation, H1Connection, H2Connection, Newcomer, Opened, Opening, Socket,
+};
 use crate::log::Client;
 use crate::metrics::{HolderCount, Limit, LiveRequest};
+use crate::overload::Cost;
 
 /// Connections that are polled before the runtime has its turn.
 const EVENTS_A_TURN_MAX: usize = 256;
@@ -109,6 +112,9 @@ impl Connections {
     /// configuration says. To be asked before room is made for it.
     pub fn admit(&self, client: Client, listener: u16) -> Option<Admission> {
         let generation = self.context.generation();
+        if self.sheds_handshake(&generation, client, listener) {
+            return None;
+        }
         let limit = match generation.router.bans(client) {
             true => Limit::Ban,
             false => match self.client_limit.take(client, &generation) {
@@ -154,6 +160,17 @@ impl Connections {
         place.poll(self);
     }
 
+    /// Whether a new connection is closed because the worker is overloaded: not on a listener with reserved places, nor while
+    /// an authority is to see a handshake, which looks like any other.
+    fn sheds_handshake(&self, generation: &Generation, client: Client, listener: u16) -> bool {
+        let overload = &self.context.overload;
+        if !overload.is_shedding() || generation.is_reserved(listener) {
+            return false;
+        }
+        let (_, tls) = generation.beginning(listener, client);
+        tls.is_some_and(|tls| !tls.has_validations()) && overload.sheds(Cost::Handshake)
+    }
+
     /// Polls connections whenever there is something to do for them, for ever.
     pub async fn run(self: Rc<Self>) {
         let mut events = Vec::with_capacity(EVENTS_A_TURN_MAX);
@@ -166,8 +183,9 @@ impl Connections {
                 // Fails only if interrupted; then the next look finds the events.
                 let _ =
                     epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&Timespec::default()));
-                self.on_events(&events);
                 has_events = events.len() == events.capacity();
+                self.context.overload.on_look(!has_events);
+                self.on_events(&events);
                 if !has_events {
                     // The runtime is to wait for an edge. What has come since the look above is one.
                     let _ = self.epoll.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
@@ -213,6 +231,7 @@ impl Connections {
         let state = &mut *self.woken.state();
         if !has_events && state.slots.is_empty() {
             state.sleeper = Some(task.waker().clone());
+            self.context.overload.on_sleep();
             return Poll::Pending;
         }
         state.sleeper = None;
@@ -409,6 +428,7 @@ mod tests {
     use crate::config::{Limits, LogLevel};
     use crate::connection::{Clock, Generation};
     use crate::log::ServerLog;
+    use crate::overload::Overload;
     use crate::routing::Router;
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -419,7 +439,7 @@ mod tests {
         let (log, _) = crate::log::start(&[], crate::log::Options::default(), server_log).unwrap();
         let generation = Generation::new(Router::new(Vec::new(), &[Vec::new()]), limits);
         let clock = Clock::new(Arc::new(AtomicBool::new(true)));
-        Rc::new(Context::new(generation, log.recorder(), clock))
+        Rc::new(Context::new(generation, log.recorder(), clock, Overload::off()))
     }
 
     fn connect(connections: &Connections, listener: u16) -> UnixStream {

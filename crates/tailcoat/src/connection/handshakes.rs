@@ -15,6 +15,7 @@ use hashbrown::HashMap;
 use tokio::time::{Sleep, sleep};
 
 use crate::log::Client;
+use crate::overload::HandshakeLoad;
 use crate::routing::rules::KeyHasher;
 
 /// Handshakes that begin before other connections have their turn: one takes as long as some hundred small responses.
@@ -33,7 +34,12 @@ const NETWORK_DIVISOR: usize = 4;
 /// How many handshakes of TLS a worker begins.
 #[derive(Debug)]
 pub struct Handshakes {
+    /// Handshakes that have asked for their turn in this turn of the worker.
+    asked: Cell<u32>,
+    /// Handshakes that began since the load was taken.
     begun: Cell<u32>,
+    /// Handshakes that waited at the end of each turn since then, at least.
+    waiting_min: Cell<u32>,
     /// Where they wait, if there is a limit.
     line: RefCell<Option<Rc<Line>>>,
 }
@@ -81,7 +87,8 @@ pub struct TooManyHandshakes;
 impl Handshakes {
     /// With a limit to so many a second, 0 is none; and with this time for each.
     pub fn new(per_second_max: u32, time_limit: Duration) -> Self {
-        let handshakes = Self { begun: Cell::new(0), line: RefCell::default() };
+        let (asked, begun, line) = Default::default();
+        let handshakes = Self { asked, begun, waiting_min: Cell::new(u32::MAX), line };
         handshakes.set_limit(per_second_max, time_limit);
         handshakes
     }
@@ -112,14 +119,31 @@ impl Handshakes {
 
     /// Whether one more may begin in this turn.
     pub fn take_turn(&self) -> bool {
-        let begun = self.begun.get();
-        self.begun.set(begun + 1);
-        begun < BEGUN_A_TURN_MAX
+        let asked = self.asked.get();
+        self.asked.set(asked + 1);
+        asked < BEGUN_A_TURN_MAX
     }
 
     /// Begins a new turn.
     pub fn on_turn(&self) {
-        self.begun.set(0);
+        match self.asked.replace(0) {
+            // Those that wait ask in each turn.
+            0 => self.waiting_min.set(0),
+            asked => {
+                self.begun.set(self.begun.get() + asked.min(BEGUN_A_TURN_MAX));
+                self.waiting_min.set(self.waiting_min.get().min(asked.saturating_sub(BEGUN_A_TURN_MAX)));
+            }
+        }
+    }
+
+    /// The load since this was called last.
+    pub fn take_load(&self) -> HandshakeLoad {
+        let waiting = match self.waiting_min.replace(u32::MAX) {
+            // There was no turn.
+            u32::MAX => 0,
+            waiting => waiting,
+        };
+        HandshakeLoad { begun: self.begun.take(), waiting }
     }
 }
 
@@ -268,6 +292,20 @@ mod tests {
         let places: Vec<_> = (0..100).filter_map(|number| of_network(number).ok().flatten()).collect();
         assert_eq!(places.len(), 13);
         assert!(join(&handshakes, 3).is_some(), "another network");
+    }
+
+    #[test]
+    fn only_handshakes_that_wait_all_the_time_count_as_waiting() {
+        let handshakes = Handshakes::new(0, Duration::ZERO);
+        for (turns, begun, waiting) in
+            [(&[10, 7, 30][..], 12, 3), (&[10, 0, 30], 8, 0), (&[3, 4], 7, 0), (&[], 0, 0), (&[5], 4, 1)]
+        {
+            for &asked in turns {
+                (0..asked).for_each(|_| _ = handshakes.take_turn());
+                handshakes.on_turn();
+            }
+            assert_eq!(handshakes.take_load(), HandshakeLoad { begun, waiting }, "{turns:?}");
+        }
     }
 
     #[test]

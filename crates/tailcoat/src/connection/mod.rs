@@ -54,6 +54,7 @@ use crate::config::Limits;
 use crate::log::{Client, Recorder};
 use crate::memory_budget::{HolderSource, Shed, WorkerBudget};
 use crate::metrics::{Eviction, Limit, WorkerMetrics};
+use crate::overload::{Overload, OverloadLimits};
 use crate::routing::rules::KeyHasher;
 
 /// Input that is read at once, beyond a head's limit.
@@ -75,7 +76,9 @@ pub struct Context {
     /// Where requests are logged.
     pub recorder: RefCell<Recorder>,
     /// The handshakes of TLS that begin.
-    handshakes: Handshakes,
+    pub handshakes: Handshakes,
+    /// When more comes than the worker can do.
+    pub overload: Rc<Overload>,
     /// Where it is counted what the worker does, if it is.
     metrics: Option<Arc<WorkerMetrics>>,
     /// Memory that clients hold.
@@ -121,6 +124,11 @@ impl Scratch {
 /// Bytes that are read at once, with the beginning of a head or frame that was read before: more than the largest frame.
 fn input_bytes(limits: &Limits) -> usize {
     limits.head_bytes_max + READ_BYTES
+}
+
+/// The limits by which overload is measured.
+pub fn overload_limits(limits: &Limits) -> OverloadLimits {
+    OverloadLimits { lag_max: limits.lag_max, tls_handshake_timeout: limits.tls_handshake_timeout }
 }
 
 impl Context {
@@ -217,12 +225,13 @@ impl Context {
     }
 
     /// A context that begins with this generation.
-    pub fn new(generation: Generation, recorder: Recorder, clock: Clock) -> Self {
+    pub fn new(generation: Generation, recorder: Recorder, clock: Clock, overload: Rc<Overload>) -> Self {
         let limits = &generation.limits;
         let input_bytes = input_bytes(limits);
         let input = vec![0; input_bytes];
         Self {
             handshakes: Handshakes::new(limits.tls_handshakes_per_second_max, limits.tls_handshake_timeout),
+            overload,
             generation: RefCell::new(Rc::new(generation)),
             clock,
             table: RefCell::default(),
@@ -257,6 +266,7 @@ impl Context {
         let limits = &generation.limits;
         self.input_bytes.set(self.input_bytes.get().max(input_bytes(limits)));
         self.handshakes.set_limit(limits.tls_handshakes_per_second_max, limits.tls_handshake_timeout);
+        self.overload.set_limits(overload_limits(limits));
         self.generation.replace(Rc::new(generation))
     }
 

@@ -20,6 +20,7 @@ use crate::log::ServerLog;
 use crate::metrics::HandlerKind;
 use crate::modules::{Module, Modules};
 use crate::object_cache::{ObjectStore, WorkerCache};
+use crate::overload::Overload;
 use crate::spawner::Spawner;
 use crate::status::Observer;
 use crate::upstream::{SharedUpstream, Upstream};
@@ -247,19 +248,27 @@ impl SharedSite {
     }
 
     /// A worker's handlers, in the order of the routes. `upstreams` are the worker's own, in their order.
-    pub fn handlers(&self, cache: &Rc<WorkerCache>, upstreams: &[Rc<Upstream>]) -> Vec<Handler> {
+    pub fn handlers(
+        &self,
+        cache: &Rc<WorkerCache>,
+        upstreams: &[Rc<Upstream>],
+        overload: &Rc<Overload>,
+    ) -> Vec<Handler> {
         let handlers = self.handlers.iter().map(|shared| match shared {
             SharedHandler::StaticFile(tree) => Handler::StaticFile(StaticFile::new(Arc::clone(tree), Rc::clone(cache))),
             SharedHandler::Respond(respond) => Handler::Respond(Arc::clone(respond)),
             SharedHandler::Forward(plan, index, shared) => {
                 let response_cache =
                     shared.as_ref().map(|shared| ResponseCache::new(Arc::clone(shared), Rc::clone(cache)));
-                Handler::Forward(Forward::new(Arc::clone(plan), Rc::clone(&upstreams[*index]), response_cache))
+                let upstream = Rc::clone(&upstreams[*index]);
+                Handler::Forward(Forward::new(Arc::clone(plan), upstream, response_cache, Rc::clone(overload)))
             }
             SharedHandler::Gateway(shared, part) => {
-                Handler::Gateway(Gateway::new(&shared.plan, *part, shared.forward(cache, upstreams)))
+                Handler::Gateway(Gateway::new(&shared.plan, *part, shared.forward(cache, upstreams, overload)))
             }
-            SharedHandler::Module(module) => Handler::Module(ModuleHandler::new(Arc::clone(module))),
+            SharedHandler::Module(module) => {
+                Handler::Module(ModuleHandler::new(Arc::clone(module), Rc::clone(overload)))
+            }
             SharedHandler::Status(status) => Handler::Status(Arc::clone(status)),
         });
         handlers.collect()
@@ -322,12 +331,14 @@ impl SharedGateway {
     }
 
     /// A worker's way to those who run the scripts.
-    fn forward(&self, cache: &Rc<WorkerCache>, upstreams: &[Rc<Upstream>]) -> Forward {
+    fn forward(&self, cache: &Rc<WorkerCache>, upstreams: &[Rc<Upstream>], overload: &Rc<Overload>) -> Forward {
         let response_cache = self.cache.as_ref().map(|shared| ResponseCache::new(Arc::clone(shared), Rc::clone(cache)));
-        let plan = Arc::clone(&self.forward);
+        let (plan, overload) = (Arc::clone(&self.forward), Rc::clone(overload));
         match &self.runner {
-            Runner::Servers(index) => Forward::new(plan, Rc::clone(&upstreams[*index]), response_cache),
-            Runner::Programs(shared) => Forward::to_programs(plan, Programs::new(Arc::clone(shared)), response_cache),
+            Runner::Servers(index) => Forward::new(plan, Rc::clone(&upstreams[*index]), response_cache, overload),
+            Runner::Programs(shared) => {
+                Forward::to_programs(plan, Programs::new(Arc::clone(shared)), response_cache, overload)
+            }
         }
     }
 }

@@ -194,6 +194,20 @@ kinds! {
     }
 }
 
+kinds! {
+    /// Why a request or a handshake was shed.
+    ShedReason {
+        /// Ready connections waited too long for their worker.
+        Lag = "lag",
+        /// TLS handshakes waited too long for their turn.
+        Handshakes = "handshakes",
+        /// Clients held more memory than they may.
+        Memory = "memory",
+        /// Requests waited too long for a connection to an upstream.
+        Queue = "queue",
+    }
+}
+
 impl StatusClass {
     /// The class of a status.
     #[inline]

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use counter::Counter;
 pub use histogram::{BUCKETS, Histogram, HistogramCounts, upper_bound_us};
-pub use kind::{CacheResult, Eviction, HandlerKind, Limit, ModuleFailure, StatusClass, VersionKind};
+pub use kind::{CacheResult, Eviction, HandlerKind, Limit, ModuleFailure, ShedReason, StatusClass, VersionKind};
 pub use module::{ModuleMetrics, ProgramMetrics, SharedCounter};
 pub use names::NameSlot;
 use names::Names;

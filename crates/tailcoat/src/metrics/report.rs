@@ -35,6 +35,12 @@ pub struct WorkerReport {
     pub upstream_idle: Vec<usize>,
     /// Objects in its own table.
     pub objects: usize,
+    /// How long ready connections waited for it in the last tenth of a second, in milliseconds.
+    pub lag_ms: u64,
+    /// How much it sheds: 0 to 1,000 for TLS handshakes, as much again for programs and modules, and again for upstreams.
+    pub shed_level_permille: u64,
+    /// Why it sheds; empty if it doesn't.
+    pub shed_reason: String,
 }
 
 /// Connections of a client or a network.

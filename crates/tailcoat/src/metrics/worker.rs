@@ -1,6 +1,8 @@
 use std::sync::OnceLock;
 
-use super::{CacheResult, Counter, Eviction, HandlerKind, Histogram, Limit, NameSlot, StatusClass, VersionKind};
+use super::{
+    CacheResult, Counter, Eviction, HandlerKind, Histogram, Limit, NameSlot, ShedReason, StatusClass, VersionKind,
+};
 
 /// What a worker has counted. Only it writes here; its cache lines are nobody else's.
 #[derive(Debug)]
@@ -29,6 +31,7 @@ pub struct WorkerMetrics {
     cache_results: [Counter; CacheResult::ALL.len()],
     limits: [Counter; Limit::ALL.len()],
     evictions: [Counter; Eviction::ALL.len()],
+    sheds: [Counter; ShedReason::ALL.len()],
     sites: Box<[OnceLock<Box<SiteMetrics>>]>,
     upstreams: Box<[OnceLock<Box<UpstreamMetrics>>]>,
 }
@@ -112,6 +115,7 @@ impl WorkerMetrics {
             cache_results: row(),
             limits: row(),
             evictions: row(),
+            sheds: row(),
             sites: (0..site_slots).map(|_| OnceLock::new()).collect(),
             upstreams: (0..upstream_slots).map(|_| OnceLock::new()).collect(),
         }
@@ -165,6 +169,16 @@ impl WorkerMetrics {
     #[inline]
     pub fn on_limit(&self, limit: Limit) {
         self.limits[limit as usize].add(1);
+    }
+
+    /// Counts a request or handshake that was shed.
+    pub fn on_shed(&self, reason: ShedReason) {
+        self.sheds[reason as usize].add(1);
+    }
+
+    /// Requests and handshakes that were shed for this reason.
+    pub fn sheds(&self, reason: ShedReason) -> u64 {
+        self.sheds[reason as usize].get()
     }
 
     /// How often a cache did that.

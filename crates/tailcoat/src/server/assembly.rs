@@ -19,6 +19,7 @@ use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::modules::{Modules, Patience};
 use crate::object_cache::ObjectStore;
+use crate::overload::SharedOverload;
 use crate::routing::Bans;
 use crate::routing::rules::AllRules;
 use crate::spawner::Spawner;
@@ -63,6 +64,8 @@ pub(super) struct Lasting {
     pub(super) memory: Arc<MemoryBudget>,
     pub(super) memory_trouble: Arc<Trouble>,
     pub(super) place_trouble: Arc<Trouble>,
+    /// What workers share of overload.
+    pub(super) overload: Arc<SharedOverload>,
     /// What has become of spans.
     pub(super) span_counts: Arc<SpanCounts>,
     /// Where it is counted what workers do, if it is.
@@ -300,6 +303,7 @@ impl Lasting {
             memory: Arc::default(),
             memory_trouble: Arc::new(Trouble::new(server_log.clone(), MEMORY_HELP)),
             place_trouble: Arc::new(Trouble::new(server_log.clone(), PLACE_HELP)),
+            overload: Arc::new(SharedOverload::new(server_log.clone())),
             server_log,
             tickets,
             client_limit: Arc::default(),

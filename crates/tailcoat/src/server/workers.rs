@@ -108,6 +108,7 @@ impl Workers {
             memory_trouble: Arc::clone(&lasting.memory_trouble),
             accept_trouble: Arc::clone(&lasting.accept_trouble),
             place_trouble: Arc::clone(&lasting.place_trouble),
+            overload: Arc::clone(&lasting.overload),
             store: Arc::clone(&lasting.store),
             recorder: lasting.access_log.recorder(),
             metrics: lasting.metrics.clone(),

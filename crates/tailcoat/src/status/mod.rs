@@ -8,8 +8,8 @@ mod process;
 
 pub use model::{
     CacheResultCount, EvictionCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus,
-    PlaceStatus, ProgramStatus, RequestCount, ServerStatus, SiteStatus, Status, TimesStatus, TlsStatus, UpstreamStatus,
-    WorkerStatus,
+    OverloadStatus, PlaceStatus, ProgramStatus, RequestCount, ServerStatus, ShedCount, SiteStatus, Status, TimesStatus,
+    TlsStatus, UpstreamStatus, WorkerStatus,
 };
 pub use observer::{Observer, Sources};
 pub use openmetrics::{MetricsFormat, render};

@@ -21,6 +21,8 @@ pub struct Status {
     pub process: ProcessStatus,
     /// Each worker.
     pub workers: Vec<WorkerStatus>,
+    /// Whether and why requests are shed.
+    pub overload: OverloadStatus,
     /// Each site, and `none` and `other`.
     pub sites: Vec<SiteStatus>,
     /// Each upstream.
@@ -81,6 +83,34 @@ pub struct WorkerStatus {
     pub received_bytes: u64,
     /// Bytes that went to clients.
     pub sent_bytes: u64,
+    /// How long ready connections waited for it in the last tenth of a second, in milliseconds.
+    pub lag_ms: u64,
+    /// How much it sheds: 0 to 1,000 for TLS handshakes, as much again for programs and modules, and again for upstreams.
+    pub shed_level_permille: u64,
+    /// Why it sheds; empty if it doesn't.
+    pub shed_reason: String,
+}
+
+/// Overload of the whole server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OverloadStatus {
+    /// Whether a worker or the queue of an upstream sheds now.
+    pub is_shedding: bool,
+    /// Why: `lag`, `handshakes`, `memory`, `queue`.
+    pub reasons: Vec<String>,
+    /// Requests and handshakes that were shed.
+    pub shed: Vec<ShedCount>,
+}
+
+/// What was shed for a reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ShedCount {
+    /// Why.
+    pub reason: String,
+    /// How many requests or handshakes.
+    pub count: u64,
 }
 
 /// A site.
@@ -129,6 +159,10 @@ pub struct UpstreamStatus {
     pub first_byte: TimesStatus,
     /// Requests that wait for a connection.
     pub queue: u64,
+    /// Whether they wait too long, so that some are rejected.
+    pub is_overloaded: bool,
+    /// Requests that were rejected so.
+    pub shed: u64,
     /// Connections that are kept for further requests.
     pub idle: u64,
     /// Its servers.

@@ -9,15 +9,15 @@ use tokio::time::{Instant, timeout_at};
 
 use super::model::{
     CacheResultCount, ClientMemoryStatus, EvictionCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus,
-    ObjectCacheStatus, PlaceStatus, ProgramStatus, RequestCount, ServerStatus, SiteStatus, SpanStatus, Status,
-    TlsStatus, UpstreamStatus, WorkerStatus,
+    ObjectCacheStatus, OverloadStatus, PlaceStatus, ProgramStatus, RequestCount, ServerStatus, ShedCount, SiteStatus,
+    SpanStatus, Status, TlsStatus, UpstreamStatus, WorkerStatus,
 };
 use super::process::ProcessStatus;
 use crate::log::{LogCounts, ServerLog};
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::{
     CacheResult, Counter, Eviction, HandlerKind, HistogramCounts, HolderCount, Inquiry, Limit, Metrics, ModuleFailure,
-    ModuleMetrics, StatusClass, VersionKind, WorkerMetrics, WorkerReport,
+    ModuleMetrics, ShedReason, StatusClass, VersionKind, WorkerMetrics, WorkerReport,
 };
 use crate::object_cache::ObjectStore;
 use crate::traces::SpanCounts;
@@ -102,10 +102,12 @@ impl Observer {
         status.requests_open = reports.iter().flatten().map(|report| report.requests_open as u64).sum();
         status.places = place_status(&reports);
         status.workers = worker_statuses(&sources.inquiries, &reports);
+        status.overload = overload_status(&status);
         status.requests = reports.into_iter().flatten().flat_map(|report| report.requests).collect();
         status.requests.sort_by_key(|request| std::cmp::Reverse(request.age_ms));
         if let Some(metrics) = &self.metrics {
             add_counts(&mut status, metrics);
+            add_shed_counts(&mut status, metrics);
             let modules = metrics.modules().into_iter();
             status.modules = modules.map(|(name, metrics)| module_status(name, &metrics)).collect();
             let programs = metrics.programs();
@@ -180,6 +182,9 @@ fn worker_statuses(
             status.busy_us = report.busy_us;
             status.connections = report.connections;
             status.requests_open = report.requests_open as u64;
+            status.lag_ms = report.lag_ms;
+            status.shed_level_permille = report.shed_level_permille;
+            status.shed_reason.clone_from(&report.shed_reason);
         }
     }
     statuses
@@ -202,6 +207,8 @@ fn upstream_statuses(sources: &Sources, reports: &[Option<WorkerReport>]) -> Vec
         name: upstream.name().to_owned(),
         responses: vec![0; StatusClass::ALL.len()],
         queue: upstream.queue_length() as u64,
+        is_overloaded: upstream.is_queue_overloaded(),
+        shed: upstream.queue_shed(),
         idle: idle(index),
         servers: upstream
             .server_states()
@@ -217,6 +224,29 @@ fn upstream_statuses(sources: &Sources, reports: &[Option<WorkerReport>]) -> Vec
         ..UpstreamStatus::default()
     });
     statuses.collect()
+}
+
+/// Whether anything sheds, and why; counts are for later.
+fn overload_status(status: &Status) -> OverloadStatus {
+    let is_shedding_for = |reason: &ShedReason| match reason {
+        ShedReason::Queue => status.upstreams.iter().any(|upstream| upstream.is_overloaded),
+        reason => status.workers.iter().any(|worker| worker.shed_reason == reason.name()),
+    };
+    let reasons: Vec<_> = ShedReason::ALL.iter().filter(|reason| is_shedding_for(reason)).collect();
+    let reasons: Vec<_> = reasons.into_iter().map(|reason| reason.name().to_owned()).collect();
+    let queued = status.upstreams.iter().map(|upstream| upstream.shed).sum();
+    let count = |reason| if reason == ShedReason::Queue { queued } else { 0 };
+    let shed =
+        ShedReason::ALL.iter().map(|&reason| ShedCount { reason: reason.name().to_owned(), count: count(reason) });
+    OverloadStatus { is_shedding: !reasons.is_empty(), reasons, shed: shed.collect() }
+}
+
+/// Adds what workers have shed.
+fn add_shed_counts(status: &mut Status, metrics: &Metrics) {
+    let workers = metrics.workers();
+    for (shed, &reason) in status.overload.shed.iter_mut().zip(ShedReason::ALL) {
+        shed.count += workers.iter().map(|worker| worker.sheds(reason)).sum::<u64>();
+    }
 }
 
 fn cache_status(store: &ObjectStore) -> ObjectCacheStatus {

@@ -93,6 +93,14 @@ fn write_workers(status: &Status, text: &mut Text) {
         let open: u64 = worker.connections.by_name().iter().map(|(_, count)| count).sum();
         text.sample("", &[("worker", &worker.index)], open);
     }
+    text.gauge("tailcoat_worker_lag_seconds", "How long ready connections waited for a worker.");
+    for worker in answering() {
+        text.sample("", &[("worker", &worker.index)], Seconds(worker.lag_ms * 1_000));
+    }
+    text.gauge("tailcoat_shed_level", "How much a worker sheds, from 0 to 3.");
+    for worker in answering() {
+        text.sample("", &[("worker", &worker.index)], Thousandths(worker.shed_level_permille));
+    }
     text.gauge("tailcoat_connections", "Open connections by what they await.");
     for (state, count) in status.connections().by_name() {
         text.sample("", &[("state", &state)], count);
@@ -155,6 +163,10 @@ fn write_counts(status: &Status, text: &mut Text) {
     );
     for eviction in &status.evictions {
         text.sample("_total", &[("awaited", &eviction.awaited)], eviction.count);
+    }
+    text.counter("tailcoat_shed", "Requests and TLS handshakes that were shed because of overload.");
+    for shed in &status.overload.shed {
+        text.sample("_total", &[("reason", &shed.reason)], shed.count);
     }
     text.counter("tailcoat_connection_panics", "Connections that were ended by a fault of this program.");
     text.sample("_total", &[], status.panics);
@@ -274,6 +286,11 @@ fn write_upstreams(status: &Status, text: &mut Text) {
     }
     text.gauge("tailcoat_upstream_queue_requests", "Requests that wait for a connection.");
     text.by_upstream("", upstreams, |upstream| upstream.queue);
+    text.gauge(
+        "tailcoat_upstream_overloaded",
+        "Whether requests wait too long for a connection, so that some are shed.",
+    );
+    text.by_upstream("", upstreams, |upstream| upstream.is_overloaded.into());
     text.gauge("tailcoat_upstream_idle_connections", "Connections that are kept for further requests.");
     text.by_upstream("", upstreams, |upstream| upstream.idle);
     let servers = || {
@@ -306,6 +323,15 @@ struct Seconds(u64);
 impl Display for Seconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000)
+    }
+}
+
+/// Parts per thousand, as a number.
+struct Thousandths(u64);
+
+impl Display for Thousandths {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:03}", self.0 / 1_000, self.0 % 1_000)
     }
 }
 

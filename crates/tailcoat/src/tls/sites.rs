@@ -108,6 +108,11 @@ impl ListenerTls {
         self.validations.handshake(hello)
     }
 
+    /// Whether a handshake may be an authority's that wants to see whether a name is ours.
+    pub fn has_validations(&self) -> bool {
+        self.validations.has_handshakes()
+    }
+
     /// The site for the name that a client asks for, in lower case; that of clients which ask for none or an unknown one
     /// is the default site.
     pub fn find(&self, server_name: Option<&str>) -> &Arc<SiteTls> {

@@ -40,6 +40,11 @@ impl Validations {
         self.responses.get(std::str::from_utf8(token).ok()?)
     }
 
+    /// Whether any authority is to get a handshake.
+    pub fn has_handshakes(&self) -> bool {
+        !self.handshakes.is_empty()
+    }
+
     /// The settings for a handshake, if it is an authority's.
     pub fn handshake(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
         if !hello.alpn()?.eq([PROTOCOL]) {
@@ -90,6 +95,10 @@ impl<V> Default for Pending<V> {
 impl<V: Clone> Pending<V> {
     fn get(&self, key: &str) -> Option<V> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     fn insert(&self, key: String, value: V) {

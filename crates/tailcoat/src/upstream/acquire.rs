@@ -4,10 +4,10 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 use wire::proxy_protocol::Endpoints;
 
 use super::balance::{Balancer, Candidate};
@@ -20,8 +20,11 @@ use super::shared::{Protocol, SharedUpstream};
 use super::tried::Tried;
 use super::{AcquireError, monotonic_ms};
 use crate::config;
-use crate::fair_queue::QueuePlace;
+use crate::fair_queue::{QueueOverloaded, QueuePlace};
 use crate::metrics::NameSlot;
+
+/// A request that has waited for `queue-wait-max` looks again after each such part of it whether the queue is overloaded.
+const LOOKS_DIVISOR: u32 = 4;
 
 /// How often kept connections are looked through for those that are no longer of use.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -196,25 +199,42 @@ impl Upstream {
     }
 
     async fn wait_for_slot(self: &Rc<Self>, wanted: &Wanted, now_ms: impl Fn() -> u64) -> Result<Slot, AcquireError> {
-        let queue_max = self.shared.config.queue_max;
-        let place = QueuePlace::join(&self.shared, wanted.client, queue_max).ok_or(AcquireError::QueueFull)?;
-        let slot = poll_fn(|task| {
-            if !place.is_called(task.waker()) {
-                return Poll::Pending;
-            }
-            match self.choose(wanted, now_ms()) {
-                Ok(slot) => Poll::Ready(Ok(slot)),
-                Err(Refused::NoServer) => Poll::Ready(Err(AcquireError::NoServer)),
-                Err(Refused::Busy) => {
-                    // What is free may be where this request has failed.
-                    if wanted.tried.count() > 0 {
-                        place.call_next();
+        let config = &self.shared.config;
+        let limits = self.shared.queue_limits();
+        let place = QueuePlace::join_at(&self.shared, wanted.client, config.queue_max, now_ms(), limits);
+        let place = place.ok_or(AcquireError::QueueFull)?;
+        let end = Instant::now() + config.queue_timeout;
+        // Without a limit to the wait, nothing is looked at before the end.
+        let wait_max = match config.queue_wait_max() {
+            Duration::ZERO => config.queue_timeout,
+            wait_max => wait_max,
+        };
+        let mut look = Instant::now() + wait_max;
+        loop {
+            let slot = poll_fn(|task| {
+                ready!(place.poll_called(task.waker())).map_err(|QueueOverloaded| AcquireError::QueueOverloaded)?;
+                match self.choose(wanted, now_ms()) {
+                    Ok(slot) => Poll::Ready(Ok(slot)),
+                    Err(Refused::NoServer) => Poll::Ready(Err(AcquireError::NoServer)),
+                    Err(Refused::Busy) => {
+                        // What is free may be where this request has failed.
+                        if wanted.tried.count() > 0 {
+                            place.call_next();
+                        }
+                        Poll::Pending
                     }
-                    Poll::Pending
                 }
+            });
+            if let Ok(slot) = timeout_at(look.min(end), slot).await {
+                place.on_served();
+                return slot;
             }
-        });
-        timeout(self.shared.config.queue_timeout, slot).await.unwrap_or(Err(AcquireError::QueueTimeout))
+            if look >= end {
+                return Err(AcquireError::QueueTimeout);
+            }
+            place.look(now_ms()).map_err(|QueueOverloaded| AcquireError::QueueOverloaded)?;
+            look += wait_max / LOOKS_DIVISOR;
+        }
     }
 
     /// A way for a slot: one that is open, which there may be after waiting, or a new one. Of those who want a session

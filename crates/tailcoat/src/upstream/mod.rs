@@ -37,6 +37,7 @@ pub use tried::Tried;
 use wire::http::Status;
 
 use crate::config;
+use crate::overload::Overload;
 
 /// Why there is no connection for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub enum AcquireError {
     QueueFull,
     /// A place in the queue was waited for too long.
     QueueTimeout,
+    /// The queue is overloaded, and the request has waited for too long, or a newer one takes its place.
+    QueueOverloaded,
     /// The server could not be connected to: it refuses, or there is no way to it.
     Unreachable(io::ErrorKind),
     /// This process has no descriptor, memory or port left for a connection.
@@ -65,7 +68,9 @@ impl AcquireError {
     /// The status that a client is answered with (RFC 9110, section 15.6).
     pub fn status(self) -> Status {
         match self {
-            Self::NoServer | Self::QueueFull | Self::QueueTimeout | Self::Exhausted => Status::SERVICE_UNAVAILABLE,
+            Self::NoServer | Self::QueueFull | Self::QueueTimeout | Self::QueueOverloaded | Self::Exhausted => {
+                Status::SERVICE_UNAVAILABLE
+            }
             Self::Unreachable(_) | Self::NotResolved | Self::Untrusted | Self::NoTls => Status::BAD_GATEWAY,
             Self::ConnectTimeout => Status::GATEWAY_TIMEOUT,
         }
@@ -77,7 +82,8 @@ impl AcquireError {
     pub fn retry_after_seconds(self, config: &config::Upstream) -> Option<u64> {
         match self {
             Self::NoServer => Some(config.eject_time.as_secs().max(1)),
-            Self::QueueFull | Self::QueueTimeout | Self::Exhausted => Some(1),
+            Self::QueueFull | Self::QueueTimeout | Self::QueueOverloaded => Some(Overload::retry_after_seconds()),
+            Self::Exhausted => Some(1),
             Self::Unreachable(_) | Self::NotResolved | Self::ConnectTimeout | Self::Untrusted | Self::NoTls => None,
         }
     }
@@ -89,6 +95,7 @@ impl fmt::Display for AcquireError {
             Self::NoServer => f.write_str("no server is up"),
             Self::QueueFull => f.write_str("all servers are busy, and the queue is full"),
             Self::QueueTimeout => f.write_str("all servers are busy"),
+            Self::QueueOverloaded => f.write_str("all servers are busy, and the queue is overloaded"),
             Self::Unreachable(kind) => write!(f, "cannot connect: {kind}"),
             Self::Exhausted => f.write_str("no descriptor, memory or port is left for a connection"),
             Self::ConnectTimeout => f.write_str("cannot connect in time"),

@@ -11,8 +11,11 @@ use super::health::{Change, FULL_SHARE, Health, HealthLimits, Standing};
 use super::monotonic_ms;
 use super::tls::ClientTls;
 use crate::config::{self, CertificateError, ServerAddress};
-use crate::fair_queue::FairQueue;
+use crate::fair_queue::{FairQueue, LoadChange, QueueLimits, QueueOwner};
 use crate::log::ServerLog;
+
+/// The log is told at most this often that the queue of an upstream is overloaded.
+const OVERLOAD_TOLD_INTERVAL_MS: u64 = 10_000;
 
 /// What all workers share of an upstream.
 pub struct SharedUpstream {
@@ -20,6 +23,9 @@ pub struct SharedUpstream {
     pub(super) servers: Box<[Server]>,
     /// Requests that wait for a connection.
     pub(super) queue: FairQueue,
+    /// When the log was told last that the queue is overloaded, and whether it was told of the overload that there is now.
+    overload_told_ms: AtomicU64,
+    overload_told: AtomicBool,
     pub(super) log: ServerLog,
     /// How servers are spoken to by TLS, if any are.
     pub(super) tls: Option<ClientTls>,
@@ -117,7 +123,10 @@ impl SharedUpstream {
         });
         let servers = servers.collect();
         let tls = ClientTls::load(config)?;
-        Ok(Arc::new(Self { config: config.clone(), servers, queue: FairQueue::default(), log, tls }))
+        let queue = FairQueue::default();
+        before.iter().for_each(|before| queue.succeed(&before.queue));
+        let (config, overload_told_ms, overload_told) = (config.clone(), AtomicU64::new(0), AtomicBool::new(false));
+        Ok(Arc::new(Self { config, servers, queue, overload_told_ms, overload_told, log, tls }))
     }
 
     /// Whether files that TLS needs have changed since they were read.
@@ -166,6 +175,36 @@ impl SharedUpstream {
     /// Requests that wait for a connection.
     pub fn queue_length(&self) -> usize {
         self.queue.length()
+    }
+
+    /// Whether the queue is overloaded: requests wait too long, and not all can be served.
+    pub fn is_queue_overloaded(&self) -> bool {
+        self.queue.is_overloaded()
+    }
+
+    /// Requests that were rejected because the queue was overloaded.
+    pub fn queue_shed(&self) -> u64 {
+        self.queue.shed()
+    }
+
+    /// Whether the log is to be told that an overload has begun: not again soon, because overload may come and go.
+    fn may_tell_overload(&self) -> bool {
+        let (now_ms, told_ms) = (monotonic_ms(), self.overload_told_ms.load(Ordering::Relaxed));
+        let may_tell = told_ms == 0 || now_ms.saturating_sub(told_ms) >= OVERLOAD_TOLD_INTERVAL_MS;
+        if may_tell {
+            self.overload_told_ms.store(now_ms, Ordering::Relaxed);
+            self.overload_told.store(true, Ordering::Relaxed);
+        }
+        may_tell
+    }
+
+    /// When the queue is overloaded.
+    pub(super) fn queue_limits(&self) -> QueueLimits {
+        QueueLimits {
+            wait_max_ms: self.config.queue_wait_max().as_millis() as u64,
+            timeout_ms: self.config.queue_timeout.as_millis() as u64,
+            places: u64::from(self.config.connections_max) * self.servers.len() as u64,
+        }
     }
 
     /// What is known of its servers.
@@ -249,9 +288,28 @@ impl SharedUpstream {
     }
 }
 
-impl AsRef<FairQueue> for SharedUpstream {
-    fn as_ref(&self) -> &FairQueue {
+impl QueueOwner for SharedUpstream {
+    fn queue(&self) -> &FairQueue {
         &self.queue
+    }
+
+    fn on_load_change(&self, change: LoadChange) {
+        let name = &self.config.name;
+        match change {
+            LoadChange::Began if !self.may_tell_overload() => {}
+            LoadChange::Began => {
+                let (length, wait_ms) = (self.queue_length(), self.config.queue_wait_max().as_millis());
+                self.log.warn(
+                    format_args!("overload began: reason=queue upstream={name} queue={length} wait_ms={wait_ms}"),
+                    "add servers, raise `connections-max` if they can do more at once, or find out why they are slow",
+                );
+            }
+            LoadChange::Ended if !self.overload_told.swap(false, Ordering::Relaxed) => {}
+            LoadChange::Ended => {
+                let shed = self.queue_shed();
+                self.log.info(format_args!("overload ended: reason=queue upstream={name} shed_total={shed}"));
+            }
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::handler::SharedSite;
 use crate::log::{LogId, LogView, ServerLog};
 use crate::metrics::{Metrics, NameSlot};
 use crate::object_cache::WorkerCache;
+use crate::overload::Overload;
 use crate::routing::rules::{AllRules, RequestIds, Rules};
 use crate::routing::{Bans, Router, SiteSetup};
 use crate::tls::Validations;
@@ -61,6 +62,7 @@ pub struct GenerationPlan {
 pub(super) struct GenerationBuilder {
     index: usize,
     cache: Rc<WorkerCache>,
+    overload: Rc<Overload>,
     ids: Rc<RequestIds>,
     /// Where it is counted what the worker does, if it is.
     metrics: Option<Arc<Metrics>>,
@@ -70,8 +72,14 @@ pub(super) struct GenerationBuilder {
 
 impl GenerationBuilder {
     /// For the worker of this index.
-    pub(super) fn new(index: usize, cache: &Rc<WorkerCache>, metrics: Option<Arc<Metrics>>) -> Self {
-        Self { index, cache: Rc::clone(cache), ids: Rc::default(), metrics, upstreams: Rc::default() }
+    pub(super) fn new(
+        index: usize,
+        cache: &Rc<WorkerCache>,
+        metrics: Option<Arc<Metrics>>,
+        overload: &Rc<Overload>,
+    ) -> Self {
+        let (cache, overload) = (Rc::clone(cache), Rc::clone(overload));
+        Self { index, cache, overload, ids: Rc::default(), metrics, upstreams: Rc::default() }
     }
 
     /// The worker's part of the upstreams, which is that of the latest generation at any time.
@@ -91,7 +99,7 @@ impl GenerationBuilder {
             }
             setups.push(SiteSetup {
                 config: &plan.config.sites[index],
-                handlers: shared.handlers(&self.cache, &upstreams),
+                handlers: shared.handlers(&self.cache, &upstreams, &self.overload),
                 error_pages: shared.error_pages(&self.cache),
                 rules: plan.rules.sites[index].as_ref().map(|rules| Rules::new(rules, &self.ids)),
                 log,

@@ -25,14 +25,18 @@ use tokio::task::coop::unconstrained;
 
 use self::accept::Acceptors;
 use self::generation::GenerationBuilder;
-use crate::connection::{ClientLimit, Clock, Connections, Context, SWEEPS_A_ROUND};
+use crate::connection::{ClientLimit, Clock, Connections, Context, SWEEPS_A_ROUND, overload_limits};
 use crate::log::{Recorder, Trouble};
-use crate::memory_budget::{MemoryBudget, WorkerBudget};
+use crate::memory_budget::{MemoryBudget, Pressure, WorkerBudget};
 use crate::metrics::{Inquiry, Metrics};
 use crate::object_cache::{ObjectStore, WorkerCache};
+use crate::overload::{Overload, SharedOverload, TICK_MS};
 
 /// How often a tenth of the connections is looked at for passed deadlines.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(1_000 / SWEEPS_A_ROUND as u64);
+
+// Overload is looked at with each sweep.
+const _: () = assert!(TICK_MS == 1_000 / SWEEPS_A_ROUND as u64);
 
 /// Events of a worker's runtime between two looks at the sockets. More than the default, for a look is a system call,
 /// and connections have little to do each.
@@ -58,6 +62,8 @@ pub struct WorkerPlan {
     pub accept_trouble: Arc<Trouble>,
     /// The log line about places that ran out.
     pub place_trouble: Arc<Trouble>,
+    /// What workers share of overload.
+    pub overload: Arc<SharedOverload>,
     /// The object store of all workers.
     pub store: Arc<ObjectStore>,
     /// Its recorder of requests.
@@ -176,10 +182,12 @@ async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
         Some(metrics) => cache.counting(Arc::clone(metrics)),
         None => cache,
     });
-    let mut builder = GenerationBuilder::new(plan.index, &cache, plan.metrics);
+    let limits = overload_limits(&plan.generation.config.limits);
+    let overload = Overload::new(plan.index, limits, plan.overload, metrics.clone());
+    let mut builder = GenerationBuilder::new(plan.index, &cache, plan.metrics, &overload);
     let generation = builder.build(&plan.generation).await;
     let memory = WorkerBudget::new(plan.memory, plan.index as u32);
-    let context = Context::new(generation, plan.recorder, clock).budgeting(Rc::clone(&memory));
+    let context = Context::new(generation, plan.recorder, clock, overload).budgeting(Rc::clone(&memory));
     let context = Rc::new(match metrics {
         Some(metrics) => context.counting(metrics),
         None => context,
@@ -253,12 +261,15 @@ async fn obey(
     std::future::pending().await
 }
 
-/// Looks after deadlines, clock and cache as long as there are connections; without any, sleeps.
+/// Looks after deadlines, overload, clock and cache as long as there are connections; without any, sleeps.
 async fn keep_time(context: Rc<Context>, memory: Rc<WorkerBudget>, cache: Rc<WorkerCache>, busy: Rc<Notify>) {
+    context.overload.resume(context.clock.refresh().monotonic_ms);
     loop {
         for _ in 0..SWEEPS_A_ROUND {
             tokio::time::sleep(SWEEP_INTERVAL).await;
-            let now_ms = context.clock.now().monotonic_ms;
+            let now_ms = context.clock.refresh().monotonic_ms;
+            let is_out_of_memory = memory.budget().pressure() == Pressure::Critical;
+            context.overload.on_tick(now_ms, context.handshakes.take_load(), is_out_of_memory);
             context.table.borrow_mut().sweep(now_ms);
         }
         context.clock.synchronise();
@@ -266,8 +277,10 @@ async fn keep_time(context: Rc<Context>, memory: Rc<WorkerBudget>, cache: Rc<Wor
         memory.trim();
         if context.table.borrow().is_empty() {
             cache.clear();
+            context.overload.resume(context.clock.refresh().monotonic_ms);
             busy.notified().await;
             context.clock.synchronise();
+            context.overload.resume(context.clock.refresh().monotonic_ms);
         }
     }
 }

@@ -32,6 +32,7 @@ impl Reporter {
         let (requests_open, requests) = self.connections.longest_open_requests(requests_max);
         // A look at all connections: not for those that only gather counts, and do so often.
         let [clients, networks] = if requests_max > 0 { self.connections.top_holders() } else { Default::default() };
+        let overload = self.context.overload.report();
         let busy = clock_gettime(ClockId::ThreadCPUTime);
         WorkerReport {
             busy_us: (busy.tv_sec * 1_000_000 + busy.tv_nsec / 1_000).max(0) as u64,
@@ -43,6 +44,9 @@ impl Reporter {
             requests,
             upstream_idle: self.upstreams.borrow().iter().map(|upstream| upstream.idle()).collect(),
             objects: self.cache.len(),
+            lag_ms: overload.lag_ms,
+            shed_level_permille: overload.level_permille,
+            shed_reason: overload.reason.map_or_else(String::new, |reason| reason.name().to_owned()),
         }
     }
 }

@@ -507,6 +507,20 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "lag-max",
+        parameters: &[one("time", Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(60) })],
+        default: r#"lag-max "1s""#,
+        doc: "How long connections that are ready may wait for their worker. A worker that is merely busy is left alone: it \
+              sheds only while each of them waits longer, this has lasted as long as `lag-max`, and the wait does not \
+              shrink. Then it closes new connections that speak TLS, and answers requests for programs, modules and \
+              upstreams with 503 and `Retry-After`, in this order, and only as many as needed. Files, stored \
+              responses, the status page and challenges of ACME are always answered. Rounded to tenths of a second; \
+              `0s` turns it off.",
+        example: r#"lag-max "500ms""#,
+        set: Set::Limits(|limits, values| limits.lag_max = values.duration("time").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "ranges-max",
         parameters: &[one("count", Kind::Count { min: 0, max: 1000 })],
         default: "ranges-max 16",

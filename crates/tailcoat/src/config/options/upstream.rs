@@ -179,6 +179,19 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "queue-wait-max",
+        parameters: &[one("time", Kind::DurationOrAuto { min: Duration::ZERO, max: DAY })],
+        default: "queue-wait-max auto",
+        doc: "How long requests may wait so before the queue is overloaded; `auto` is a tenth of `queue-timeout`. It is overloaded when the oldest request has \
+              waited longer, for as long again, more requests wait than are in progress, and the queue does not drain within \
+              `queue-timeout`. Then the newest \
+              request is forwarded first, and requests that have waited longer are answered 503 with `Retry-After`. \
+              So servers work for clients that still wait, and a burst is served whole. `0s` turns it off.",
+        example: r#"queue-wait-max "250ms""#,
+        set: Set::Upstream(|upstream, values| upstream.queue_wait_max = values.duration_or_auto("time")),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "tries-max",
         parameters: &[one("count", Kind::Count { min: 1, max: 8 })],
         default: "tries-max 3",

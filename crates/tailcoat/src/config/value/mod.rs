@@ -52,6 +52,8 @@ pub(super) enum Kind {
     SizeOrAuto { min: u64, max: u64 },
     /// A length of time.
     Duration { min: Duration, max: Duration },
+    /// A length of time, or `auto`.
+    DurationOrAuto { min: Duration, max: Duration },
     /// One of these words.
     Choice(&'static [&'static str]),
     /// Any text.
@@ -168,6 +170,7 @@ impl Kind {
             Self::Duration { min, max } => {
                 format!("a time such as `\"30s\"`{}", range(&format_duration(min), &format_duration(max), false))
             }
+            Self::DurationOrAuto { min, max } => format!("`auto` or {}", Self::Duration { min, max }.describe()),
             Self::Choice(words) => one_of(words),
             Self::Text => "a text".into(),
             Self::Host => "a host name, or `*.` and a host name".into(),
@@ -334,6 +337,14 @@ impl Values {
         match self.get(parameter) {
             Some(Value::Auto) => None,
             _ => self.number(parameter),
+        }
+    }
+
+    /// A length of time; `None` is `auto`.
+    pub(super) fn duration_or_auto(&self, parameter: &str) -> Option<Duration> {
+        match self.get(parameter) {
+            Some(Value::Auto) => None,
+            _ => self.duration(parameter),
         }
     }
 

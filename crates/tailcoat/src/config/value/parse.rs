@@ -78,10 +78,14 @@ pub(in crate::config) fn parse(kind: Kind, value: &KdlValue, directory: &Path) -
     match kind {
         Kind::Flag => parse_flag(value),
         Kind::Count { min, max } => parse_number(kind, value, min, max),
-        Kind::CountOrAuto { .. } | Kind::SizeOrAuto { .. } if value.as_string() == Some("auto") => Ok(Value::Auto),
+        Kind::CountOrAuto { .. } | Kind::SizeOrAuto { .. } | Kind::DurationOrAuto { .. }
+            if value.as_string() == Some("auto") =>
+        {
+            Ok(Value::Auto)
+        }
         Kind::CountOrAuto { min, max } => parse_number(kind, value, min, max),
         Kind::Size { min, max } | Kind::SizeOrAuto { min, max } => parse_size(kind, value, min, max),
-        Kind::Duration { min, max } => parse_duration(kind, value, min, max),
+        Kind::Duration { min, max } | Kind::DurationOrAuto { min, max } => parse_duration(kind, value, min, max),
         Kind::Ratio => parse_ratio(value),
         Kind::Listen => parse_listen(value, directory).map(Value::Listen),
         Kind::Status { min, max } => parse_status(kind, value, |code| (min..=max).contains(&code)),
@@ -150,6 +154,7 @@ fn parse_text(kind: Kind, text: &str, directory: &Path) -> Result<Value, Wrong> 
         | Kind::SizeOrAuto { .. }
         | Kind::Size { .. }
         | Kind::Duration { .. }
+        | Kind::DurationOrAuto { .. }
         | Kind::Listen
         | Kind::Status { .. }
         | Kind::RedirectStatus

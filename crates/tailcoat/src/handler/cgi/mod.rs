@@ -27,7 +27,7 @@ pub(in crate::handler) use self::places::RunningPlace;
 pub use self::process::Process;
 use super::gateway::ErrorLines;
 use crate::config;
-use crate::fair_queue::FairQueue;
+use crate::fair_queue::{FairQueue, QueueOwner};
 use crate::metrics::ProgramMetrics;
 use crate::spawner::{Order, Spawner};
 
@@ -81,8 +81,8 @@ impl SharedPrograms {
     }
 }
 
-impl AsRef<FairQueue> for SharedPrograms {
-    fn as_ref(&self) -> &FairQueue {
+impl QueueOwner for SharedPrograms {
+    fn queue(&self) -> &FairQueue {
         &self.queue
     }
 }

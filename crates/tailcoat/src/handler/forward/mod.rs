@@ -14,6 +14,7 @@ mod tests;
 mod upload;
 
 use std::cell::RefCell;
+use std::future::ready;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ pub use self::client_fields::told_scheme;
 pub(super) use self::client_fields::{is_trace_field, push_client_fields, push_trace_fields};
 use self::exchange::Exchange;
 pub use self::exchange::{Asked, Dialect};
+use self::grpc::{grpc_error, is_grpc};
 use self::peer::Destination;
 pub(super) use self::request::{host_and_port, is_passed_on, target};
 use super::cgi::{Launch, Programs};
@@ -32,6 +34,7 @@ use super::response_cache::{Fetch, FetchFuture, ResponseCache};
 use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed};
 use crate::config::{self, Balance, HashKey, unmapped};
 use crate::log::{Client, ServerLog};
+use crate::overload::Overload;
 use crate::upstream::{SharedUpstream, Upstream, hash_key};
 
 /// Bytes of a response that are read at once.
@@ -51,6 +54,7 @@ pub struct Forward {
 struct Inner {
     plan: Arc<Plan>,
     destination: Destination,
+    overload: Rc<Overload>,
     scratch: RefCell<Scratch>,
 }
 
@@ -93,20 +97,25 @@ impl Plan {
 
 impl Forward {
     /// A worker's handler.
-    pub fn new(plan: Arc<Plan>, upstream: Rc<Upstream>, cache: Option<ResponseCache>) -> Self {
-        Self::with(plan, Destination::Servers(upstream), cache)
+    pub fn new(plan: Arc<Plan>, upstream: Rc<Upstream>, cache: Option<ResponseCache>, overload: Rc<Overload>) -> Self {
+        Self::with(plan, Destination::Servers(upstream), cache, overload)
     }
 
     /// The same, for requests that programs answer.
-    pub fn to_programs(plan: Arc<Plan>, programs: Programs, cache: Option<ResponseCache>) -> Self {
-        Self::with(plan, Destination::Programs(programs), cache)
+    pub fn to_programs(
+        plan: Arc<Plan>,
+        programs: Programs,
+        cache: Option<ResponseCache>,
+        overload: Rc<Overload>,
+    ) -> Self {
+        Self::with(plan, Destination::Programs(programs), cache, overload)
     }
 
-    fn with(plan: Arc<Plan>, destination: Destination, cache: Option<ResponseCache>) -> Self {
+    fn with(plan: Arc<Plan>, destination: Destination, cache: Option<ResponseCache>, overload: Rc<Overload>) -> Self {
         // A head has to fit in, with a byte to see that it is too large.
         let input = vec![0; READ_BYTES.max(plan.head_limits.head_bytes_max + HEAD_REST_BYTES)];
         let scratch = RefCell::new(Scratch { input, head: ResponseHead::default() });
-        Self { inner: Rc::new(Inner { plan, destination, scratch }), cache }
+        Self { inner: Rc::new(Inner { plan, destination, overload, scratch }), cache }
     }
 
     /// Forwards a request.
@@ -129,7 +138,10 @@ impl Forward {
         }
         match &self.cache {
             Some(cache) => cache.handle(routed, &self.inner),
-            None => Outcome::Wait(Box::pin(Exchange::new(Rc::clone(&self.inner), routed, &Fields::new()))),
+            None => match self.inner.shed(routed) {
+                Some(response) => Outcome::Ready(Response::Built(response)),
+                None => Outcome::Wait(Box::pin(Exchange::new(Rc::clone(&self.inner), routed, &Fields::new()))),
+            },
         }
     }
 }
@@ -149,8 +161,26 @@ impl Forward {
 
     /// Asks for what a script or application answers.
     pub async fn ask(&self, routed: &Routed<'_>, asked: Asked) -> Box<BuiltResponse> {
+        if let Some(response) = self.inner.shed(routed) {
+            return response;
+        }
         built(Exchange::asking(Rc::clone(&self.inner), routed, asked).await)
     }
+}
+
+impl Inner {
+    /// The response to a request that is shed because its worker is overloaded.
+    fn shed(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
+        self.overload.sheds(self.destination.cost()).then(|| overloaded(routed))
+    }
+}
+
+/// The response to a request that is shed, in the form that its client reads.
+pub(super) fn overloaded(routed: &Routed<'_>) -> Box<BuiltResponse> {
+    let status = Status::SERVICE_UNAVAILABLE;
+    let mut response = if is_grpc(routed) { grpc_error(status) } else { BuiltResponse::new(status) };
+    response.fields.push("Retry-After", Overload::retry_after_seconds().to_string());
+    response
 }
 
 /// The response that an exchange has ended with.
@@ -164,6 +194,9 @@ fn built(outcome: Outcome) -> Box<BuiltResponse> {
 
 impl Fetch for Inner {
     fn fetch(self: Rc<Self>, request: Rc<OwnedRequest>, changes: Fields) -> FetchFuture {
+        if let Some(response) = self.shed(&request.routed(false)) {
+            return Box::pin(ready(response));
+        }
         let exchange = Exchange::new(self, &request.routed(false), &changes);
         Box::pin(async move { built(exchange.await) })
     }

@@ -8,6 +8,7 @@ use super::hash_key_of;
 use crate::handler::Routed;
 use crate::handler::cgi::{Launch, Process, Programs, StartError, Starting};
 use crate::metrics::NameSlot;
+use crate::overload::Cost;
 use crate::upstream::{
     Acquire, AcquireError, Ending, Failure, Lease, Leased, StreamLease, Tried, Tunnel, Upstream, Wanted,
 };
@@ -53,6 +54,14 @@ impl Destination {
         match self {
             Self::Servers(upstream) => hash_key_of(upstream.shared().config(), routed),
             Self::Programs(_) => None,
+        }
+    }
+
+    /// What a request costs that goes there.
+    pub(super) fn cost(&self) -> Cost {
+        match self {
+            Self::Servers(_) => Cost::Upstream,
+            Self::Programs(_) => Cost::Program,
         }
     }
 

@@ -17,20 +17,24 @@ use wire::http::{Method, Status, path};
 
 use self::component::Components;
 use self::http_wasm::HttpWasm;
+use super::forward::overloaded;
 use super::{BuiltResponse, Outcome, Response, Routed};
 use crate::modules::{Code, Module};
+use crate::overload::{Cost, Overload};
 
 /// Has a module answer requests. Each worker has its own.
 pub struct ModuleHandler {
     module: Arc<Module>,
     http_wasm: Rc<HttpWasm>,
     components: Rc<Components>,
+    overload: Rc<Overload>,
 }
 
 impl ModuleHandler {
     /// A worker's handler.
-    pub fn new(module: Arc<Module>) -> Self {
+    pub fn new(module: Arc<Module>, overload: Rc<Overload>) -> Self {
         Self {
+            overload,
             http_wasm: Rc::new(HttpWasm::new(Arc::clone(&module))),
             components: Rc::new(Components::new(Arc::clone(&module))),
             module,
@@ -52,6 +56,9 @@ impl ModuleHandler {
             if link.is_too_large() {
                 return refuse(Status::CONTENT_TOO_LARGE);
             }
+        }
+        if self.overload.sheds(Cost::Program) {
+            return Outcome::Ready(Response::Built(overloaded(routed)));
         }
         // It may be replaced at any time. Who has begun with the old one goes on with it.
         let Some(code) = self.module.code() else { return wait_for_code() };

@@ -176,3 +176,126 @@ fn a_request_waits_only_for_servers_that_have_not_failed_it() {
         assert_eq!(connection(waiting.await.unwrap().unwrap()).server_name(), wanted);
     });
 }
+
+/// Twice as many requests as the servers can answer: the newest are answered, those that have waited too long are rejected, and
+/// when the overload ends, all are answered again.
+#[test]
+fn an_overloaded_queue_serves_the_newest_and_recovers() {
+    const SERVICE: Duration = Duration::from_millis(25);
+    const OVERLOAD_MS: u64 = 30_000;
+    const END_MS: u64 = 40_000;
+    on_worker(true, async {
+        let (_listener, address) = listen();
+        let upstream = upstream(&[address], one_connection);
+        let began = tokio::time::Instant::now();
+        let now_ms = move || began.elapsed().as_millis() as u64;
+        // When it came, what it waited, and whether it got a connection.
+        let results = Rc::new(std::cell::RefCell::new(Vec::new()));
+        let mut came_ms = 0;
+        let mut client = 0;
+        while came_ms < END_MS {
+            let (upstream, results) = (Rc::clone(&upstream), Rc::clone(&results));
+            let wanted = Wanted { client: Some(client % 200), ..Wanted::default() };
+            client += 1;
+            tokio::task::spawn_local(async move {
+                let came_ms = now_ms();
+                let leased = upstream.acquire(wanted, came_ms).await;
+                let waited_ms = now_ms() - came_ms;
+                results.borrow_mut().push((came_ms, waited_ms, leased.is_ok()));
+                match leased {
+                    Ok(leased) => {
+                        tokio::time::sleep(SERVICE).await;
+                        connection(leased).finish(Ending::Reusable, now_ms());
+                    }
+                    Err(error) => assert_eq!(error, AcquireError::QueueOverloaded),
+                }
+            });
+            // 80 a second, and then 20.
+            let interval_ms = if came_ms < OVERLOAD_MS { 12 } else { 50 };
+            tokio::time::sleep(Duration::from_millis(interval_ms)).await;
+            came_ms = now_ms();
+        }
+        tokio::time::sleep(PATIENCE).await;
+        let results = results.borrow();
+        let of =
+            |from_ms: u64, to_ms: u64| results.iter().filter(move |(came_ms, ..)| (from_ms..to_ms).contains(came_ms));
+        let served = of(0, OVERLOAD_MS).filter(|(.., is_served)| *is_served).count() as u128;
+        let capacity = u128::from(OVERLOAD_MS) / SERVICE.as_millis();
+        assert!(served * 10 >= capacity * 9, "{served} of {capacity} were served");
+        // From when it was seen: a second above a second's wait.
+        let mut waits: Vec<_> =
+            of(5_000, OVERLOAD_MS).filter(|(.., is_served)| *is_served).map(|(_, wait, _)| *wait).collect();
+        waits.sort_unstable();
+        let p99 = waits[waits.len() * 99 / 100];
+        assert!(p99 <= 1_250, "the slowest hundredth waited for {p99} ms");
+        let median = waits[waits.len() / 2];
+        assert!(median <= 100, "half of them waited for {median} ms");
+        let longest = of(5_000, END_MS).map(|(_, waited_ms, _)| *waited_ms).max();
+        assert!(longest <= Some(1_500), "nobody waits for longer: {longest:?} ms");
+        let after: Vec<_> = of(OVERLOAD_MS + 1_000, END_MS).collect();
+        assert!(after.iter().all(|(_, waited_ms, is_served)| *is_served && *waited_ms < 100), "{after:?}");
+        assert!(!upstream.shared.is_queue_overloaded() && upstream.shared.queue_shed() > 0);
+    });
+}
+
+/// While the queue is overloaded, who has many waiting still lets others go before.
+#[test]
+fn one_client_does_not_have_an_overloaded_queue_for_itself() {
+    on_worker(true, async {
+        let (_listener, address) = listen();
+        let upstream = upstream(&[address], one_connection);
+        let first = lease(&upstream, 0).await;
+        let order = Rc::new(std::cell::RefCell::new(Vec::new()));
+        let spawn = |client: u64, now_ms: u64| {
+            let (upstream, order) = (Rc::clone(&upstream), Rc::clone(&order));
+            tokio::task::spawn_local(async move {
+                let wanted = Wanted { client: Some(client), ..Wanted::default() };
+                match upstream.acquire(wanted, now_ms).await {
+                    Ok(leased) => {
+                        order.borrow_mut().push(client);
+                        connection(leased).finish(Ending::Reusable, 0);
+                    }
+                    Err(error) => assert_eq!(error, AcquireError::QueueOverloaded),
+                }
+            })
+        };
+        // It has waited for a second, and for another one: then it has to leave.
+        let old = spawn(1, 10_000);
+        tokio::time::sleep(Duration::from_millis(2_100)).await;
+        let others: Vec<_> = [2, 3, 2, 2].into_iter().map(|client| spawn(client, 12_100)).collect();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(old.is_finished() && upstream.shared.is_queue_overloaded());
+        first.finish(Ending::Reusable, 0);
+        for task in others {
+            task.await.unwrap();
+        }
+        // The newest first, but each client in its turn.
+        assert_eq!(*order.borrow(), [2, 3, 2, 2]);
+    });
+}
+
+/// While the queue is overloaded and full, a new request takes the place of the oldest.
+#[test]
+fn the_oldest_leaves_a_full_queue_that_is_overloaded() {
+    on_worker(true, async {
+        let (_listener, address) = listen();
+        let upstream = upstream(&[address], |upstream| {
+            one_connection(upstream);
+            upstream.queue_max = 4;
+        });
+        let _first = lease(&upstream, 0).await;
+        let join = |client, now_ms| {
+            let limits = upstream.shared.queue_limits();
+            crate::fair_queue::QueuePlace::join_at(&upstream.shared, Some(client), 4, now_ms, limits)
+        };
+        let places: Vec<_> = (1..=4).map(|client| join(client, u64::from(client > 1)).unwrap()).collect();
+        assert!(join(5, 500).is_none(), "full");
+        assert!(places[1].look(1_500).is_ok());
+        // A second later: overloaded, and all have waited for too long, but nobody has looked yet.
+        assert!(join(5, 2_600).is_some());
+        let called = places.iter().map(|place| place.poll_called(std::task::Waker::noop()));
+        let displaced: Vec<_> = called.map(|called| matches!(called, std::task::Poll::Ready(Err(_)))).collect();
+        assert_eq!(displaced, [true, false, false, false]);
+        assert!(places[1].look(2_600).is_err());
+    });
+}

@@ -1,0 +1,254 @@
+//! A worker in virtual time: requests come, wait for their pass, and are served or shed.
+
+use std::collections::VecDeque;
+
+use super::*;
+
+const SECOND_US: u64 = 1_000_000;
+
+/// What shedding a request costs, in microseconds.
+const SHED_US: u64 = 50;
+
+/// From which second on how many requests come a second.
+type Phases = &'static [(u64, u64)];
+
+/// A worker whose only work is requests of one class.
+struct Worker {
+    overload: Rc<Overload>,
+    cost: Cost,
+    service_us: u64,
+    now_us: u64,
+    next_tick_us: u64,
+    /// When each request came that waits.
+    queue: VecDeque<u64>,
+    arrivals: Arrivals,
+    served: Vec<Served>,
+    shed: Vec<u64>,
+    /// The highest and lowest level in each second.
+    levels: Vec<(u64, u64)>,
+}
+
+struct Served {
+    came_us: u64,
+    latency_us: u64,
+}
+
+/// Requests that come: so many a second from this second on.
+struct Arrivals {
+    phases: Phases,
+    next_us: u64,
+}
+
+impl Arrivals {
+    fn rate(&self, at_us: u64) -> u64 {
+        let phase = self.phases.iter().rev().find(|(from_s, _)| from_s * SECOND_US <= at_us);
+        phase.map_or(0, |(_, rate)| *rate)
+    }
+}
+
+impl Worker {
+    fn new(lag_max_ms: u64, cost: Cost, service_us: u64, phases: Phases) -> Self {
+        let limits = OverloadLimits {
+            lag_max: Duration::from_millis(lag_max_ms),
+            tls_handshake_timeout: Duration::from_secs(10),
+        };
+        let shared = Arc::new(SharedOverload::new(ServerLog::stderr(LogLevel::Error)));
+        let overload = Overload::new(0, limits, shared, None);
+        overload.resume(0);
+        Self {
+            overload,
+            cost,
+            service_us,
+            now_us: 0,
+            next_tick_us: TICK_MS * 1_000,
+            queue: VecDeque::new(),
+            arrivals: Arrivals { phases, next_us: 0 },
+            served: Vec::new(),
+            shed: Vec::new(),
+            levels: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, seconds: u64) {
+        while self.now_us < seconds * SECOND_US {
+            // What has come by now is a pass.
+            self.overload.on_look(true);
+            for _ in 0..self.queue.len() {
+                let Some(came_us) = self.queue.pop_front() else { break };
+                if self.overload.sheds(self.cost) {
+                    self.pass_time(SHED_US);
+                    self.shed.push(came_us);
+                } else {
+                    self.pass_time(self.service_us);
+                    self.served.push(Served { came_us, latency_us: self.now_us - came_us });
+                }
+            }
+            if self.queue.is_empty() {
+                self.overload.on_sleep();
+                self.pass_time(1_000);
+            }
+        }
+    }
+
+    fn pass_time(&mut self, time_us: u64) {
+        self.now_us += time_us;
+        while self.arrivals.next_us <= self.now_us {
+            let at_us = self.arrivals.next_us;
+            match self.arrivals.rate(at_us) {
+                0 => self.arrivals.next_us += 1_000,
+                rate => {
+                    self.queue.push_back(at_us);
+                    self.arrivals.next_us += SECOND_US / rate;
+                }
+            }
+        }
+        if self.now_us >= self.next_tick_us {
+            self.tick();
+        }
+    }
+
+    fn tick(&mut self) {
+        // As a timer that is set again when it has come.
+        self.next_tick_us = self.now_us + TICK_MS * 1_000;
+        self.overload.on_tick(self.now_us / 1_000, HandshakeLoad::default(), false);
+        let level = self.overload.report().level_permille;
+        let second = (self.now_us / SECOND_US) as usize;
+        self.levels.resize(second + 1, (u64::MAX, 0));
+        let of_second = &mut self.levels[second];
+        *of_second = (of_second.0.min(level), of_second.1.max(level));
+    }
+
+    /// Requests that came in these seconds and were served; and the latency of the slowest hundredth of them.
+    fn served_in(&self, seconds: std::ops::Range<u64>) -> (u64, u64) {
+        let came = |served: &&Served| seconds.contains(&(served.came_us / SECOND_US));
+        let mut latencies: Vec<_> = self.served.iter().filter(came).map(|served| served.latency_us / 1_000).collect();
+        latencies.sort_unstable();
+        let p99 = latencies.get(latencies.len() * 99 / 100).copied().unwrap_or_default();
+        (latencies.len() as u64, p99)
+    }
+
+    /// The second in which the first request was shed.
+    fn first_shed_s(&self) -> Option<u64> {
+        self.shed.first().map(|came_us| came_us / SECOND_US)
+    }
+}
+
+#[test]
+fn a_busy_worker_does_not_shed() {
+    const CASES: [(&str, u64, Phases); 5] = [
+        ("half load", 1_000, &[(0, 500)]),
+        ("nearly full", 1_000, &[(0, 990)]),
+        ("a short peak of twice the capacity", 1_000, &[(0, 500), (5, 2_000), (6, 500)]),
+        ("requests of 50 ms", 50_000, &[(0, 19)]),
+        ("a debug build", 20_000, &[(0, 49)]),
+    ];
+    for (name, service_us, phases) in CASES {
+        let mut worker = Worker::new(1_000, Cost::Upstream, service_us, phases);
+        worker.run(30);
+        assert_eq!(worker.shed.len(), 0, "{name}");
+    }
+}
+
+#[test]
+fn a_burst_that_drains_is_served_whole() {
+    let mut worker = Worker::new(1_000, Cost::Upstream, 1_000, &[(0, 100)]);
+    worker.run(5);
+    // Nearly two seconds of work at once.
+    let now_us = worker.now_us;
+    worker.queue.extend(std::iter::repeat_n(now_us, 1_800));
+    worker.run(30);
+    assert_eq!(worker.shed.len(), 0);
+}
+
+/// All clients of a server that was restarted come back at once: 5 s of handshakes, which are done in time.
+#[test]
+fn handshakes_that_drain_are_all_done() {
+    let worker = Worker::new(1_000, Cost::Handshake, 1_000, &[]);
+    for tick in 1..=60_u32 {
+        let waiting = 5_000_u32.saturating_sub(tick * 100);
+        worker.overload.on_tick(u64::from(tick) * TICK_MS, HandshakeLoad { begun: 100, waiting }, false);
+        assert!(!worker.overload.sheds(Cost::Handshake), "{waiting} wait");
+    }
+}
+
+#[test]
+fn handshakes_that_wait_too_long_are_shed_and_requests_are_not() {
+    let worker = Worker::new(1_000, Cost::Handshake, 1_000, &[]);
+    // 2,000 a second come, 1,000 can be done.
+    let (mut waiting, mut shed, mut worst) = (0, 0, 0);
+    for tick in 1..=600_u64 {
+        for _ in 0..200 {
+            let is_shed = worker.overload.sheds(Cost::Handshake);
+            shed += u32::from(is_shed);
+            waiting += u32::from(!is_shed);
+        }
+        let begun = waiting.min(100);
+        waiting -= begun;
+        worst = worst.max(waiting);
+        worker.overload.on_tick(tick * TICK_MS, HandshakeLoad { begun, waiting }, false);
+        assert!(!worker.overload.sheds(Cost::Program) && !worker.overload.sheds(Cost::Upstream));
+        assert!(tick < 300 || begun == 100, "as many as can be");
+    }
+    // A quarter of the 10 s that they have would be 2,500.
+    assert!((50_000..65_000).contains(&shed) && worst < 6_000, "{shed} shed, at worst {worst} waited");
+}
+
+#[test]
+fn a_process_that_was_stopped_does_not_shed() {
+    let mut worker = Worker::new(1_000, Cost::Upstream, 1_000, &[(0, 500)]);
+    for _ in 0..5 {
+        let until = worker.now_us / SECOND_US + 2;
+        worker.run(until);
+        // A debugger, a laptop that was shut, a virtual machine that was moved.
+        worker.pass_time(3 * SECOND_US);
+        worker.run(until + 8);
+    }
+    assert_eq!(worker.shed.len(), 0);
+}
+
+#[test]
+fn clients_that_wait_for_their_answers_are_not_shed() {
+    // 1,000 connections, each with one request at a time of 0.5 ms.
+    let mut worker = Worker::new(1_000, Cost::Upstream, 500, &[]);
+    worker.queue.extend(std::iter::repeat_n(0, 1_000));
+    let mut answered = 0;
+    while worker.now_us < 30 * SECOND_US {
+        worker.overload.on_look(true);
+        for _ in 0..worker.queue.len() {
+            worker.queue.pop_front();
+            assert!(!worker.overload.sheds(worker.cost));
+            worker.pass_time(worker.service_us);
+            worker.queue.push_back(worker.now_us);
+            answered += 1;
+        }
+    }
+    assert!(answered > 59_000);
+}
+
+/// Twice the capacity and more, for a minute: as much as can be is served, in bounded time, and a second later all is well.
+#[test]
+fn a_standing_lag_sheds_what_is_too_much() {
+    const CASES: [(u64, Phases); 4] = [
+        (1_000, &[(0, 500), (10, 1_500), (70, 500)]),
+        (1_000, &[(0, 500), (10, 2_000), (70, 500)]),
+        (500, &[(0, 500), (10, 2_000), (70, 500)]),
+        (1_000, &[(0, 500), (10, 8_000), (70, 500)]),
+    ];
+    for (lag_max_ms, phases) in CASES {
+        for cost in [Cost::Program, Cost::Upstream] {
+            let mut worker = Worker::new(lag_max_ms, cost, 1_000, phases);
+            worker.run(100);
+            let name = format!("{} a second, lag-max {lag_max_ms} ms, {cost:?}", phases[1].1);
+            let first_s = worker.first_shed_s().unwrap();
+            assert!((10..10 + 6).contains(&first_s), "{name}: sheds from {first_s} s");
+            let of_shedding = (phases[1].1 * SHED_US * 60) / 1_000;
+            let (served, p99_ms) = worker.served_in(10..70);
+            assert!(served + of_shedding >= 60_000 * 9 / 10, "{name}: {served} served");
+            assert!(p99_ms <= 4 * lag_max_ms, "{name}: p99 {p99_ms} ms");
+            // It does not swing: something is shed all the time.
+            assert!(worker.levels[40..70].iter().all(|(lowest, _)| *lowest > 1_000), "{name}: {:?}", worker.levels);
+            let (served, p99_ms) = worker.served_in(72..100);
+            assert!(served == 28 * 500 && p99_ms < lag_max_ms, "{name}: {served} served after, p99 {p99_ms} ms");
+        }
+    }
+}

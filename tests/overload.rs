@@ -1,0 +1,261 @@
+//! More than the server, or an upstream, can do: what is shed, what is not, and that it ends.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::upstream::Step::{Read as Await, Write as Say};
+use crate::support::upstream::Upstream;
+use crate::support::{PATIENCE, Server, ask, read_all, tailcoat};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+
+/// A server of one worker with a page, a status page, and an upstream that these options are for; with these limits.
+fn start(upstream: &str, options: &str, limits: &str) -> (Server, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("page.html"), "a page").unwrap();
+    let place = directory.path().display();
+    let server = Server::run(&format!(
+        "server {{ workers 1; control-socket \"{place}/control.sock\" }}\nlimits {{ {limits} }}\n\
+         access-log \"{place}/access.log\" format=\"{{status}} {{target}}\"\n\
+         upstream \"app\" {{\n server \"http://{upstream}\"\n {options}\n}}\n\
+         site {{\n listen \"127.0.0.1:0\"\n root \"{place}\"\n status-page \"/status\"\n forward \"app\" path=\"/app/*\"\n}}\n"
+    ));
+    (server, directory)
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+}
+
+fn status_of(answer: &str) -> &str {
+    answer.get(9..12).unwrap_or("none")
+}
+
+/// What `status` says of overload.
+fn overload(directory: &TempDir) -> Value {
+    let socket = directory.path().join("control.sock");
+    let output = tailcoat().args(["status", "--json", "--socket"]).arg(socket).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice::<Value>(&output.stdout).unwrap()["overload"].take()
+}
+
+/// Waits until `status` says this of overload.
+fn await_overload(directory: &TempDir, wanted: impl Fn(&Value) -> bool) -> Value {
+    let began = Instant::now();
+    loop {
+        let overload = overload(directory);
+        if wanted(&overload) {
+            return overload;
+        }
+        assert!(began.elapsed() < PATIENCE, "{overload:#}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn shed(overload: &Value, reason: &str) -> u64 {
+    let counts = overload["shed"].as_array().unwrap();
+    counts.iter().find(|count| count["reason"] == reason).unwrap()["count"].as_u64().unwrap()
+}
+
+/// Asserts that a request was rejected so that its client knows when to come back.
+fn assert_shed(answer: &str) {
+    let retry_after = answer.split("\r\nRetry-After: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+    let seconds: u64 = retry_after.unwrap_or_else(|| panic!("{answer}")).parse().unwrap();
+    assert!((1..=3).contains(&seconds), "{answer}");
+}
+
+/// Has the server stand still most of the time, as if it had far too much to do, until it is dropped.
+struct Stutter {
+    ends: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    id: u32,
+}
+
+impl Stutter {
+    fn begin(server: &Server) -> Self {
+        let (ends, id) = (Arc::new(AtomicBool::new(false)), server.id());
+        let told = Arc::clone(&ends);
+        let thread = std::thread::spawn(move || {
+            while !told.load(Ordering::Relaxed) {
+                signal(id, "STOP");
+                std::thread::sleep(Duration::from_millis(400));
+                signal(id, "CONT");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        Self { ends, thread: Some(thread), id }
+    }
+}
+
+impl Drop for Stutter {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+        signal(self.id, "CONT");
+    }
+}
+
+fn signal(id: u32, name: &str) {
+    let id = rustix::process::Pid::from_raw(i32::try_from(id).unwrap()).unwrap();
+    let signal = if name == "STOP" { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
+    let _ = rustix::process::kill_process(id, signal);
+}
+
+#[test]
+fn a_worker_that_lags_sheds_requests_for_upstreams_and_no_others() {
+    let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Say(OK)]]);
+    let (server, directory) = start(&upstream.address.to_string(), "", "lag-max \"100ms\"");
+    assert_eq!(status_of(&ask(&server, &get("/app/"))), "200");
+    let grpc = "POST /app/grpc HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Type: application/grpc\r\n\
+                Content-Length: 0\r\n\r\n";
+    let stutter = Stutter::begin(&server);
+    let began = Instant::now();
+    let (mut has_shed, mut has_shed_grpc, mut counted) = (false, false, 0);
+    while !(has_shed && has_shed_grpc) {
+        assert!(began.elapsed() < PATIENCE, "nothing is shed");
+        let answer = ask(&server, &get("/app/"));
+        match status_of(&answer) {
+            "200" => {}
+            "503" => {
+                assert_shed(&answer);
+                (has_shed, counted) = (true, counted + 1);
+            }
+            _ => panic!("{answer}"),
+        }
+        let answer = ask(&server, grpc);
+        if answer.contains("\r\nGrpc-Status: 14\r\n") {
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+            assert_shed(&answer);
+            (has_shed_grpc, counted) = (true, counted + 1);
+        }
+        for path in ["/page.html", "/status"] {
+            let answer = ask(&server, &get(path));
+            assert_eq!(status_of(&answer), "200", "{path}: {answer}");
+        }
+    }
+    await_overload(&directory, |overload| overload["is_shedding"] == true && overload["reasons"][0] == "lag");
+    drop(stutter);
+    server.await_log("overload began: reason=lag");
+    let after = await_overload(&directory, |overload| overload["is_shedding"] == false);
+    assert!(shed(&after, "lag") >= counted, "{after:#}");
+    for _ in 0..10 {
+        assert_eq!(status_of(&ask(&server, &get("/app/"))), "200");
+    }
+    server.await_log("overload ended: lasted_ms=");
+    let log = std::fs::read_to_string(directory.path().join("access.log")).unwrap();
+    assert!(log.lines().any(|line| line == "503 /app/"), "{log}");
+}
+
+/// What waits for an upstream that hangs is rejected in time, and the upstream never sees it.
+#[test]
+fn an_overloaded_queue_rejects_what_has_waited_too_long() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let options = "connections-max 1\n queue-wait-max \"200ms\"\n queue-timeout \"1h\"";
+    let (server, directory) = start(&address, options, "");
+    let mut first = server.connect();
+    first.write_all(get("/app/first").as_bytes()).unwrap();
+    let (mut upstream, _) = listener.accept().unwrap();
+    read_head(&mut upstream);
+    let mut waiting: Vec<_> = (0..10).map(|_| server.connect()).collect();
+    waiting.iter_mut().for_each(|stream| stream.write_all(get("/app/waiting").as_bytes()).unwrap());
+    // One may wait for the only connection, however long; of the others each is told.
+    let (told, answers) = std::sync::mpsc::channel();
+    for mut stream in waiting {
+        let told = told.clone();
+        std::thread::spawn(move || told.send(read_all(&mut stream)));
+    }
+    for _ in 0..9 {
+        let answer = answers.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(status_of(&answer), "503", "{answer}");
+        assert_shed(&answer);
+    }
+    assert!(answers.recv_timeout(Duration::from_millis(500)).is_err(), "one waits");
+    assert_eq!(status_of(&ask(&server, &get("/page.html"))), "200");
+    server.await_log("overload began: reason=queue upstream=app");
+    await_overload(&directory, |overload| overload["is_shedding"] == true && overload["reasons"][0] == "queue");
+    upstream.write_all(OK.as_bytes()).unwrap();
+    assert_eq!(status_of(&read_all(&mut first)), "200");
+    let (mut upstream, _) = listener.accept().unwrap();
+    assert!(read_head(&mut upstream).starts_with("GET /app/waiting "), "the one that waits");
+    upstream.write_all(OK.as_bytes()).unwrap();
+    drop(upstream);
+    assert_eq!(status_of(&answers.recv_timeout(PATIENCE).unwrap()), "200");
+    server.await_log("overload ended: reason=queue upstream=app");
+    let after = await_overload(&directory, |overload| overload["is_shedding"] == false);
+    assert_eq!(shed(&after, "queue"), 9, "{after:#}");
+    let mut next = server.connect();
+    next.write_all(get("/app/next").as_bytes()).unwrap();
+    let (mut upstream, _) = listener.accept().unwrap();
+    assert!(read_head(&mut upstream).starts_with("GET /app/next "), "nothing of what was rejected");
+    upstream.write_all(OK.as_bytes()).unwrap();
+    assert_eq!(status_of(&read_all(&mut next)), "200");
+}
+
+fn read_head(stream: &mut TcpStream) -> String {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (mut head, mut buffer) = (Vec::new(), [0; 4096]);
+    while !head.ends_with(b"\r\n\r\n") {
+        let count = stream.read(&mut buffer).unwrap();
+        assert!(count > 0, "the end");
+        head.extend_from_slice(&buffer[..count]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// More clients than an upstream can answer in time: it works for those that are answered, and for no others.
+#[test]
+fn an_upstream_that_is_asked_for_too_much_does_no_work_for_nothing() {
+    const CLIENTS: u64 = 60;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let answered = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&answered);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let counted = Arc::clone(&counted);
+            std::thread::spawn(move || {
+                let mut stream = stream.unwrap();
+                read_head(&mut stream);
+                // Two at a time make 100 a second at most.
+                std::thread::sleep(Duration::from_millis(20));
+                counted.fetch_add(1, Ordering::SeqCst);
+                let _ = stream.write_all(OK.as_bytes());
+            });
+        }
+    });
+    let options = "connections-max 2\n queue-wait-max \"200ms\"";
+    let (server, directory) = start(&address, options, "");
+    let (served, rejected) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                // Each waits for its answer, so that 60 always wait: for 600 ms, if all were served in their order.
+                while served.load(Ordering::SeqCst) < 300 {
+                    let answer = ask(&server, &get("/app/"));
+                    match status_of(&answer) {
+                        "200" => served.fetch_add(1, Ordering::SeqCst),
+                        "503" => {
+                            assert_shed(&answer);
+                            std::thread::sleep(Duration::from_millis(100));
+                            rejected.fetch_add(1, Ordering::SeqCst)
+                        }
+                        _ => panic!("{answer}"),
+                    };
+                }
+            });
+        }
+    });
+    let (served, rejected) = (served.into_inner(), rejected.into_inner());
+    assert!(rejected > 0, "{served} were served");
+    assert_eq!(answered.load(Ordering::SeqCst), served, "each request that the upstream has answered was served");
+    let after = await_overload(&directory, |overload| overload["is_shedding"] == false);
+    assert_eq!(shed(&after, "queue"), rejected, "{after:#}");
+    assert_eq!(status_of(&ask(&server, &get("/app/"))), "200");
+}
