@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::operated::Operated;
+use crate::support::port::free_port;
 use crate::support::tls::{Authority, connect};
 use crate::support::upstream::{Step, Upstream};
 use crate::support::{PATIENCE, read_until};
@@ -216,6 +217,55 @@ fn systemd_is_told_of_all_of_it() {
     assert_eq!(next().trim(), "READY=1");
     operated.signal("TERM");
     assert_eq!(next().trim(), "STOPPING=1");
+}
+
+/// Issue 17, defect 12: a process that has handed over, and still has requests under way, keeps no address from the new one.
+#[test]
+fn an_address_that_was_removed_can_be_listened_on_again() {
+    let hanging = Upstream::start(vec![vec![Step::Read("\r\n\r\n"), Step::Read("never")]]);
+    let port = free_port();
+    let without = SITE.replace("respond", &format!("forward \"http://{}\" path=\"/hang\"\n respond", hanging.address));
+    let with = format!(
+        "{without}site {{\n listen \"127.0.0.1:{port}\" \"unix:@DIR@/other.sock\"\n respond \"/\" 200 \"hello\"\n}}\n"
+    );
+    let mut operated = Operated::start(&with);
+    let is_there = |operated: &Operated| {
+        let mut tcp = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        ask(&mut tcp);
+        ask(&mut UnixStream::connect(operated.path().join("other.sock")).unwrap());
+    };
+    is_there(&operated);
+    let mut slow = operated.server.connect();
+    slow.write_all(b"GET /hang HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    let first = operated.server.id();
+    // Removed, upgraded, added.
+    operated.reload(&without);
+    operated.upgrade();
+    operated.reload(&with);
+    is_there(&operated);
+    // Removed by an upgrade, added.
+    operated.write_config(&without);
+    operated.upgrade();
+    operated.reload(&with);
+    is_there(&operated);
+    // Removed, added by an upgrade.
+    operated.reload(&without);
+    operated.write_config(&with);
+    operated.upgrade();
+    is_there(&operated);
+    // Upgraded, removed, and added when the process that serves has closed it.
+    operated.reload(&without);
+    wait_until("it is closed", || {
+        let connected =
+            std::net::TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_millis(500));
+        connected.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+    });
+    operated.reload(&with);
+    is_there(&operated);
+    assert!(Operated::is_running(first), "the first process still has a request under way");
+    drop(slow);
+    operated.signal("TERM");
 }
 
 /// Sockets that systemd has opened, and keeps: they are handed on, also while no site wants them.

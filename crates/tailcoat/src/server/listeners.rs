@@ -38,8 +38,6 @@ struct OpenAddress {
     next_socket: u16,
     /// Since when it is not wanted any more.
     retired_at: Option<Instant>,
-    /// Another process has it as well, and goes on with it.
-    is_anothers: bool,
 }
 
 /// Listeners that are open for a configuration that is not in use yet.
@@ -64,14 +62,15 @@ impl Listeners {
         Self { inherited, numbers, open, plans, has_retired: false, handed: by_address }
     }
 
-    /// What there is for another process: addresses, each with the number of its sockets, and these.
+    /// What there is for another process: addresses, each with the number of its sockets, and these. Those of TCP that were
+    /// retired are among them, because nobody else can listen there until they are closed.
     ///
     /// # Errors
     /// Out of descriptors.
     #[allow(clippy::type_complexity, reason = "two lists that are taken apart at once")]
     pub(super) fn estate(&self) -> io::Result<(Vec<(Listen, usize)>, Vec<OwnedFd>)> {
         let (mut listeners, mut descriptors) = (Vec::new(), Vec::new());
-        for address in self.open.values().filter(|address| address.retired_at.is_none()) {
+        for address in self.open.values().filter(|address| address.can_be_offered()) {
             if !matches!(address.listen, Listen::Inherited(_)) {
                 listeners.push((address.listen.clone(), address.sockets.len()));
                 for (_, socket) in &address.sockets {
@@ -93,13 +92,14 @@ impl Listeners {
         self.open.values().map(|address| key(&address.listen)).collect()
     }
 
-    /// Leaves these addresses to another process. The others have nobody any more.
+    /// Leaves these addresses to another process, and gives up the others. The workers accept what waits in the queues from
+    /// descriptors of their own. Here none is kept: this process may have much under way, and as long as it has a socket
+    /// open, the other process could not listen on an address that it had given up and wants again.
     pub(super) fn hand_on(&mut self, taken: &[Listen], log: &ServerLog) {
-        for address in self.open.values_mut().filter(|address| address.retired_at.is_none()) {
-            if taken.contains(&key(&address.listen)) {
-                address.is_anothers = true;
-            } else if let Err(error) = address.retire() {
-                log.warn(format_args!("{}: {error}", address.listen), "who connects just now may be reset");
+        for (_, mut address) in self.open.drain() {
+            let is_given_up = address.retired_at.is_none() && !taken.contains(&key(&address.listen));
+            if is_given_up && let Err(error) = address.retire() {
+                log.warn(format_args!("{}: {error}", address.listen), "clients that connect just now may be reset");
             }
         }
     }
@@ -233,7 +233,7 @@ impl Listeners {
 
 impl OpenAddress {
     fn new(listen: &Listen) -> Self {
-        Self { listen: listen.clone(), sockets: Vec::new(), next_socket: 0, retired_at: None, is_anothers: false }
+        Self { listen: listen.clone(), sockets: Vec::new(), next_socket: 0, retired_at: None }
     }
 
     fn add(&mut self, socket: Listener) {
@@ -244,6 +244,12 @@ impl OpenAddress {
     /// Whether it need not be opened anew if it is wanted. The file of a unix socket that was retired is gone.
     fn can_stay(&self) -> bool {
         self.retired_at.is_none() || !matches!(self.listen, Listen::Unix(..))
+    }
+
+    /// Whether another process may go on with it: clients can connect, or can again.
+    fn can_be_offered(&self) -> bool {
+        let accepts_again = || self.sockets.iter().all(|(_, socket)| socket.ignore_new(false).is_ok());
+        self.retired_at.is_none() || (self.can_stay() && accepts_again())
     }
 
     /// Whether the kernel shares connections out among its sockets.
@@ -281,7 +287,7 @@ impl OpenAddress {
 
     fn remove_file(&self) -> io::Result<()> {
         match &self.listen {
-            Listen::Unix(path, _) if !self.is_anothers => remove_socket_file(path),
+            Listen::Unix(path, _) => remove_socket_file(path),
             _ => Ok(()),
         }
     }

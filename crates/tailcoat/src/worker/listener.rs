@@ -246,7 +246,14 @@ impl Listener {
     pub fn ignore_new(&self, is_ignoring: bool) -> io::Result<()> {
         let Self::Tcp(listener) = self else { return Ok(()) };
         let socket = RawSocket::from(listener.try_clone()?);
-        if is_ignoring { socket.attach_filter(SYN_FILTER) } else { socket.detach_filter() }
+        if is_ignoring {
+            return socket.attach_filter(SYN_FILTER);
+        }
+        match socket.detach_filter() {
+            // It had none.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result,
+        }
     }
 
     pub(super) fn into_async(self) -> io::Result<AsyncListener> {
