@@ -10,6 +10,7 @@ mod cgi;
 mod command_line;
 mod confinement;
 mod conformance;
+mod connection_reuse;
 mod error_pages;
 mod examples;
 mod exchange;

@@ -24,6 +24,8 @@ pub struct Upstream {
     pub idle_max: usize,
     /// How long an unused connection is kept open.
     pub idle_timeout: Duration,
+    /// Which requests may be sent on a kept connection.
+    pub reuse: Reuse,
     /// Requests sent on a connection before it is closed; 0 is no limit.
     pub requests_per_connection_max: u32,
     /// Requests in progress at once on a connection of HTTP/2.
@@ -127,6 +129,17 @@ pub enum Balance {
     Hash(HashKey),
 }
 
+/// Which clients' requests a kept connection may carry, one after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// Only those of the client connection that it was opened for.
+    Never,
+    /// Those of all clients until it has carried content; from then on, those of that client connection.
+    Safe,
+    /// Those of all clients.
+    Always,
+}
+
 /// What requests have in common that shall go to the same server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HashKey {
@@ -182,6 +195,7 @@ impl Upstream {
             connections_max: 10_000,
             idle_max: 128,
             idle_timeout: Duration::from_secs(4),
+            reuse: Reuse::Safe,
             requests_per_connection_max: 0,
             streams_per_connection_max: 100,
             connection_age_max: Duration::from_secs(3600),

@@ -30,6 +30,7 @@ mod tunnel;
 
 use std::cell::{Cell, Ref, RefCell};
 use std::io;
+use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -69,6 +70,8 @@ pub struct Context {
     generation: RefCell<Rc<Generation>>,
     /// The worker's clock.
     pub clock: Clock,
+    /// Connections that were opened so far.
+    opened: Cell<u64>,
     /// All open connections.
     pub table: RefCell<ConnectionTable>,
     /// Tells clients apart in it.
@@ -234,6 +237,7 @@ impl Context {
             overload,
             generation: RefCell::new(Rc::new(generation)),
             clock,
+            opened: Cell::new(0),
             table: RefCell::default(),
             hasher: KeyHasher::default(),
             recorder: RefCell::new(recorder),
@@ -254,6 +258,13 @@ impl Context {
                 content: vec![0; CONTENT_BYTES],
             }),
         }
+    }
+
+    /// The number of a connection that begins: no other connection of this worker has it, before or after.
+    fn next_connection_number(&self) -> NonZeroU64 {
+        let number = NonZeroU64::MIN.saturating_add(self.opened.get());
+        self.opened.set(number.get());
+        number
     }
 
     /// What is served by now. Not to be held while anything is waited for.

@@ -3,6 +3,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll, Waker};
@@ -64,13 +65,16 @@ pub struct ClientLinkCell {
     link: OnceCell<Rc<ClientLink>>,
     /// The way to the connection's holder; `None` if memory is not counted.
     holder_source: Option<HolderSource>,
+    /// The number of the client's connection, which the worker gives to no other; `None` if nobody waits there.
+    client_connection: Option<NonZeroU64>,
     /// Who answers, as far as is known.
     handler: Cell<HandlerKind>,
 }
 
 impl Default for ClientLinkCell {
     fn default() -> Self {
-        Self { link: OnceCell::new(), holder_source: None, handler: Cell::new(HandlerKind::None) }
+        let handler = Cell::new(HandlerKind::None);
+        Self { link: OnceCell::new(), holder_source: None, client_connection: None, handler }
     }
 }
 
@@ -89,6 +93,16 @@ impl ClientLinkCell {
     /// The connection's holder.
     pub fn holder(&self) -> Rc<Holder> {
         self.holder_source.as_ref().map_or_else(Holder::uncounted, HolderSource::holder)
+    }
+
+    /// For a request that came on the client connection with this number.
+    pub fn of_connection(self, number: NonZeroU64) -> Self {
+        Self { client_connection: Some(number), ..self }
+    }
+
+    /// The number of the client's connection, unless the request is the server's own.
+    pub fn client_connection(&self) -> Option<NonZeroU64> {
+        self.client_connection
     }
 
     /// The link, made now if there is none.

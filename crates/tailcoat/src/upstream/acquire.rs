@@ -15,7 +15,7 @@ use super::connect::{Opened, connect, proxy_preamble};
 use super::health::{FULL_SHARE, Standing};
 use super::http2::{self, Session, SessionLimits, Sessions, StreamLease};
 use super::lease::{Lease, Slot};
-use super::pool::{Connection, Pool, PoolLimits};
+use super::pool::{ClientConnection, Connection, Pool, PoolLimits};
 use super::shared::{Protocol, SharedUpstream};
 use super::tried::Tried;
 use super::{AcquireError, monotonic_ms};
@@ -59,6 +59,8 @@ pub struct Wanted {
     pub tried: Tried,
     /// A number that stands for the client, who has a share of the queue; `None` if it speaks for many.
     pub client: Option<u64>,
+    /// The client connection, if a kept connection may be reserved for it: it speaks for one client.
+    pub client_connection: Option<ClientConnection>,
     /// The exchange is to become a tunnel for another protocol.
     pub is_upgrade: bool,
     /// The client's connection, of which the PROXY protocol tells; `None` if it came over a unix socket.
@@ -152,7 +154,7 @@ impl Upstream {
             Err(refused) => return Acquire::Waiting(Box::pin(self.acquire_slowly(Err(refused), wanted, now_ms))),
         };
         match self.take_open(slot.server, &wanted, now_ms) {
-            Some(way) => Acquire::Ready(Some(Leased::new(way, slot))),
+            Some(way) => Acquire::Ready(Some(Leased::new(way, slot, &wanted))),
             None => Acquire::Waiting(Box::pin(self.acquire_slowly(Ok(slot), wanted, now_ms))),
         }
     }
@@ -178,7 +180,7 @@ impl Upstream {
                     Err(Refused::NoServer) => return Err(error),
                 };
                 match upstream.open(&slot, &wanted, now_ms()).await {
-                    Ok(way) => return Ok(Leased::new(way, slot)),
+                    Ok(way) => return Ok(Leased::new(way, slot, &wanted)),
                     // Not the server's fault, nor would another one do better.
                     Err(AcquireError::Exhausted) => return Err(AcquireError::Exhausted),
                     Err(failed) => {
@@ -281,7 +283,8 @@ impl Upstream {
             self.sessions.borrow_mut()[usize::from(server)].has_chosen_http2 = Some(is_http2);
         }
         if !is_http2 {
-            return Ok(Way::Connection(Connection { stream, opened_ms: now_ms, requests: 1 }, false));
+            let connection = Connection { stream, opened_ms: now_ms, requests: 1, reserved_for: None };
+            return Ok(Way::Connection(connection, false));
         }
         let session = Session::new(Rc::clone(&self.http2_limits), monotonic_ms());
         let scratch = Rc::clone(&self.read_buffer);
@@ -321,7 +324,8 @@ impl Upstream {
         if wanted.tried.wants_new() {
             return None;
         }
-        let mut connection = self.pools.borrow_mut()[usize::from(server)].take(&self.pool_limits, now_ms)?;
+        let pool = &mut self.pools.borrow_mut()[usize::from(server)];
+        let mut connection = pool.take(wanted.client_connection, &self.pool_limits, now_ms)?;
         connection.requests = connection.requests.saturating_add(1);
         Some(Way::Connection(connection, true))
     }
@@ -444,9 +448,11 @@ impl Upstream {
 }
 
 impl Leased {
-    fn new(way: Way, slot: Slot) -> Self {
+    fn new(way: Way, slot: Slot, wanted: &Wanted) -> Self {
         match way {
-            Way::Connection(connection, is_reused) => Self::Connection(Lease::new(connection, slot, is_reused)),
+            Way::Connection(connection, is_reused) => {
+                Self::Connection(Lease::new(connection, slot, is_reused, wanted.client_connection))
+            }
             Way::Session(session, is_reused) => Self::Stream(StreamLease::new(session, slot, is_reused)),
         }
     }

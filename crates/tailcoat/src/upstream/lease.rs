@@ -4,10 +4,11 @@ use std::task::{Context, Poll};
 
 use super::Upstream;
 use super::health::Health;
-use super::pool::Connection;
+use super::pool::{ClientConnection, Connection};
 use super::shared::Protocol;
 use super::stream::Stream;
 use super::tried::Tried;
+use crate::config::Reuse;
 
 /// A connection to a server, for one exchange. Dropping it closes the connection, and says nothing of the server.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub struct Lease {
     connection: Connection,
     slot: Slot,
     is_reused: bool,
+    /// The client connection that the exchange is for, if it speaks for one client.
+    client: Option<ClientConnection>,
     has_read: bool,
 }
 
@@ -24,6 +27,9 @@ pub struct Lease {
 pub enum Ending {
     /// Another request may be sent on the connection.
     Reusable,
+    /// The same, but the server may take for another request what was sent as content, and for the next response what it
+    /// sends as content: `reuse` decides whose request may follow.
+    ReusableBySameClient,
     /// Not on this one: server, client or protocol want it closed.
     Close,
 }
@@ -54,8 +60,8 @@ pub(super) struct Slot {
 }
 
 impl Lease {
-    pub(super) fn new(connection: Connection, slot: Slot, is_reused: bool) -> Self {
-        Self { connection, slot, is_reused, has_read: false }
+    pub(super) fn new(connection: Connection, slot: Slot, is_reused: bool, client: Option<ClientConnection>) -> Self {
+        Self { connection, slot, is_reused, client, has_read: false }
     }
 
     /// Reads what has come into `buffer`; 0 is the end.
@@ -111,16 +117,26 @@ impl Lease {
     /// The exchange has ended well.
     pub fn finish(mut self, ending: Ending, now_ms: u64) {
         self.slot.report_success(now_ms);
-        if ending == Ending::Reusable {
-            self.slot.upstream.keep(self.slot.server, self.connection, now_ms);
+        match (self.slot.upstream.shared.config.reuse, ending) {
+            (_, Ending::Close) => return,
+            (Reuse::Always, _) | (Reuse::Safe, Ending::Reusable) => {}
+            (Reuse::Safe, Ending::ReusableBySameClient) | (Reuse::Never, _) => match self.client {
+                // Once reserved it stays so: it was taken by the same client.
+                Some(client) => self.connection.reserved_for = Some(client),
+                None => return,
+            },
         }
+        self.slot.upstream.keep(self.slot.server, self.connection, now_ms);
     }
 
     /// The exchange has failed; notes in `tried` what need not be tried again, should the request be repeated.
     pub fn fail(mut self, failure: Failure, tried: &mut Tried, now_ms: u64) {
         if failure == Failure::Closed && self.is_reused && !self.has_read {
-            // Where one kept connection was closed, all are: the server was started again, most likely.
-            self.slot.upstream.forget_kept(self.slot.server);
+            // Where one kept connection was closed, all are: the server was started again, most likely. A reserved one may
+            // also have been closed because of what its client sent.
+            if self.connection.reserved_for.is_none() {
+                self.slot.upstream.forget_kept(self.slot.server);
+            }
             tried.add_stale();
             return;
         }

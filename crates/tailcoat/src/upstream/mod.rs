@@ -30,6 +30,7 @@ pub use balance::hash_key;
 pub use http2::{ResponsePiece, StreamFailure, StreamLease, StreamTunnel};
 pub use keeper::{Lookup, keep, system_lookup};
 pub use lease::{Ending, Failure, Lease, Tunnel};
+pub use pool::ClientConnection;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 pub use shared::{ServerState, SharedUpstream};

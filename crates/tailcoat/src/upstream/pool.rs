@@ -1,9 +1,17 @@
 //! A worker's kept connections to one server.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 
 use super::stream::Stream;
-use crate::config;
+use crate::config::{self, Reuse};
+
+/// Idle time after which a reserved connection is closed, in milliseconds. Short, because only one client can use it, and a
+/// server may hold a process for it.
+const RESERVED_IDLE_MS_MAX: u64 = 1_000;
+
+/// The number of a client connection, which the worker gives to no other one.
+pub type ClientConnection = NonZeroU64;
 
 /// A connection, and what its limits are about.
 #[derive(Debug)]
@@ -13,6 +21,8 @@ pub(super) struct Connection {
     pub(super) opened_ms: u64,
     /// Requests sent on it.
     pub(super) requests: u32,
+    /// The only client connection whose requests may still be sent on it; `None` if those of all may.
+    pub(super) reserved_for: Option<ClientConnection>,
 }
 
 /// The limits of kept connections, times in milliseconds.
@@ -20,16 +30,22 @@ pub(super) struct Connection {
 pub(super) struct PoolLimits {
     idle_max: usize,
     idle_timeout_ms: u64,
+    reserved_idle_timeout_ms: u64,
     requests_max: u32,
     age_max_ms: u64,
 }
 
 impl PoolLimits {
     pub(super) fn new(upstream: &config::Upstream) -> Self {
+        let idle_timeout_ms = upstream.idle_timeout.as_millis() as u64;
         Self {
             // A connection that began with a client's address is of no use to others.
             idle_max: if upstream.proxy_protocol.is_some() { 0 } else { upstream.idle_max },
-            idle_timeout_ms: upstream.idle_timeout.as_millis() as u64,
+            idle_timeout_ms,
+            reserved_idle_timeout_ms: match upstream.reuse {
+                Reuse::Never => idle_timeout_ms,
+                Reuse::Safe | Reuse::Always => idle_timeout_ms.min(RESERVED_IDLE_MS_MAX),
+            },
             requests_max: upstream.requests_per_connection_max,
             age_max_ms: upstream.connection_age_max.as_millis() as u64,
         }
@@ -46,11 +62,24 @@ impl PoolLimits {
 pub(super) struct Pool {
     /// Each with when it was put here, the oldest first.
     idle: VecDeque<(u64, Connection)>,
+    /// The same, of those that are reserved for a client connection.
+    reserved: VecDeque<(u64, Connection)>,
 }
 
 impl Pool {
-    /// Takes a connection that is open as far as can be known.
-    pub(super) fn take(&mut self, limits: &PoolLimits, now_ms: u64) -> Option<Connection> {
+    /// Takes a connection that is open as far as can be known: one that is reserved for this client connection, or else one
+    /// for all.
+    pub(super) fn take(
+        &mut self,
+        client: Option<ClientConnection>,
+        limits: &PoolLimits,
+        now_ms: u64,
+    ) -> Option<Connection> {
+        while let Some((since_ms, connection)) = self.take_reserved(client) {
+            if is_usable(since_ms, &connection, limits, now_ms) {
+                return Some(connection);
+            }
+        }
         while let Some((since_ms, connection)) = self.idle.pop_back() {
             if is_usable(since_ms, &connection, limits, now_ms) {
                 return Some(connection);
@@ -59,34 +88,49 @@ impl Pool {
         None
     }
 
-    /// Keeps a connection, in the place of the oldest if there are enough.
+    fn take_reserved(&mut self, client: Option<ClientConnection>) -> Option<(u64, Connection)> {
+        let is_own = |(_, connection): &(u64, Connection)| connection.reserved_for == client;
+        let at = client.and_then(|_| self.reserved.iter().rposition(is_own))?;
+        self.reserved.remove(at)
+    }
+
+    /// Keeps a connection, in the place of the oldest if there are enough. Reserved ones make room first: otherwise a client
+    /// could displace the connections that all clients use.
     pub(super) fn put(&mut self, connection: Connection, limits: &PoolLimits, now_ms: u64) {
         if !limits.may_be_kept(connection.requests) {
             return;
         }
-        if self.idle.len() >= limits.idle_max {
-            self.idle.pop_front();
+        if self.len() >= limits.idle_max {
+            let _oldest = self.reserved.pop_front().or_else(|| self.idle.pop_front());
         }
-        self.idle.push_back((now_ms, connection));
+        let list = if connection.reserved_for.is_some() { &mut self.reserved } else { &mut self.idle };
+        list.push_back((now_ms, connection));
     }
 
     /// Closes connections that are no longer of use.
     pub(super) fn sweep(&mut self, limits: &PoolLimits, now_ms: u64) {
-        self.idle.retain(|(since_ms, connection)| is_usable(*since_ms, connection, limits, now_ms));
+        let is_usable = |(since_ms, connection): &(u64, Connection)| is_usable(*since_ms, connection, limits, now_ms);
+        self.idle.retain(is_usable);
+        self.reserved.retain(is_usable);
     }
 
     /// Closes all.
     pub(super) fn clear(&mut self) {
         self.idle.clear();
+        self.reserved.clear();
     }
 
     pub(super) fn len(&self) -> usize {
-        self.idle.len()
+        self.idle.len() + self.reserved.len()
     }
 }
 
 fn is_usable(since_ms: u64, connection: &Connection, limits: &PoolLimits, now_ms: u64) -> bool {
-    now_ms.saturating_sub(since_ms) < limits.idle_timeout_ms
+    let idle_timeout_ms = match connection.reserved_for {
+        None => limits.idle_timeout_ms,
+        Some(_) => limits.reserved_idle_timeout_ms,
+    };
+    now_ms.saturating_sub(since_ms) < idle_timeout_ms
         && now_ms.saturating_sub(connection.opened_ms) < limits.age_max_ms
         && connection.stream.is_quiet()
 }

@@ -79,6 +79,11 @@ impl Stream {
         either!(self, stream => Pin::new(stream).poll_shutdown(task))
     }
 
+    /// Whether TLS has decrypted nothing that has not been read.
+    fn has_all_been_read(&self) -> bool {
+        !matches!(self, Self::Tls(stream) if !stream.get_ref().1.wants_read())
+    }
+
     /// Whether nothing has come: neither bytes, which nobody has asked for, nor the end. Makes a system call only if the
     /// runtime believes that there is something to read.
     pub(super) fn is_quiet(&self) -> bool {
@@ -89,7 +94,7 @@ impl Stream {
                 Ok(rustix::net::recv(stream, &mut byte, peek)?.0)
             })
         });
-        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        self.has_all_been_read() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// The same by a system call, for what the runtime has not heard of yet.
@@ -97,6 +102,6 @@ impl Stream {
         let mut byte = [0];
         let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let read = below!(self, stream => recv(stream, &mut byte, peek));
-        read.is_err_and(|error| error == rustix::io::Errno::AGAIN)
+        self.has_all_been_read() && read.is_err_and(|error| error == rustix::io::Errno::AGAIN)
     }
 }

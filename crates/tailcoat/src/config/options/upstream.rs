@@ -118,6 +118,28 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "reuse",
+        parameters: &[one("policy", Kind::Choice(&["never", "safe", "always"]))],
+        default: "reuse safe",
+        doc: "Which clients share a kept HTTP/1.1 connection. With `safe`, all clients do until the connection has carried a \
+              request with content (or a HEAD request); from then on it serves only the client connection that sent \
+              it, stays open for 1 s between requests, and is closed if a proxy in front speaks for several clients. \
+              So a server that ignores Content-Length cannot answer hidden content to another client (CL.0 request \
+              smuggling). With `never`, no client connection shares. Use `always` only if every path on the servers \
+              reads its content; it saves opening a connection for most requests with content. FastCGI and HTTP/2 \
+              frame content themselves: `safe` shares their connections.",
+        example: "reuse always",
+        known_as: &["http-reuse"],
+        set: Set::Upstream(|upstream, values| {
+            upstream.reuse = match values.text("policy").as_deref() {
+                Some("never") => Reuse::Never,
+                Some("always") => Reuse::Always,
+                _ => Reuse::Safe,
+            };
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "requests-per-connection-max",
         parameters: &[one("count", Kind::Count { min: 0, max: u32::MAX as u64 })],
         default: "requests-per-connection-max 0",

@@ -8,6 +8,7 @@ mod tunnel;
 use std::cell::OnceCell;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll, ready};
 
@@ -40,6 +41,8 @@ pub struct H1Connection {
     /// How it speaks TLS, if it does.
     tls: Option<Rc<TlsInfo>>,
     wire: ServerConnection,
+    /// Its number among all that the worker has opened.
+    number: NonZeroU64,
     /// Its place in the table of connections.
     slot: u32,
     listener: u16,
@@ -105,6 +108,7 @@ impl H1Connection {
     /// A connection that was accepted from a listener.
     pub fn new(opened: Opened, listener: u16, context: Rc<Context>) -> Self {
         let Opened { transport, client, destination, tls, input, slot, .. } = opened;
+        let number = context.next_connection_number();
         Self {
             socket: transport,
             context,
@@ -112,6 +116,7 @@ impl H1Connection {
             destination: destination.map(OnceCell::from).unwrap_or_default(),
             tls,
             wire: ServerConnection::default(),
+            number,
             slot,
             listener,
             requests: 0,
@@ -377,6 +382,7 @@ impl H1Connection {
                             )
                         }
                     };
+                    let link = link.of_connection(self.number);
                     let tls = self.tls.clone();
                     let arrived = Arrived { client: self.client, tls: tls.as_ref(), link: &link, now: turn.now };
                     match route(request, &incoming.target, incoming.host, arrived, path, host) {

@@ -19,6 +19,7 @@ mod wakers;
 use std::cell::OnceCell;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll, ready};
 use std::time::Duration;
@@ -57,6 +58,8 @@ pub struct H2Connection {
     wire: ServerConnection,
     /// What the client was told.
     limits: Rc<wire::h2::Limits>,
+    /// Its number among all that the worker has opened.
+    number: NonZeroU64,
     /// Its place in the table of connections.
     slot: u32,
     listener: u16,
@@ -160,7 +163,7 @@ impl H2Connection {
     /// A connection whose first bytes are still to come, or are what was read already.
     pub fn new(opened: Opened, listener: u16, context: Rc<Context>) -> Self {
         let Opened { transport, client, destination, tls, input, slot, .. } = opened;
-        let now = context.clock.now();
+        let (now, number) = (context.clock.now(), context.next_connection_number());
         let limits = Rc::clone(&context.generation().h2_limits);
         Self {
             socket: transport,
@@ -169,6 +172,7 @@ impl H2Connection {
             destination: destination.map(OnceCell::from).unwrap_or_default(),
             wire: ServerConnection::new(time(now), &limits),
             limits,
+            number,
             slot,
             listener,
             requests: 0,

@@ -114,6 +114,7 @@ impl H2Connection {
             Some(length) => self.content_link(BodyFraming::Length(length), turn),
             None => self.content_link(BodyFraming::Chunked, turn),
         };
+        let link = link.of_connection(self.number);
         let tls = self.tls.clone();
         let arrived = Arrived { client: self.client, tls: tls.as_ref(), link: &link, now: turn.now };
         let message = Request { head, bytes: text };

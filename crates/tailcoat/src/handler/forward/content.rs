@@ -26,6 +26,8 @@ pub(super) struct Upstreaming {
     /// In which the answer comes, if it is by FastCGI.
     pub(super) records: Option<Box<Records>>,
     pub(super) is_http: bool,
+    /// The server may send content where a response has none.
+    pub(super) may_have_content: bool,
     pub(super) trailer_limits: usize,
     /// When what was read last has come.
     pub(super) now: Now,
@@ -35,9 +37,21 @@ impl Upstreaming {
     /// The whole response is there.
     pub(super) fn finish(self, is_reusable: bool) {
         self.link.set_deadline(None);
-        let ending = if is_reusable && self.upload.is_complete() { Ending::Reusable } else { Ending::Close };
+        // FastCGI frames content: no server takes it for another request.
+        let is_in_doubt = self.is_http && (self.upload.has_content() || self.may_have_content);
+        let ending = match is_reusable && self.upload.is_complete() {
+            true if is_in_doubt => Ending::ReusableBySameClient,
+            true => Ending::Reusable,
+            false => Ending::Close,
+        };
         self.link.forwarding().borrow_mut().on_end(self.now.unix_us);
         self.peer.finish(ending, self.now.monotonic_ms);
+    }
+
+    /// The head is the whole response. Some servers send content behind it all the same if its fields `declare` some.
+    pub(super) fn finish_without_content(mut self, is_reusable: bool, declares_content: bool) {
+        self.may_have_content = declares_content;
+        self.finish(is_reusable);
     }
 
     /// Content is to come.
@@ -194,11 +208,12 @@ impl UpstreamContent {
     fn on_input(&mut self, buffer: &mut [u8], count: usize) -> Result<usize, ()> {
         match &mut self.awaiting {
             Awaiting::Length(remaining) => {
-                *remaining -= count as u64;
+                let length = usize::try_from(*remaining).unwrap_or(usize::MAX).min(count);
+                *remaining -= length as u64;
                 if *remaining == 0 {
-                    self.finish(true, None);
+                    self.finish(length == count, None);
                 }
-                Ok(count)
+                Ok(length)
             }
             Awaiting::Chunks(_) => self.on_chunks(buffer, count),
             Awaiting::Records(_) => self.on_records(buffer, count),
@@ -264,7 +279,10 @@ impl ContentSource for UpstreamContent {
             // A server may answer while it is still being asked.
             let _ = upload.poll_send(peer, link, task);
             let room = match self.awaiting {
-                Awaiting::Length(remaining) => usize::try_from(remaining).unwrap_or(usize::MAX).min(buffer.len()),
+                // And a byte, to see that the server sends more than it has promised.
+                Awaiting::Length(remaining) => {
+                    usize::try_from(remaining).unwrap_or(usize::MAX).saturating_add(1).min(buffer.len())
+                }
                 _ => buffer.len(),
             };
             let read = peer.poll_read(task, &mut buffer[..room]);

@@ -25,7 +25,7 @@ use super::{ErrorLines, Inner, Launch, Scratch, number_of};
 use crate::handler::{BuiltResponse, ClientLink, Now, Outcome, Response, Routed};
 use crate::log::{Client, escaped};
 use crate::traces::{Trace, told};
-use crate::upstream::{AcquireError, Failure, Tried, Wanted};
+use crate::upstream::{AcquireError, ClientConnection, Failure, Tried, Wanted};
 
 /// What is said of a connection that has ended.
 const CLOSED: &str = "closed the connection without an answer";
@@ -76,6 +76,8 @@ pub(super) struct Exchange {
     asks_upgrade: bool,
     is_grpc: bool,
     client: Client,
+    /// The client's connection, if it speaks for this client alone.
+    client_connection: Option<ClientConnection>,
     trace: Option<Rc<Trace>>,
     key: Option<u64>,
     tried: Tried,
@@ -155,6 +157,7 @@ impl Exchange {
             asks_upgrade: false,
             is_grpc: is_grpc(routed),
             client: routed.client,
+            client_connection: inner.destination.client_connection(routed),
             trace: routed.trace.map(Rc::clone),
             key: inner.destination.key(routed),
             tried: Tried::default(),
@@ -173,10 +176,23 @@ impl Exchange {
         }
     }
 
+    /// The response may be for other clients as well: a connection on which the server may say what its client likes is not
+    /// for this request.
+    pub(super) fn share(&mut self) {
+        if !self.upload.has_content() {
+            self.client_connection = None;
+        }
+    }
+
     fn connect(&mut self) {
-        let (key, tried, endpoints) = (self.key, self.tried, self.endpoints());
-        let is_upgrade = self.asks_upgrade;
-        let wanted = Wanted { key, tried, client: number_of(self.client), is_upgrade, endpoints };
+        let wanted = Wanted {
+            key: self.key,
+            tried: self.tried,
+            client: number_of(self.client),
+            client_connection: self.client_connection,
+            is_upgrade: self.asks_upgrade,
+            endpoints: self.endpoints(),
+        };
         let now = self.now;
         self.link.set_deadline(None);
         let destination = &self.inner.destination;
@@ -392,6 +408,7 @@ impl Exchange {
             inner: Rc::clone(&self.inner),
             records: self.records.take(),
             is_http: self.is_http,
+            may_have_content: false,
             trailer_limits: self.inner.plan.head_limits.head_bytes_max,
             now: self.now,
         };

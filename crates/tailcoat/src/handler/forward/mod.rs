@@ -197,7 +197,8 @@ impl Fetch for Inner {
         if let Some(response) = self.shed(&request.routed(false)) {
             return Box::pin(ready(response));
         }
-        let exchange = Exchange::new(self, &request.routed(false), &changes);
+        let mut exchange = Exchange::new(self, &request.routed(false), &changes);
+        exchange.share();
         Box::pin(async move { built(exchange.await) })
     }
 }

@@ -4,15 +4,24 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll, ready};
 
+use wire::h1::BodyFraming;
+use wire::http::forwarding::is_same_field;
+use wire::http::{Method, Request, Status};
+
 use super::hash_key_of;
+use crate::config::Reuse;
 use crate::handler::Routed;
 use crate::handler::cgi::{Launch, Process, Programs, StartError, Starting};
+use crate::log::Client;
 use crate::metrics::NameSlot;
 use crate::overload::Cost;
 use crate::upstream::{
-    Acquire, AcquireError, Ending, Failure, Lease, Leased, StreamLease, Tried, Tunnel, Upstream, Wanted,
+    Acquire, AcquireError, ClientConnection, Ending, Failure, Lease, Leased, StreamLease, Tried, Tunnel, Upstream,
+    Wanted,
 };
-use wire::http::Status;
+
+/// Fields by which proxies tell of themselves, and of clients that they speak for (RFC 9110, section 7.6.3, and RFC 7239).
+const PROXY_FIELDS: [&[u8]; 3] = [b"via", b"forwarded", b"x-forwarded-for"];
 
 /// Where requests go.
 pub(super) enum Destination {
@@ -63,6 +72,22 @@ impl Destination {
             Self::Servers(_) => Cost::Upstream,
             Self::Programs(_) => Cost::Program,
         }
+    }
+
+    /// The client's connection, if kept connections may be reserved for it. A proxy in front speaks for several clients.
+    pub(super) fn client_connection(&self, routed: &Routed<'_>) -> Option<ClientConnection> {
+        let Self::Servers(upstream) = self else { return None };
+        // Other requests only take a connection that was reserved before.
+        let may_reserve = routed.request.method() == Method::Head
+            || routed.link.link().framing() != BodyFraming::None
+            || upstream.shared().config().reuse == Reuse::Never;
+        let is_by_proxy = |request: &Request<'_>| {
+            let mut fields = request.head.fields.iter().map(|field| field.name.of(request.bytes));
+            fields.any(|name| PROXY_FIELDS.iter().any(|field| is_same_field(name, field)))
+        };
+        let speaks_for_many =
+            routed.client == Client::Unix || routed.proxied.is_some() || (may_reserve && is_by_proxy(&routed.request));
+        if speaks_for_many { None } else { routed.link.client_connection() }
     }
 
     /// What it is called in logs.

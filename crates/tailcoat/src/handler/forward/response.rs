@@ -59,8 +59,12 @@ impl Received<'_> {
                 // Without content of its own, it may tell the length of another's.
                 let is_for_another = method == Method::Head || self.head.status == Status::NOT_MODIFIED;
                 forwarded.content_length = self.declared_length().filter(|_| is_for_another);
+                let declares_content = self.declares_content();
                 match upstreaming.is_http {
-                    true => upstreaming.finish(is_persistent && rest.is_empty()),
+                    true => upstreaming.finish_without_content(
+                        is_persistent && rest.is_empty() && (method == Method::Head || !declares_content),
+                        declares_content,
+                    ),
                     false => upstreaming.drain(),
                 }
             }
@@ -127,6 +131,12 @@ impl Received<'_> {
 
     fn declared_length(&self) -> Option<u64> {
         self.head.values(self.bytes, b"content-length").next().and_then(parse_content_length)
+    }
+
+    /// Whether fields say that content follows, wherever it may be that of another response.
+    fn declares_content(&self) -> bool {
+        let has_coding = self.head.values(self.bytes, b"transfer-encoding").next().is_some();
+        has_coding || self.head.values(self.bytes, b"content-length").any(|length| length != b"0")
     }
 
     /// The fields that are passed on, in their order.

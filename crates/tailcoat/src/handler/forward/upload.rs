@@ -23,6 +23,7 @@ pub(super) struct Upload {
     chunks: Vec<u8>,
     chunk_bytes_sent: usize,
     sent_bytes: u64,
+    has_content: bool,
     /// The content is not sent before the server has said that it wants it.
     pub(super) awaits_continue: bool,
     state: State,
@@ -69,6 +70,7 @@ impl Upload {
             chunks: Vec::new(),
             chunk_bytes_sent: 0,
             sent_bytes: 0,
+            has_content: !matches!(framing, BodyFraming::None | BodyFraming::Length(0)),
             awaits_continue: false,
             state,
         }
@@ -96,6 +98,11 @@ impl Upload {
     /// Whether the server has got all of the request, so that its connection can take another.
     pub(super) fn is_complete(&self) -> bool {
         self.state == State::Complete
+    }
+
+    /// Whether anything is sent behind the head.
+    pub(super) fn has_content(&self) -> bool {
+        self.has_content
     }
 
     /// Bytes sent so far.

@@ -55,6 +55,85 @@ fn connections_are_kept_within_limits() {
     check(|upstream| upstream.proxy_protocol = Some(config::ProxyProtocol::V1), 1_000, 0);
 }
 
+/// How an exchange of a client ended, and whether a request of a client then finds its connection; by policy.
+#[test]
+fn the_policy_says_whose_requests_a_kept_connection_carries() {
+    use Ending::{Close, Reusable, ReusableBySameClient};
+    use Reuse::{Always, Never, Safe};
+    let client = |number: u64| Wanted { client_connection: ClientConnection::new(number), ..Wanted::default() };
+    // A client with the number 0 speaks for many.
+    for (reuse, ending, first, second, expect) in [
+        (Safe, Reusable, 1, 2, true),
+        (Safe, Reusable, 0, 0, true),
+        (Safe, ReusableBySameClient, 1, 2, false),
+        (Safe, ReusableBySameClient, 1, 0, false),
+        (Safe, ReusableBySameClient, 0, 0, false),
+        (Safe, ReusableBySameClient, 1, 1, true),
+        (Never, Reusable, 1, 2, false),
+        (Never, Reusable, 0, 0, false),
+        (Never, Reusable, 1, 1, true),
+        (Always, ReusableBySameClient, 1, 2, true),
+        (Always, ReusableBySameClient, 0, 0, true),
+        (Always, Close, 1, 1, false),
+        (Safe, Close, 1, 1, false),
+    ] {
+        on_worker(false, async {
+            let (listener, address) = listen();
+            let upstream = upstream(&[address], |upstream| upstream.reuse = reuse);
+            let lease = connection(upstream.acquire(client(first), 0).await.unwrap());
+            let _server = listener.accept().unwrap();
+            lease.finish(ending, 0);
+            let found = matches!(upstream.acquire(client(second), 0), Acquire::Ready(_));
+            assert_eq!(found, expect, "{reuse:?} {ending:?} {first} {second}");
+        });
+    }
+}
+
+#[test]
+fn a_reserved_connection_stays_so_and_leaves_before_the_others() {
+    on_worker(false, async {
+        let (listener, address) = listen();
+        let upstream = upstream(&[address], |upstream| upstream.idle_max = 2);
+        let client = |number: u64| Wanted { client_connection: ClientConnection::new(number), ..Wanted::default() };
+        let take = async |number| connection(upstream.acquire(client(number), 0).await.unwrap());
+        let mut servers = Vec::new();
+        let mut leases = Vec::new();
+        for number in 1..=3 {
+            leases.push(take(number).await);
+            servers.push(listener.accept().unwrap());
+        }
+        let [first, second, third] = <[Lease; 3]>::try_from(leases).unwrap();
+        first.finish(Ending::ReusableBySameClient, 0);
+        // A request without content does not release it.
+        let again = take(1).await;
+        assert!(again.is_reused());
+        again.finish(Ending::Reusable, 0);
+        second.finish(Ending::Reusable, 0);
+        assert_eq!(upstream.idle(), 2);
+        third.finish(Ending::ReusableBySameClient, 0);
+        assert_eq!(upstream.idle(), 2, "the first has made room");
+        assert!(take(1).await.is_reused(), "by the one that all may use");
+        assert!(upstream.sweep(999));
+        assert!(!upstream.sweep(1_000), "a reserved one is kept for a second");
+    });
+}
+
+#[test]
+fn a_reserved_connection_that_was_closed_says_nothing_of_others() {
+    on_worker(false, async {
+        let (listener, address) = listen();
+        let upstream = upstream(&[address], |_| {});
+        let client = Wanted { client_connection: ClientConnection::new(1), ..Wanted::default() };
+        let (first, second) = (connection(upstream.acquire(client, 0).await.unwrap()), lease(&upstream, 0).await);
+        let _servers = [listener.accept().unwrap(), listener.accept().unwrap()];
+        first.finish(Ending::ReusableBySameClient, 0);
+        second.finish(Ending::Reusable, 0);
+        let stale = connection(upstream.acquire(client, 0).await.unwrap());
+        stale.fail(Failure::Closed, &mut Tried::default(), 0);
+        assert_eq!(upstream.idle(), 1);
+    });
+}
+
 #[test]
 fn a_request_limit_is_told_before_the_last_request() {
     on_worker(false, async {

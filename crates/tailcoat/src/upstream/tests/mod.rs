@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions};
 
 use super::*;
-use crate::config::{self, LogLevel, ServerAddress, UpstreamServer};
+use crate::config::{self, LogLevel, Reuse, ServerAddress, UpstreamServer};
 use crate::log::{ServerLog, Style};
 
 /// How long the runtime's clock is real before a test has failed.
