@@ -83,7 +83,7 @@ fn paths_of_a_module_get_503_until_it_is_compiled() {
         answer.ends_with("guarded")
     });
     assert_eq!((status(&operated, "compiling"), status(&operated, "unusable")), (0, 0));
-    assert!(operated.file("errors.log").contains("module compiled: "));
+    operated.server.await_log("module compiled: ");
 }
 
 #[test]

@@ -62,10 +62,22 @@ fn too_much_before_an_answer() {
     check("/memory", "500", "memory-bytes-max of the module");
     check("/recursion", "500", "call stack exhausted");
     check("/handles", "500", "no free keys");
-    check("/pollables-without-end", "500", "beyond memory-bytes-max of the module");
     check("/flood-log", "504", "wrote more than log-bytes-max");
     check("/loop", "504", "longer than processor-time-max (GET /loop)");
     check("/fields-without-end", "500", "total size of fields exceeds limit");
+}
+
+/// Handles of a stream's pollables are none of `handles-max`, but count as memory.
+#[test]
+fn pollables_without_end_take_the_instance_s_own_memory() {
+    let Some(guests) = guests() else { return };
+    let server = serve_guests(guests, "memory-bytes-max \"4MiB\"; processor-time-max \"1h\"", "");
+    let answer = get(&server, "/pollables-without-end");
+    assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
+    server.await_log(
+        "too many handles of streams (it did not get what would have been beyond memory-bytes-max of the module)",
+    );
+    assert!(get(&server, "/hello").contains("hello\n"));
 }
 
 #[test]

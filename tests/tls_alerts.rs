@@ -149,7 +149,7 @@ fn alerts_say_what_is_wrong_with_a_first_message() {
         let interleaved = [&records(first, 100), between, &records(second, 4000)].concat();
         assert_eq!(told(&interleaved), alert(AlertDescription::UnexpectedMessage), "{between:?} between fragments");
     }
-    assert_eq!(told(&records(&[2, 0, 0, 0], 4)), alert(AlertDescription::UnexpectedMessage), "no ClientHello");
+    assert_eq!(told(&records(&[0, 0, 0, 0], 4)), alert(AlertDescription::UnexpectedMessage), "a HelloRequest");
     // However it is split, it is the same message.
     let mut stream = server.connect();
     stream.write_all(&records(&hello[5..], 1)).unwrap();

@@ -78,7 +78,6 @@ impl Progress {
                 Ok(loaded) => (Some(loaded), None),
                 Err(error) => (None, Some(error)),
             };
-            let is_usable = loaded.is_some();
             (job.deliver)(loaded);
             let mut state = self.state();
             state.left -= 1;
@@ -92,7 +91,6 @@ impl Progress {
                     ),
                 }
             }
-            debug_assert_eq!(is_usable, error.is_none());
             state.error = state.error.take().or(error);
             drop(state);
             self.changed.notify_all();
