@@ -18,9 +18,10 @@ pub struct ConnectionTable {
     reserved: usize,
     /// Counted only while most places are taken.
     holdings: Option<Holdings>,
-    /// Newcomers for which no connection of their own client is looked for, because the last look found none: a client whose
-    /// connections all make progress must not cost a look at all connections with each further one.
-    looks_to_skip: usize,
+    /// Newcomers above a share for which no connection to close is looked for, because the last look found none: a client
+    /// whose connections all make progress must not cost a look at all connections with each further one. By whether it is
+    /// a network's share, and whether there are free places.
+    looks_to_skip: [[usize; 2]; 2],
 }
 
 /// What a connection awaits.
@@ -270,17 +271,29 @@ impl ConnectionTable {
         self.evict_first(false, told, |_, standing| standing.tier != Tier::Busy)
     }
 
-    /// Wakes connections of a client or network that holds more than its share, but for those that make progress. Tells
-    /// what each awaits; returns how many.
-    pub fn make_room_of(&mut self, holder: Claimant, told: impl FnMut(Stage)) -> usize {
-        if self.looks_to_skip > 0 {
-            self.looks_to_skip -= 1;
+    /// Wakes connections to be closed in favour of a newcomer whose client or network holds more than its share: some of
+    /// its own, but for those that make progress. Where no place is free, a client that holds little in a network that holds
+    /// much gets one as others do. Tells what each awaits; returns how many.
+    pub fn make_room_within(
+        &mut self,
+        claimant: Claimant,
+        newcomer: Newcomer,
+        is_free: bool,
+        mut told: impl FnMut(Stage),
+    ) -> usize {
+        let is_network = matches!(claimant, Claimant::Network(_));
+        let looks_to_skip = &mut self.looks_to_skip[usize::from(is_network)][usize::from(is_free)];
+        if *looks_to_skip > 0 {
+            *looks_to_skip -= 1;
             return 0;
         }
-        let evicted =
-            self.evict_first(false, told, |origin, standing| standing.tier != Tier::Busy && holder.has(origin));
+        let is_own = |origin, standing: &Standing| standing.tier != Tier::Busy && claimant.has(origin);
+        let mut evicted = self.evict_first(false, &mut told, is_own);
+        if evicted == 0 && is_network && !is_free {
+            evicted = self.make_room(newcomer, told);
+        }
         if evicted == 0 {
-            self.looks_to_skip = self.len() / LOOKS_PART;
+            self.looks_to_skip[usize::from(is_network)][usize::from(is_free)] = self.len() / LOOKS_PART;
         }
         evicted
     }
@@ -519,7 +532,7 @@ mod tests {
         assert_eq!(table.room(newcomer(11), shares, 40), Room::OverShare(own, false));
         assert_eq!(table.room(newcomer(20), shares, 40), Room::None);
         pass(&mut table, 5, &[(3, 200_000)]);
-        assert_eq!(table.make_room_of(own, |_| {}), 1);
+        assert_eq!(table.make_room_within(own, newcomer(11), true, |_| {}), 1);
         assert_eq!(
             verdicts(&mut table).iter().rposition(|verdict| *verdict == EVICTED).map(|slot| slot < 30),
             Some(true)
@@ -529,19 +542,31 @@ mod tests {
         }
         let idle: Vec<u32> = (30..35).collect();
         idle.iter().for_each(|slot| table.remove(*slot));
-        assert_eq!(table.make_room_of(own, |_| {}), 0, "those that wait for handlers stay");
+        assert_eq!(table.make_room_within(own, newcomer(11), false, |_| {}), 0, "those that wait for handlers stay");
     }
 
     #[test]
     fn a_look_that_finds_nothing_is_not_repeated_for_each_newcomer() {
         let mut table = table_of(&[(Stage::Answer, 9, 11); 640]);
         let own = Claimant::Client(newcomer(11).origin);
-        assert_eq!(table.make_room_of(own, |_| {}), 0);
+        let look = |table: &mut ConnectionTable| table.make_room_within(own, newcomer(11), false, |_| {});
+        assert_eq!(look(&mut table), 0);
         table.enter(7, Stage::Idle, Some(9), Waker::noop());
         for number in 0..640 / LOOKS_PART {
-            assert_eq!(table.make_room_of(own, |_| {}), 0, "{number}");
+            assert_eq!(look(&mut table), 0, "{number}");
         }
-        assert_eq!(table.make_room_of(own, |_| {}), 1);
+        assert_eq!(look(&mut table), 1);
+    }
+
+    #[test]
+    fn a_client_that_holds_little_is_served_in_a_network_that_holds_much() {
+        let mut table = table_of(&[(Stage::Answer, 9, 11); 80]);
+        let neighbour = newcomer(12);
+        let network = Claimant::Network(neighbour.origin);
+        assert_eq!(table.make_room_within(network, neighbour, true, |_| {}), 0, "while there are places");
+        assert_eq!(table.make_room_within(network, neighbour, false, |_| {}), 1);
+        let client = Claimant::Client(newcomer(11).origin);
+        assert_eq!(table.make_room_within(client, newcomer(11), false, |_| {}), 0);
     }
 
     #[test]

@@ -155,6 +155,7 @@ impl Acceptor {
     /// Waits until there is a place for a connection that was accepted, closing others for it. Says that there is none if
     /// the client has more than its share, and gives up nothing of that: others wait behind it.
     async fn find_place(&self, client: Client, newcomer: Newcomer) -> bool {
+        let mut has_evicted = false;
         loop {
             let room = {
                 let generation = self.context.generation();
@@ -162,15 +163,17 @@ impl Acceptor {
             };
             match room {
                 Room::Free => return true,
-                Room::OverShare(holder, is_free) => {
-                    self.context.count_limit(match holder {
+                Room::OverShare(_, true) if has_evicted => return true,
+                Room::OverShare(claimant, is_free) => {
+                    self.context.count_limit(match claimant {
                         Claimant::Client(_) => Limit::ConnectionsPerClientMax,
                         Claimant::Network(_) => Limit::ConnectionsPerNetworkMax,
                     });
                     self.tell_of_places(format_args!(
                         "{client} or its network holds more than its share of the places"
                     ));
-                    let has_evicted = self.evict(|table, told| table.make_room_of(holder, told)).await;
+                    has_evicted =
+                        self.evict(|table, told| table.make_room_within(claimant, newcomer, is_free, told)).await;
                     if is_free || !has_evicted {
                         return is_free;
                     }
