@@ -294,7 +294,17 @@ fn content_of_requests() {
     let grown_kib = site.server.resident_kib_max() - before;
     assert!(grown_kib < 4 << 10, "{grown_kib} KiB for {LARGE_BYTES} bytes");
     assert!(post("ignore", "Content-Length: 3", b"abc").contains("ignored"));
-    assert!(post("ignore", &format!("Content-Length: {LARGE_BYTES}"), &large[..100_000]).contains("ignored"));
+    assert!(post("ignore", &format!("Content-Length: {LARGE_BYTES}"), &large).contains("ignored"));
+    assert!(post("count", "Transfer-Encoding: chunked", b"3\r\nabc\r\n0\r\n\r\n").contains("3  3\n"));
+}
+
+#[test]
+fn content_is_not_waited_for_without_buffering() {
+    let site = Site::new(&[("ignore", &format!("{HEAD}echo ignored"))], "request-buffering off");
+    let head = "POST /cgi-bin/ignore HTTP/1.1\r\nHost: h\r\nConnection: close\r\n";
+    assert!(ask(&site.server, &format!("{head}Content-Length: {LARGE_BYTES}\r\n\r\nx")).contains("ignored"));
+    let chunked = ask(&site.server, &format!("{head}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"));
+    assert!(chunked.starts_with("HTTP/1.1 411 "), "{chunked}");
 }
 
 #[test]
@@ -304,7 +314,7 @@ fn answers_come_as_they_are_written_and_not_faster_than_they_are_read() {
             ("slow", &format!("{HEAD}echo first\nwhile [ ! -e go ]; do sleep 0.05; done\necho second")),
             ("large", &format!("{HEAD}head -c {LARGE_BYTES} /dev/zero\ntouch done")),
         ],
-        "",
+        "response-buffering off",
     );
     let mut stream = site.server.connect();
     stream.write_all(b"GET /cgi-bin/slow HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();

@@ -5,6 +5,7 @@ mod acme;
 mod attacks;
 mod bans;
 mod body_limits;
+mod buffering;
 mod cache_attacks;
 mod cgi;
 mod command_line;

@@ -18,6 +18,7 @@ pub mod overload;
 pub mod routing;
 pub mod server;
 pub mod spawner;
+pub mod spool;
 pub mod status;
 pub mod tls;
 pub mod traces;

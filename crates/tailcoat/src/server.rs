@@ -168,6 +168,7 @@ impl Server {
         let config = Arc::clone(&assembly.config);
         lasting.store.set_limits(config.cache.clone());
         lasting.set_memory_limit(&config);
+        lasting.apply_buffer_limits(&config);
         if let Some(handover) = handover.as_ref() {
             handover::restore_bans(&lasting.bans, std::slice::from_ref(&handover.estate.bans));
         }

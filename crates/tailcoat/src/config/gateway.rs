@@ -89,6 +89,7 @@ impl Gateway {
             client_fields: ClientFields::None,
             upgrades: Vec::new(),
             tells_target_asked: true,
+            runs_scripts: true,
             ..Forward::to(target)
         };
         let index = match protocol {

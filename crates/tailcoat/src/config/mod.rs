@@ -6,6 +6,7 @@
 
 mod access_log;
 mod automatic;
+mod buffering;
 mod build;
 mod check_modules;
 mod check_rules;
@@ -15,6 +16,7 @@ mod cross_check;
 mod diagnostic;
 mod directory;
 mod files;
+mod fixed;
 mod format;
 mod gateway;
 mod http2;
@@ -50,6 +52,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use automatic::*;
+pub use buffering::*;
 pub(crate) use build::expand as expand_include;
 pub use confinement::*;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};

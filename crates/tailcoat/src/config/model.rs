@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use wire::http::Status;
 
 pub use super::access_log::{AccessLog, AccessLogFormat, AccessLogTarget};
 use super::automatic::AutomaticCertificates;
+use super::buffering::{BufferLimits, Buffers};
 use super::confinement::Confinement;
+pub use super::fixed::{ErrorPage, ErrorPageFile, Respond};
 use super::gateway::{Gateway, GatewayProtocol, ProgramUser};
 use super::http2::{Http2Limits, HttpVersions};
 use super::module::{Module, Modules};
@@ -126,6 +127,8 @@ pub struct Server {
     pub control_socket: Option<PathBuf>,
     /// Where metrics and the status page are served besides sites: addresses of this machine.
     pub status_listen: Vec<Listen>,
+    /// Where buffers have their files.
+    pub buffer_directory: Option<PathBuf>,
     /// Whether workers count what they do.
     pub counters: bool,
     /// Sites, and upstreams, that are counted by themselves; further ones are counted together.
@@ -219,6 +222,8 @@ pub struct Limits {
     pub access_log_pending_bytes_max: usize,
     /// Bytes of a single logged value (target, field, user); longer ones are cut and marked. At most 65,535.
     pub access_log_value_bytes_max: usize,
+    /// Of all buffers between clients and upstreams.
+    pub buffers: BufferLimits,
     /// Of a connection that speaks HTTP/2.
     pub http2: Http2Limits,
 }
@@ -443,6 +448,10 @@ pub struct Forward {
     pub cache: Option<ResponseCaching>,
     /// Whether who answers is told what the client asked for besides what that was rewritten to, as scripts are.
     pub tells_target_asked: bool,
+    /// Whether scripts or applications answer, a few at a time.
+    pub runs_scripts: bool,
+    /// How messages are buffered.
+    pub buffers: Box<Buffers>,
 }
 
 /// What the Host field of a forwarded request says.
@@ -503,6 +512,8 @@ impl Forward {
             response_fields_max: 256,
             cache: None,
             tells_target_asked: false,
+            runs_scripts: false,
+            buffers: Box::default(),
         }
     }
 }
@@ -593,37 +604,6 @@ pub enum FieldMatch {
     Type(String),
 }
 
-/// A fixed answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Respond {
-    /// Its status.
-    pub status: Status,
-    /// Its content.
-    pub body: String,
-    /// Its content type.
-    pub content_type: String,
-}
-
-/// A page for an error status.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ErrorPage {
-    /// Lowest status.
-    pub from: u16,
-    /// Highest status.
-    pub to: u16,
-    /// A path below the site's root, or a file with an absolute path outside it.
-    pub file: ErrorPageFile,
-}
-
-/// Where an error page is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ErrorPageFile {
-    /// Below the root of the site's files.
-    BelowRoot(String),
-    /// Anywhere in the file system.
-    File(PathBuf),
-}
-
 impl Default for Server {
     fn default() -> Self {
         Self {
@@ -649,6 +629,7 @@ impl Default for Server {
             access_log_report_interval: Duration::from_secs(5),
             control_socket: None,
             status_listen: Vec::new(),
+            buffer_directory: None,
             counters: true,
             counted_names_max: 100,
         }
@@ -682,6 +663,7 @@ impl Default for Limits {
             access_log_ring_bytes_max: 1 << 20,
             access_log_pending_bytes_max: 1 << 20,
             access_log_value_bytes_max: 8 << 10,
+            buffers: BufferLimits::default(),
             http2: Http2Limits::default(),
         }
     }

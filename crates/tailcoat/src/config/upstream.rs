@@ -192,7 +192,7 @@ impl Upstream {
             servers: Vec::new(),
             balance: Balance::LeastConnections,
             connect_timeout: Duration::from_secs(5),
-            connections_max: 10_000,
+            connections_max: Self::CONNECTIONS_MAX,
             idle_max: 128,
             idle_timeout: Duration::from_secs(4),
             reuse: Reuse::Safe,

@@ -27,6 +27,8 @@ pub(super) enum Rights {
     Read,
     /// Write to files, and make new ones: logs.
     Append,
+    /// Make, write, read and remove files that have no names, or had one: buffers.
+    Buffer,
     /// Make and remove sockets.
     Sockets,
     /// All that is done in directories of one's own.
@@ -41,6 +43,7 @@ impl Rights {
         match self {
             Self::Read => read,
             Self::Append => AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::Truncate,
+            Self::Buffer => AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile,
             Self::Sockets => AccessFs::MakeSock | AccessFs::RemoveFile,
             Self::Change => {
                 let files = AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Truncate;
@@ -55,6 +58,7 @@ impl Rights {
         match self {
             Self::Read => "reading",
             Self::Append => "writing in",
+            Self::Buffer => "buffering in",
             Self::Sockets => "sockets in",
             Self::Change => "changing",
             Self::Execute => "running programs of",

@@ -173,6 +173,9 @@ impl Collected {
 }
 
 fn add_server(config: &Config, files: &mut Collected) {
+    if let Some(directory) = config.used_buffer_directory() {
+        files.add(directory, Rights::Buffer);
+    }
     if let Some(socket) = &config.server.control_socket {
         files.add_file(socket, Rights::Sockets);
     }

@@ -52,6 +52,13 @@ impl Streaming {
         self.is_complete
     }
 
+    /// Lets the source read ahead while the client takes nothing.
+    pub fn poll_ahead(&mut self, task: &mut Task<'_>) {
+        if !self.is_complete {
+            self.source.poll_ahead(task);
+        }
+    }
+
     /// Puts what there is, in its framing, into `buffer`; returns where. Pending if there is nothing. Several pieces are
     /// gathered, the end of the content with them, so that one write sends all.
     ///

@@ -43,6 +43,8 @@ pub struct Transmission {
     warming: Option<Blocking<()>>,
     /// Content that comes while it is sent, after all else.
     stream: Option<Box<Streaming>>,
+    /// The socket would have taken more, but other connections have their turn.
+    has_yielded: bool,
     /// Bytes taken by the socket so far.
     pub total_sent: u64,
 }
@@ -100,6 +102,7 @@ impl Transmission {
             resident: 0..0,
             warming: None,
             stream: output.stream.take(),
+            has_yielded: false,
             total_sent: 0,
         }
     }
@@ -129,6 +132,15 @@ impl Transmission {
         self.stream.is_some() && self.bytes.is_empty() && self.tail.is_empty()
     }
 
+    /// Lets the source of a stream read ahead, if the client keeps it waiting.
+    pub fn poll_ahead(&mut self, task: &mut Task<'_>) {
+        if let Some(stream) = &mut self.stream
+            && !self.has_yielded
+        {
+            stream.poll_ahead(task);
+        }
+    }
+
     /// Sends until the socket takes no more (pending), the source of a stream has no more for now (pending) or all is
     /// sent. `buffer` is for content of streams.
     ///
@@ -142,9 +154,11 @@ impl Transmission {
         buffer: &mut Vec<u8>,
     ) -> Poll<io::Result<()>> {
         let total_max = self.total_sent + TURN_BYTES_MAX;
+        self.has_yielded = false;
         loop {
             if self.total_sent >= total_max {
                 // The others first: a client on the same machine takes whatever it is given.
+                self.has_yielded = true;
                 task.waker().wake_by_ref();
                 return Poll::Pending;
             }

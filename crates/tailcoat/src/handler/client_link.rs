@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::rc::Rc;
-use std::task::{Context as Task, Poll, Waker};
+use std::task::{Context as Task, Poll, Waker, ready};
 
 use wire::h1::BodyFraming;
 use wire::http::forwarding::is_same_field;
@@ -15,6 +15,7 @@ use wire::http::{Fields, Status};
 use super::Forwarding;
 use crate::memory_budget::{Holder, HolderSource};
 use crate::metrics::HandlerKind;
+use crate::spool::Spool;
 
 /// The link between a client and the handler that answers its request: the request's content, as it comes; interim
 /// responses; and until when an answer is waited for.
@@ -47,6 +48,8 @@ struct State {
     unread: Range<usize>,
     /// What a handler has put in the place of the content, and how much of it was taken.
     replacement: Option<(Vec<u8>, usize)>,
+    /// Content that was received before the handler's upstream is asked; what follows comes from the client.
+    buffered: Option<Box<Spool>>,
     is_complete: bool,
     trailers: Option<Box<Fields>>,
     /// The handler waits for content.
@@ -227,6 +230,16 @@ impl ClientLink {
             }
             return result;
         }
+        if let Some(spool) = &mut state.buffered {
+            let bytes = ready!(spool.poll_peek(task))?;
+            if !bytes.is_empty() {
+                let result = take(task, bytes);
+                if let Poll::Ready(Ok(count)) = result {
+                    spool.consume(count);
+                }
+                return result;
+            }
+        }
         if state.unread.is_empty() {
             if state.is_complete {
                 return Poll::Ready(Ok(0));
@@ -252,7 +265,59 @@ impl ClientLink {
         let state = self.state.borrow();
         match &state.replacement {
             Some((content, taken)) => *taken == content.len(),
-            None => state.is_complete && state.unread.is_empty(),
+            None => {
+                let is_drained = state.buffered.as_ref().is_none_or(|spool| spool.is_drained());
+                state.is_complete && state.unread.is_empty() && is_drained
+            }
+        }
+    }
+
+    /// Whether all content has come that a handler gets, so that nothing is left to receive.
+    pub fn is_received(&self) -> bool {
+        let state = self.state.borrow();
+        state.replacement.is_some() || state.buffered.is_some() || self.framing.get() == BodyFraming::None
+    }
+
+    /// Gives the handler this content, and behind it what the client still sends. Where that is nothing, the content has a
+    /// length from now on, unless trailers follow, and can be [taken again](Self::rewind).
+    pub fn put_buffered(&self, mut spool: Spool) {
+        let mut state = self.state.borrow_mut();
+        if state.is_complete && state.unread.is_empty() && state.trailers.is_none() {
+            self.framing.set(BodyFraming::Length(spool.held_bytes()));
+        } else {
+            spool.forget_read();
+        }
+        state.buffered = Some(Box::new(spool));
+    }
+
+    /// Whether content was received before an upstream was asked.
+    pub fn is_buffered(&self) -> bool {
+        self.state.borrow().buffered.is_some()
+    }
+
+    /// Whether the content can be taken from its beginning: none was, or all of it is kept.
+    pub fn can_rewind(&self) -> bool {
+        let state = self.state.borrow();
+        match &state.buffered {
+            Some(spool) => spool.keeps_all(),
+            None => !state.has_been_read,
+        }
+    }
+
+    /// Goes back to the beginning of the content. Only where that [is possible](Self::can_rewind).
+    pub fn rewind(&self) {
+        if let Some(spool) = &mut self.state.borrow_mut().buffered {
+            spool.rewind();
+        }
+    }
+
+    /// Frees content that was taken: the request is not sent again.
+    pub fn forget_taken(&self) {
+        let mut state = self.state.borrow_mut();
+        match &mut state.buffered {
+            Some(spool) if spool.is_drained() => state.buffered = None,
+            Some(spool) => spool.forget_read(),
+            None => {}
         }
     }
 

@@ -188,6 +188,10 @@ pub trait ContentSource {
     /// # Errors
     /// The content can't be completed: the connection is closed, so that what was sent does not look whole.
     fn poll_fill(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<Filled>>;
+
+    /// Takes note that the client takes nothing now, so that the source may read ahead on its behalf. Wakes the task when
+    /// it should be called again.
+    fn poll_ahead(&mut self, _task: &mut Task<'_>) {}
 }
 
 /// What a [`ContentSource`] gave.

@@ -22,6 +22,7 @@ use crate::modules::{Module, Modules};
 use crate::object_cache::{ObjectStore, WorkerCache};
 use crate::overload::Overload;
 use crate::spawner::Spawner;
+use crate::spool::SpoolStore;
 use crate::status::Observer;
 use crate::upstream::{SharedUpstream, Upstream};
 
@@ -127,6 +128,8 @@ pub struct Parts<'a> {
     pub observer: &'a Arc<Observer>,
     /// Who starts programs; there is one if the configuration [has programs](config::Config::has_programs).
     pub spawner: Option<&'a Arc<Spawner>>,
+    /// Where messages are buffered between clients and upstreams.
+    pub spools: &'a Arc<SpoolStore>,
 }
 
 impl SharedSite {
@@ -172,7 +175,7 @@ impl SharedSite {
                         let ranges_max = config.limits.ranges_max;
                         SharedResponseCache::succeeding(caching.clone(), forward, ranges_max, Arc::clone(store), before)
                     });
-                    SharedHandler::Forward(Plan::new(forward, &upstreams[index]), index, cache)
+                    SharedHandler::Forward(Plan::new(forward, &upstreams[index], parts.spools), index, cache)
                 }
                 config::Handler::Status(view) => {
                     let is_guarded = config.guards(site, &route.path);
@@ -307,11 +310,11 @@ impl SharedGateway {
                         SharedPrograms::new(&gateway.programs, Arc::clone(spawner), counted.unwrap_or_default())
                     }
                 };
-                (Plan::of_programs(forward, log), Runner::Programs(programs))
+                (Plan::of_programs(forward, log, parts.spools), Runner::Programs(programs))
             }
             _ => {
                 let index = upstream_of(forward, upstreams);
-                (Plan::new(forward, &upstreams[index]), Runner::Servers(index))
+                (Plan::new(forward, &upstreams[index], parts.spools), Runner::Servers(index))
             }
         };
         let cache = forward.cache.as_ref().map(|caching| {

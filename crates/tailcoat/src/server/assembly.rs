@@ -23,6 +23,7 @@ use crate::overload::SharedOverload;
 use crate::routing::Bans;
 use crate::routing::rules::AllRules;
 use crate::spawner::Spawner;
+use crate::spool::{SpoolLimits, SpoolStore};
 use crate::status::Observer;
 use crate::tls::{AllTls, TicketKey, Tickets};
 use crate::traces::{SpanCounts, Tracer};
@@ -42,6 +43,10 @@ const CLIENT_MEMORY_PART: u64 = 4;
 /// What a person can do when connections are closed because clients hold too much memory.
 const MEMORY_HELP: &str = "clients that hold most lose their connections first; raise `client-memory-bytes-max` if these are \
                            honest clients and there is more memory";
+/// Memory of all buffers between clients and upstreams, and at most which part of the memory there is, unless the
+/// configuration says how much it is.
+const BUFFERED_BYTES_MAX: u64 = 128 << 20;
+const BUFFERED_PART: u64 = 8;
 
 /// What a person can do when connections can't be accepted.
 const ACCEPT_HELP: &str = "raise the limit of open files (`LimitNOFILE` of systemd, `ulimit -n`), or memory; idle connections \
@@ -54,6 +59,8 @@ const PLACE_HELP: &str = "`tailcoat status` names the clients that hold most pla
 /// What outlives configurations.
 pub(super) struct Lasting {
     pub(super) store: Arc<ObjectStore>,
+    /// Messages that are buffered between clients and upstreams.
+    pub(super) spools: Arc<SpoolStore>,
     pub(super) access_log: LogHandle,
     pub(super) server_log: ServerLog,
     pub(super) tickets: Arc<Tickets>,
@@ -149,6 +156,7 @@ impl Assembly {
             log: server_log,
             observer: &lasting.observer,
             spawner: lasting.spawner.get(),
+            spools: &lasting.spools,
         };
         let known = Self::sites_by_name(before);
         let site = |site: &crate::config::Site| {
@@ -274,6 +282,19 @@ impl Lasting {
         self.memory.set_limit_bytes(config.limits.client_memory_bytes_max.unwrap_or(u64::MAX));
     }
 
+    /// Limits what is buffered between clients and upstreams to what an assembled configuration says.
+    pub(super) fn apply_buffer_limits(&self, config: &Config) {
+        let limits = config.limits.buffers;
+        self.spools.apply(&SpoolLimits {
+            directory: config.buffer_directory(),
+            memory_bytes_max: limits
+                .memory_bytes_max
+                .unwrap_or_else(|| BUFFERED_BYTES_MAX.min(memory_bytes() / BUFFERED_PART)),
+            file_bytes_max: limits.file_bytes_max,
+            file_bytes_per_client_max: limits.file_bytes_per_client_max,
+        });
+    }
+
     /// Begins with what a configuration says.
     ///
     /// # Errors
@@ -299,6 +320,7 @@ impl Lasting {
             metrics,
             store,
             access_log,
+            spools: SpoolStore::new(server_log.clone()),
             accept_trouble: Arc::new(Trouble::new(server_log.clone(), ACCEPT_HELP)),
             memory: Arc::default(),
             memory_trouble: Arc::new(Trouble::new(server_log.clone(), MEMORY_HELP)),

@@ -247,6 +247,7 @@ impl Server {
         self.lasting.access_log.apply(changes.logs);
         self.lasting.store.set_limits(config.cache.clone());
         self.lasting.set_memory_limit(&config);
+        self.lasting.apply_buffer_limits(&config);
         if self.reloads.current.as_ref().is_some_and(|reload| reload.change.is_none()) {
             self.log_level = None;
         }

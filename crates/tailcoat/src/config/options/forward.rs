@@ -1,11 +1,15 @@
 use std::time::Duration;
 
 use super::{BODY_BYTES, FLAG, Kind, OPTION, OptionDefinition, Place, Set, many, one};
+use crate::config::buffering::Buffering;
 use crate::config::model::*;
 use crate::config::value::Value;
 
 /// A time limit from a millisecond to a day.
 const TIMEOUT: Kind = Kind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(86_400) };
+
+/// Whether messages are buffered.
+const BUFFERING: Kind = Kind::Choice(&["auto", "on", "off"]);
 
 /// What stands in `forward` alone.
 pub(super) static OPTIONS: &[OptionDefinition] = &[
@@ -169,6 +173,67 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
         set: Set::Forward(|forward, values| {
             forward.response_fields_max = values.number("count").unwrap_or_default() as usize;
         }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "request-buffering",
+        parameters: &[one("when", BUFFERING)],
+        default: "request-buffering auto",
+        doc: "Whether the content of a request is received whole before the upstream is asked, so that slow clients hold \
+              no connection of the upstream. `auto` is on in `fastcgi`, `cgi`, `scgi` and `uwsgi` and for upstreams with a \
+              `connections-max`, and off for others. gRPC is never buffered. Chunked content gets a Content-Length, which \
+              scripts need. A request that is buffered whole can be sent to another server if it is idempotent. \
+              Content longer than `buffer-memory-bytes-max` and `buffer-file-bytes-max` together is answered with 413.",
+        example: "request-buffering off",
+        known_as: &[
+            "proxy_request_buffering",
+            "fastcgi_request_buffering",
+            "request_buffers",
+            "proxy-request-buffering",
+        ],
+        set: Set::Forward(|forward, values| {
+            forward.buffers.requests = Buffering::from_name(&values.text("when").unwrap_or_default());
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "response-buffering",
+        parameters: &[one("when", BUFFERING)],
+        default: "response-buffering auto",
+        doc: "Whether a response is read ahead of a client that takes it slowly, so that the upstream's connection is free \
+              again. `auto` means the same as for `request-buffering`. As long as the client keeps up, nothing is \
+              buffered. Responses with the content type `text/event-stream` or `application/grpc`, responses with the \
+              field `X-Accel-Buffering: no`, and upgraded connections are never buffered. Where a buffer is full, the \
+              upstream waits for the client.",
+        example: "response-buffering off",
+        known_as: &["proxy_buffering", "fastcgi_buffering", "flush_interval", "response_buffers"],
+        set: Set::Forward(|forward, values| {
+            forward.buffers.responses = Buffering::from_name(&values.text("when").unwrap_or_default());
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "buffer-memory-bytes-max",
+        parameters: &[one("size", Kind::Size { min: 0, max: 1 << 30 })],
+        default: r#"buffer-memory-bytes-max "64KiB""#,
+        doc: "Bytes of a buffered request or response in memory. What is longer goes to a file; up to 128 KiB are on their \
+              way there.",
+        example: r#"buffer-memory-bytes-max "16KiB""#,
+        known_as: &["client_body_buffer_size", "proxy_buffers", "fastcgi_buffers"],
+        set: Set::Forward(|forward, values| {
+            forward.buffers.memory_bytes_max = values.number("size").unwrap_or_default() as usize;
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "buffer-file-bytes-max",
+        parameters: &[one("size", Kind::SizeOrAuto { min: 0, max: 1 << 50 })],
+        default: "buffer-file-bytes-max auto",
+        doc: "Bytes of a buffered request or response in a file of `buffer-directory`; 0 is no file. `auto` is 1 GiB, or \
+              `body-bytes-max` if that is larger.",
+        example: r#"buffer-file-bytes-max "100MiB""#,
+        known_as: &["proxy_max_temp_file_size", "fastcgi_max_temp_file_size"],
+        set: Set::Forward(|forward, values| forward.buffers.file_bytes_max = values.number_or_auto("size")),
         ..OPTION
     },
     OptionDefinition {

@@ -254,6 +254,17 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "buffer-directory",
+        parameters: &[one("directory", Kind::File)],
+        doc: "Where requests and responses are buffered that do not fit into memory, as files without names. By default \
+              what the environment variable TMPDIR says, else `/var/tmp`. If files cannot be written there, a line in the \
+              server log says so, and slow clients hold upstreams again.",
+        example: r#"buffer-directory "/var/cache/tailcoat""#,
+        known_as: &["client_body_temp_path", "proxy_temp_path", "fastcgi_temp_path"],
+        set: Set::Server(|server, values| server.buffer_directory = values.file("directory")),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "status-listen",
         parameters: &[many("address", Kind::Listen)],
         doc: "Where the server tells of itself besides sites, to processes of this machine: the status page at `/`, \
@@ -528,6 +539,38 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         example: "ranges-max 1",
         known_as: &["max_ranges", "MaxRanges"],
         set: Set::Limits(|limits, values| limits.ranges_max = values.number("count").unwrap_or_default() as usize),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "buffered-memory-bytes-max",
+        parameters: &[one("size", Kind::SizeOrAuto { min: 0, max: 1 << 50 })],
+        default: "buffered-memory-bytes-max auto",
+        doc: "Memory of all requests and responses that are buffered between clients and upstreams. Beyond it, they go to \
+              files at once. `auto` is 128 MiB, but no more than an eighth of the memory that the machine has or that its \
+              container or service may have (cgroups).",
+        example: r#"buffered-memory-bytes-max "1GiB""#,
+        set: Set::Limits(|limits, values| limits.buffers.memory_bytes_max = values.number_or_auto("size")),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "buffered-file-bytes-max",
+        parameters: &[one("size", Kind::SizeOrAuto { min: 0, max: 1 << 50 })],
+        default: "buffered-file-bytes-max auto",
+        doc: "Size of all files in `buffer-directory`. Beyond it, a request waits 10 seconds for room and is then answered \
+              with 503, and an upstream waits for the client that takes its response. `auto` is half of what the file \
+              system has free at the start.",
+        example: r#"buffered-file-bytes-max "20GiB""#,
+        set: Set::Limits(|limits, values| limits.buffers.file_bytes_max = values.number_or_auto("size")),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "buffered-file-bytes-per-client-max",
+        parameters: &[one("size", Kind::SizeOrAuto { min: 0, max: 1 << 50 })],
+        default: "buffered-file-bytes-per-client-max auto",
+        doc: "The same for one address; of IPv6 addresses the first 64 bits count. `auto` is a quarter of \
+              `buffered-file-bytes-max`.",
+        example: r#"buffered-file-bytes-per-client-max "2GiB""#,
+        set: Set::Limits(|limits, values| limits.buffers.file_bytes_per_client_max = values.number_or_auto("size")),
         ..OPTION
     },
     OptionDefinition {

@@ -212,6 +212,9 @@ impl H1Connection {
                 sending.transmission.poll_send(&mut self.socket, task, buffer)
             };
             let awaits_source = sending.transmission.awaits_source();
+            if polled.is_pending() && !awaits_source {
+                sending.transmission.poll_ahead(task);
+            }
             let sent_bytes = sending.transmission.total_sent - sent_before;
             let has_sent = sent_bytes > 0;
             context.count_sent(sent_bytes);

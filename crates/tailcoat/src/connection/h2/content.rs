@@ -68,6 +68,13 @@ impl Outgoing {
         self.is_end_offered
     }
 
+    /// Lets the source read ahead while the client takes nothing.
+    pub(super) fn poll_ahead(&mut self, task: &mut Task<'_>) {
+        if let Some(stream) = self.stream.as_mut().filter(|_| !self.is_end_offered) {
+            stream.source.poll_ahead(task);
+        }
+    }
+
     /// Whether it comes from a handler that is still at work.
     pub(super) fn has_stream(&self) -> bool {
         self.stream.is_some() && !self.is_end_offered

@@ -153,6 +153,18 @@ impl Exchange {
         }
     }
 
+    /// Lets the source of the response read ahead, if the client keeps it waiting: by what its socket or its windows take.
+    pub(super) fn poll_ahead(&mut self, is_blocked: bool, wire: &mut ServerConnection) {
+        if !matches!(self.work, Work::Responding) || !self.outgoing.has_stream() {
+            return;
+        }
+        let has_unsent = wire.unsent_bytes(self.stream).is_some_and(|bytes| bytes > 0);
+        if is_blocked || has_unsent || wire.wanted_bytes(self.stream) == 0 {
+            let waker = self.waker.clone();
+            self.outgoing.poll_ahead(&mut Task::from_waker(&waker));
+        }
+    }
+
     /// Whether all of the response has been given to the engine, and by it to be sent.
     pub(super) fn is_complete(&self, wire: &mut ServerConnection) -> bool {
         let is_sent = self.outgoing.is_end_offered() && wire.unsent_bytes(self.stream).is_none_or(|bytes| bytes == 0);

@@ -265,6 +265,7 @@ impl H2Connection {
                 break;
             }
             if !has_read {
+                self.drive_ahead();
                 break;
             }
         }

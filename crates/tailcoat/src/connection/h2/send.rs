@@ -37,6 +37,13 @@ impl H2Connection {
         }
     }
 
+    /// Lets the sources of responses read ahead whose clients take nothing now.
+    pub(super) fn drive_ahead(&mut self) {
+        for index in 0..self.exchanges.len() {
+            self.exchanges.at(index).poll_ahead(self.is_blocked, &mut self.wire);
+        }
+    }
+
     /// Sends what there is and what follows it, until there is no more, or the client takes no more, or it is the turn of
     /// others.
     pub(super) fn drive_sending(&mut self, turn: &mut Turn<'_, '_>) -> io::Result<()> {

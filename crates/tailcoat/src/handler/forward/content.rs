@@ -9,11 +9,12 @@ use wire::http::Fields;
 
 use super::Inner;
 use super::peer::Peer;
+use super::read_ahead::ReadAhead;
 use super::records::Records;
 use super::response::body_limits;
 use super::upload::{Upload, passed_on_trailers};
 use crate::handler::{ClientLink, ContentSource, Filled, Now, TunnelStream};
-use crate::log::escaped;
+use crate::log::{Client, escaped};
 use crate::upstream::{self, Ending, Failure, Tried};
 
 /// An exchange whose response has begun.
@@ -22,6 +23,7 @@ pub(super) struct Upstreaming {
     /// The request's content, which may still be on its way.
     pub(super) upload: Upload,
     pub(super) link: Rc<ClientLink>,
+    pub(super) client: Client,
     pub(super) inner: Rc<Inner>,
     /// In which the answer comes, if it is by FastCGI.
     pub(super) records: Option<Box<Records>>,
@@ -55,18 +57,18 @@ impl Upstreaming {
     }
 
     /// Content is to come.
-    pub(super) fn stream(mut self, awaiting: Awaiting, is_persistent: bool) -> Box<UpstreamContent> {
+    pub(super) fn stream(mut self, awaiting: Awaiting, is_persistent: bool) -> UpstreamContent {
         self.peer.answered(self.now.monotonic_ms);
         let limits = body_limits(self.trailer_limits);
         self.link.set_deadline(None);
-        Box::new(UpstreamContent {
+        UpstreamContent {
             upstreaming: Some(self),
             awaiting,
             limits,
             is_persistent,
             is_waiting: false,
             is_drained: false,
-        })
+        }
     }
 
     /// The connection carries another protocol from now on.
@@ -180,6 +182,17 @@ impl UpstreamContent {
         if let Some(mut upstreaming) = self.upstreaming.take() {
             upstreaming.now = Now::read();
             upstreaming.finish(self.is_persistent && is_clean);
+        }
+    }
+
+    /// The content as a response has it, which is read ahead of a slow client if it `may_read_ahead`.
+    pub(super) fn into_source(self, may_read_ahead: bool) -> Box<dyn ContentSource> {
+        match &self.upstreaming {
+            Some(Upstreaming { inner, link, client, .. }) if may_read_ahead => {
+                let (inner, link, client) = (Rc::clone(inner), Rc::clone(link), *client);
+                Box::new(ReadAhead::new(self, inner, link, client))
+            }
+            _ => Box::new(self),
         }
     }
 

@@ -401,10 +401,12 @@ impl Exchange {
         };
         let upload =
             std::mem::replace(&mut self.upload, Upload::new(Vec::new(), Vec::new(), Coding::Plain, BodyFraming::None));
+        self.link.forget_taken();
         let upstreaming = Upstreaming {
             peer,
             upload,
             link: Rc::clone(&self.link),
+            client: self.client,
             inner: Rc::clone(&self.inner),
             records: self.records.take(),
             is_http: self.is_http,
@@ -425,13 +427,13 @@ impl Exchange {
     /// Whether the request can be sent a second time: only what does the same when it is done twice (RFC 9110,
     /// section 9.2.2), and only while all of it is there.
     fn may_repeat(&self) -> bool {
-        is_idempotent(self.method) && !self.link.has_been_read()
+        is_idempotent(self.method) && self.link.can_rewind()
     }
 
     /// The exchange has ended before a whole head came: by the end of the connection, or as `what` says.
     fn on_closed(&mut self, failure: Failure, what: &str) -> Poll<Outcome> {
         let is_repeatable = match failure {
-            Failure::Refused => !self.link.has_been_read(),
+            Failure::Refused => self.link.can_rewind(),
             _ => self.may_repeat(),
         };
         // A part of a head has not been passed on, interim responses have.
@@ -451,6 +453,7 @@ impl Exchange {
         if !may_repeat || self.tried == tries_before || self.tried.count() >= tries_max {
             return Poll::Ready(outcome);
         }
+        self.link.rewind();
         self.upload.restart(self.link.framing(), self.expects_continue);
         if let Some(records) = &mut self.records {
             records.restart();

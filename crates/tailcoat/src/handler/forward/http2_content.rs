@@ -8,9 +8,10 @@ use wire::http::Fields;
 
 use super::Inner;
 use super::exchange::StreamUpload;
+use super::read_ahead::ReadAhead;
 use super::upload::passed_on_trailers;
 use crate::handler::{ClientLink, ContentSource, Filled, Now, TunnelStream};
-use crate::log::escaped;
+use crate::log::{Client, escaped};
 use crate::upstream::{Failure, ResponsePiece, StreamFailure, StreamLease, StreamTunnel, Tried};
 
 /// An exchange whose response has begun.
@@ -32,9 +33,14 @@ impl Downloading {
         self.lease.finish(now.monotonic_ms);
     }
 
-    /// Content is to come.
-    pub(super) fn into_source(self) -> Box<dyn ContentSource> {
-        Box::new(Http2Content { downloading: Some(self), trailers: None, is_waiting: false })
+    /// Content is to come, which is read ahead of a slow client if it `may_read_ahead`.
+    pub(super) fn into_source(self, client: Client, may_read_ahead: bool) -> Box<dyn ContentSource> {
+        let (inner, link) = (Rc::clone(&self.inner), Rc::clone(&self.link));
+        let content = Http2Content { downloading: Some(self), trailers: None, is_waiting: false };
+        match may_read_ahead {
+            true => Box::new(ReadAhead::new(content, inner, link, client)),
+            false => Box::new(content),
+        }
     }
 
     fn fail(self, failure: Failure, kind: io::ErrorKind) {

@@ -1,11 +1,13 @@
 //! Forwarding: what is not answered here is answered by another server, and its answer comes back untouched.
 
+mod buffering;
 mod client_fields;
 mod content;
 mod exchange;
 mod grpc;
 mod http2_content;
 mod peer;
+mod read_ahead;
 mod records;
 mod request;
 mod response;
@@ -21,6 +23,7 @@ use std::sync::Arc;
 use wire::h1::{HeadLimits, ResponseHead};
 use wire::http::{Fields, KnownField, Method, Status, path};
 
+use self::buffering::receive_content;
 pub use self::client_fields::told_scheme;
 pub(super) use self::client_fields::{is_trace_field, push_client_fields, push_trace_fields};
 use self::exchange::Exchange;
@@ -32,9 +35,10 @@ use super::cgi::{Launch, Programs};
 use super::gateway::ErrorLines;
 use super::response_cache::{Fetch, FetchFuture, ResponseCache};
 use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed};
-use crate::config::{self, Balance, HashKey, unmapped};
+use crate::config::{self, Balance, Buffers, HashKey, unmapped};
 use crate::log::{Client, ServerLog};
 use crate::overload::Overload;
+use crate::spool::{MessageLimits, SpoolStore};
 use crate::upstream::{SharedUpstream, Upstream, hash_key};
 
 /// Bytes of a response that are read at once.
@@ -72,26 +76,51 @@ pub struct Plan {
     log: ServerLog,
     /// What Host says where the client's request does not.
     authority: String,
+    spools: Arc<SpoolStore>,
+    /// Whether content of requests is received whole before the upstream is asked.
+    buffers_requests: bool,
+    /// Whether responses are read ahead of slow clients, unless they are streams or say otherwise.
+    buffers_responses: bool,
+    buffer_limits: MessageLimits,
 }
 
 impl Plan {
     /// The plan for this configuration.
-    pub fn new(config: &config::Forward, upstream: &SharedUpstream) -> Arc<Self> {
-        Self::with(config, upstream.log().clone(), upstream.authority())
+    pub fn new(config: &config::Forward, upstream: &SharedUpstream, spools: &Arc<SpoolStore>) -> Arc<Self> {
+        let is_limited = upstream.config().limits_connections();
+        Self::with(config, upstream.log().clone(), upstream.authority(), is_limited, spools)
     }
 
     /// The plan for requests that programs answer.
-    pub fn of_programs(config: &config::Forward, log: &ServerLog) -> Arc<Self> {
-        Self::with(config, log.clone(), String::new())
+    pub fn of_programs(config: &config::Forward, log: &ServerLog, spools: &Arc<SpoolStore>) -> Arc<Self> {
+        Self::with(config, log.clone(), String::new(), true, spools)
     }
 
-    fn with(config: &config::Forward, log: ServerLog, authority: String) -> Arc<Self> {
+    /// `is_limited`: the upstream works on few requests at a time.
+    fn with(
+        config: &config::Forward,
+        log: ServerLog,
+        authority: String,
+        is_limited: bool,
+        spools: &Arc<SpoolStore>,
+    ) -> Arc<Self> {
+        let is_limited = is_limited || config.runs_scripts;
+        let Buffers { requests, responses, memory_bytes_max, .. } = *config.buffers;
         let head_limits = HeadLimits {
             head_bytes_max: config.response_head_bytes_max,
             fields_max: config.response_fields_max,
             target_bytes_max: 0,
         };
-        Arc::new(Self { config: config.clone(), head_limits, log, authority })
+        Arc::new(Self {
+            config: config.clone(),
+            head_limits,
+            log,
+            authority,
+            spools: Arc::clone(spools),
+            buffers_requests: requests.is_on(is_limited),
+            buffers_responses: responses.is_on(is_limited),
+            buffer_limits: MessageLimits { memory_bytes_max, file_bytes_max: config.buffer_file_bytes_max() },
+        })
     }
 }
 
@@ -139,7 +168,12 @@ impl Forward {
         match &self.cache {
             Some(cache) => cache.handle(routed, &self.inner),
             None => match self.inner.shed(routed) {
-                Some(response) => Outcome::Ready(Response::Built(response)),
+                Some(response) => outcome_of(response),
+                None if self.inner.buffers_request(routed) => {
+                    let (inner, request) = (Rc::clone(&self.inner), Rc::new(OwnedRequest::new(routed)));
+                    let answered = inner.receive_and_ask(request, Fields::new(), false);
+                    Outcome::Wait(Box::pin(async move { outcome_of(answered.await) }))
+                }
                 None => Outcome::Wait(Box::pin(Exchange::new(Rc::clone(&self.inner), routed, &Fields::new()))),
             },
         }
@@ -152,6 +186,18 @@ impl Forward {
         let link = routed.link.get()?;
         link.set_body_bytes_max(self.inner.plan.config.body_bytes_max.forwarded());
         link.is_too_large().then(|| BuiltResponse::new(Status::CONTENT_TOO_LARGE))
+    }
+
+    /// Receives the request's content if it is to be whole before the upstream is asked. Returns the response if that is
+    /// not possible.
+    pub async fn receive_content(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
+        if !self.inner.buffers_request(routed) {
+            return None;
+        }
+        if let Some(response) = self.inner.shed(routed) {
+            return Some(response);
+        }
+        receive_content(&self.inner.plan, routed.client, routed.link.link(), true).await.err()
     }
 
     /// What stands before it.
@@ -192,10 +238,42 @@ fn built(outcome: Outcome) -> Box<BuiltResponse> {
     }
 }
 
+fn outcome_of(response: Box<BuiltResponse>) -> Outcome {
+    Outcome::Ready(Response::Built(response))
+}
+
+impl Inner {
+    /// Whether the request has content that is to be received whole before the upstream is asked.
+    fn buffers_request(&self, routed: &Routed<'_>) -> bool {
+        self.plan.buffers_requests && routed.link.get().is_some_and(|link| !link.is_received()) && !is_grpc(routed)
+    }
+
+    /// Forwards a request once its content has come. `is_shared`: the response may be for several clients.
+    async fn receive_and_ask(
+        self: Rc<Self>,
+        request: Rc<OwnedRequest>,
+        changes: Fields,
+        is_shared: bool,
+    ) -> Box<BuiltResponse> {
+        let routed = request.routed(false);
+        if let Err(refused) = receive_content(&self.plan, routed.client, routed.link.link(), false).await {
+            return refused;
+        }
+        let mut exchange = Exchange::new(self, &routed, &changes);
+        if is_shared {
+            exchange.share();
+        }
+        built(exchange.await)
+    }
+}
+
 impl Fetch for Inner {
     fn fetch(self: Rc<Self>, request: Rc<OwnedRequest>, changes: Fields) -> FetchFuture {
         if let Some(response) = self.shed(&request.routed(false)) {
             return Box::pin(ready(response));
+        }
+        if self.buffers_request(&request.routed(false)) {
+            return Box::pin(self.receive_and_ask(request, changes, true));
         }
         let mut exchange = Exchange::new(self, &request.routed(false), &changes);
         exchange.share();

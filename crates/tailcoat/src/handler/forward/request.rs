@@ -84,7 +84,9 @@ pub(super) fn forwarded_head<'a>(
     let mut fields = Fields::with_capacity(routed.request.bytes.len().min(4 << 10) + 128, 24);
     push_host(routed, config, authority, &mut fields);
     let has_content = framing != BodyFraming::None;
-    let expects_continue = has_content && routed.request.head.has(KnownField::Expect);
+    // What has been received already is not worth a question.
+    let is_received = routed.link.get().is_some_and(|link| link.is_buffered());
+    let expects_continue = has_content && !is_received && routed.request.head.has(KnownField::Expect);
     let bytes = routed.request.bytes;
     for field in &routed.request.head.fields {
         let (name, value) = (field.name.of(bytes), field.value.of(bytes));

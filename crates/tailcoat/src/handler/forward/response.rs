@@ -7,8 +7,9 @@ use wire::http::{Fields, Method, Span, Status};
 
 use super::content::{Awaiting, Upstreaming};
 use super::peer::Peer;
+use super::read_ahead::may_read_ahead;
 use super::upload::passed_on_trailers;
-use crate::handler::{Body, BuiltResponse, ContentStream, Forwarded, Segment, Tunnel};
+use crate::handler::{Body, BuiltResponse, ContentSource, ContentStream, Forwarded, Segment, Tunnel};
 
 /// What has come of a response: its head, and what was read behind it.
 #[derive(Clone, Copy)]
@@ -47,6 +48,7 @@ impl Received<'_> {
             forwarded.reason = self.head.status.reason().as_bytes().into();
         }
         let rest = &self.bytes[self.head_bytes..];
+        let may_read_ahead = may_read_ahead(&response.fields, upstreaming.inner.plan.buffers_responses);
         if let Some(location) = self.local_location {
             forwarded.local_redirect = Some(location.of(self.bytes).to_vec());
             response.forwarded = Some(Box::new(forwarded));
@@ -77,23 +79,23 @@ impl Received<'_> {
                 }
             }
             ResponseFraming::Delimited(BodyFraming::Length(length)) if upstreaming.records.is_some() => {
-                response.body = in_records(Some(length), rest, upstreaming)?;
+                response.body = in_records(Some(length), rest, may_read_ahead, upstreaming)?;
             }
             ResponseFraming::UntilClose if upstreaming.records.is_some() => {
-                response.body = in_records(None, rest, upstreaming)?;
+                response.body = in_records(None, rest, may_read_ahead, upstreaming)?;
             }
             ResponseFraming::Delimited(BodyFraming::Chunked) if upstreaming.records.is_some() => {
                 return Err((upstreaming.peer, "chunks in records"));
             }
             ResponseFraming::Delimited(BodyFraming::Length(length)) => {
-                response.body = with_length(length, rest, is_persistent, upstreaming);
+                response.body = with_length(length, rest, is_persistent, may_read_ahead, upstreaming);
             }
             ResponseFraming::Delimited(BodyFraming::Chunked) => {
-                response.body = chunked(rest, is_persistent, upstreaming)?;
+                response.body = chunked(rest, is_persistent, may_read_ahead, upstreaming)?;
             }
             ResponseFraming::UntilClose => {
-                response.body =
-                    streamed(Bytes::copy_from_slice(rest), None, upstreaming.stream(Awaiting::Close, false));
+                let source = upstreaming.stream(Awaiting::Close, false).into_source(may_read_ahead);
+                response.body = streamed(Bytes::copy_from_slice(rest), None, source);
             }
         }
         response.forwarded = Some(Box::new(forwarded));
@@ -159,7 +161,12 @@ impl Received<'_> {
 }
 
 /// Content in records of FastCGI, of which `rest` has come, and of which the head may have told the length.
-fn in_records(length: Option<u64>, rest: &[u8], upstreaming: Upstreaming) -> Result<Body, (Peer, &'static str)> {
+fn in_records(
+    length: Option<u64>,
+    rest: &[u8],
+    may_read_ahead: bool,
+    upstreaming: Upstreaming,
+) -> Result<Body, (Peer, &'static str)> {
     let there = length.map_or(rest.len(), |length| rest.len().min(usize::try_from(length).unwrap_or(usize::MAX)));
     let content = Bytes::copy_from_slice(&rest[..there]);
     let remaining = length.map(|length| length - there as u64);
@@ -172,12 +179,15 @@ fn in_records(length: Option<u64>, rest: &[u8], upstreaming: Upstreaming) -> Res
             upstreaming.finish(is_reusable);
             Ok(Body::from_bytes(content))
         }
-        _ => Ok(streamed(content, remaining, upstreaming.stream(Awaiting::Records(remaining), true))),
+        _ => {
+            let source = upstreaming.stream(Awaiting::Records(remaining), true).into_source(may_read_ahead);
+            Ok(streamed(content, remaining, source))
+        }
     }
 }
 
 /// Content of known length, of which `rest` has come.
-fn with_length(length: u64, rest: &[u8], is_persistent: bool, upstreaming: Upstreaming) -> Body {
+fn with_length(length: u64, rest: &[u8], is_persistent: bool, may_read_ahead: bool, upstreaming: Upstreaming) -> Body {
     let there = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
     let content = Bytes::copy_from_slice(&rest[..there]);
     let remaining = length - there as u64;
@@ -186,11 +196,17 @@ fn with_length(length: u64, rest: &[u8], is_persistent: bool, upstreaming: Upstr
         upstreaming.finish(is_persistent && there == rest.len());
         return Body::from_bytes(content);
     }
-    streamed(content, Some(remaining), upstreaming.stream(Awaiting::Length(remaining), is_persistent))
+    let source = upstreaming.stream(Awaiting::Length(remaining), is_persistent).into_source(may_read_ahead);
+    streamed(content, Some(remaining), source)
 }
 
 /// Chunks, of which `rest` has come.
-fn chunked(rest: &[u8], is_persistent: bool, upstreaming: Upstreaming) -> Result<Body, (Peer, &'static str)> {
+fn chunked(
+    rest: &[u8],
+    is_persistent: bool,
+    may_read_ahead: bool,
+    upstreaming: Upstreaming,
+) -> Result<Body, (Peer, &'static str)> {
     let limits = body_limits(upstreaming.trailer_limits);
     // It is chunked.
     let Some(mut decoder) = BodyDecoder::new(BodyFraming::Chunked) else { return Ok(Body::default()) };
@@ -210,11 +226,11 @@ fn chunked(rest: &[u8], is_persistent: bool, upstreaming: Upstreaming) -> Result
                 return Ok(Body::from_bytes(content));
             }
             let source = upstreaming.stream(Awaiting::Nothing(Some(Box::new(trailers))), is_clean);
-            return Ok(streamed(content.into(), None, source));
+            return Ok(streamed(content.into(), None, source.into_source(false)));
         }
         if decoded.consumed_bytes == 0 || at == rest.len() {
             let source = upstreaming.stream(Awaiting::Chunks(Box::new(decoder)), is_persistent);
-            return Ok(streamed(content.into(), None, source));
+            return Ok(streamed(content.into(), None, source.into_source(may_read_ahead)));
         }
     }
 }
@@ -224,7 +240,7 @@ pub(super) fn body_limits(trailer_bytes_max: usize) -> BodyLimits {
     BodyLimits { body_bytes_max: u64::MAX, extension_bytes_max: trailer_bytes_max, trailer_bytes_max }
 }
 
-fn streamed(content: Bytes, length: Option<u64>, source: Box<super::content::UpstreamContent>) -> Body {
+fn streamed(content: Bytes, length: Option<u64>, source: Box<dyn ContentSource>) -> Body {
     let segments = if content.is_empty() { Vec::new() } else { vec![Segment::Bytes(content)] };
     Body { segments, stream: Some(ContentStream { source, length }) }
 }

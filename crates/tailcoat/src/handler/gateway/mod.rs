@@ -180,10 +180,13 @@ impl Inner {
 
     /// Has a script answer. In place of the request's fields of the same names go those of `changes`.
     async fn run(&self, routed: &Routed<'_>, script: &Script, changes: &Fields) -> Box<BuiltResponse> {
+        if let Some(refused) = self.forward.receive_content(routed).await {
+            return refused;
+        }
         let content_length = match routed.link.link().framing() {
             BodyFraming::None => None,
             BodyFraming::Length(length) => Some(length),
-            // RFC 3875, section 4.1.2: a script that is given content is given its length.
+            // RFC 3875, section 4.1.2: a script that is given content is given its length, which only buffering finds out.
             BodyFraming::Chunked => return BuiltResponse::new(Status::LENGTH_REQUIRED),
         };
         let config = &self.plan.config;

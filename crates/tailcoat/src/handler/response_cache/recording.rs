@@ -86,7 +86,7 @@ impl Recording {
                 Ok(Filled::End(trailers)) => return self.finish(trailers, length),
                 Err(error) => return self.pipe.borrow_mut().end(Err(error.kind())),
             }
-            if self.kept.is_none() && !self.client_keeps_up().await {
+            if self.kept.is_none() && !self.client_keeps_up(&mut *source).await {
                 return;
             }
         }
@@ -133,12 +133,14 @@ impl Recording {
         ticket.end(Ended::NotStored);
     }
 
-    /// Waits until the client has taken what there is; whether it is still there.
-    async fn client_keeps_up(&self) -> bool {
+    /// Waits until the client has taken most of what there is, while the source reads ahead. Says whether the client is
+    /// still there.
+    async fn client_keeps_up(&self, source: &mut dyn ContentSource) -> bool {
         poll_fn(|task| {
             let mut pipe = self.pipe.borrow_mut();
             if !pipe.client_has_gone && pipe.unread_bytes > UNREAD_BYTES_MAX {
                 pipe.waker = Some(task.waker().clone());
+                source.poll_ahead(task);
                 return Poll::Pending;
             }
             Poll::Ready(!pipe.client_has_gone)

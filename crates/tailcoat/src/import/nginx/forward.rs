@@ -130,6 +130,14 @@ fn answer_options(family: &str, chain: Chain<'_>, options: &mut Vec<Node>, notes
         options.extend(time_option("first-byte-timeout", directive, notes));
         options.extend(time_option("between-bytes-timeout", directive, notes));
     }
+    for (name, option) in [("request_buffering", "request-buffering"), ("buffering", "response-buffering")] {
+        if let Some(directive) = of(name) {
+            options.push(Node::new(option).word(if directive.first() == "off" { "off" } else { "on" }));
+        }
+    }
+    if let Some(size) = of("max_temp_file_size").and_then(|directive| values::size(directive.first())) {
+        options.push(Node::with("buffer-file-bytes-max", size));
+    }
     if of("ignore_client_abort").is_some_and(|directive| directive.first() == "on") {
         options.push(Node::new("abort-with-client").word("off"));
     }
@@ -339,20 +347,18 @@ pub(super) fn is_option(directive: &Directive, notes: &mut Notes) -> bool {
         | "cache_use_stale"
         | "no_cache"
         | "keep_conn" => {}
-        "buffering"
-        | "request_buffering"
-        | "buffers"
+        "buffering" | "request_buffering" | "max_temp_file_size" => {}
+        "buffers"
         | "buffer_size"
         | "busy_buffers_size"
         | "temp_path"
         | "temp_file_write_size"
-        | "max_temp_file_size"
         | "send_lowat"
         | "force_ranges"
         | "socket_keepalive"
         | "headers_hash_max_size"
         | "headers_hash_bucket_size" => {
-            notes.needless(directive, "contents go on as they come, in both directions");
+            notes.needless(directive, "buffers are made as slow clients need them");
         }
         "http_version" => notes.needless(directive, "it is HTTP/1.1, with connections that are kept"),
         "cache_lock"

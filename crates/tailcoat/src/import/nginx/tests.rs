@@ -116,6 +116,12 @@ fn servers_behind_are_asked() {
         "root \"/srv\"\nforward \"http://b:1\"",
     );
     check_site("location /g/ { grpc_pass grpc://b:1; }", "root \"/srv\"\nforward \"h2c://b:1\" path=\"/g/*\"");
+    check_site(
+        "location / { proxy_pass http://b:1; proxy_set_header Host $host; proxy_request_buffering off; proxy_buffering on; \
+         proxy_max_temp_file_size 10m; }",
+        "forward \"http://b:1\" {\n    request-buffering off\n    response-buffering on\n    \
+         buffer-file-bytes-max \"10MiB\"\n}",
+    );
     check_site("location /u/ { uwsgi_pass b:1; }", "root \"/srv\"\nuwsgi \"/u/*\" \"tcp://b:1\"");
     check_site(
         r"location / { try_files $uri $uri/ /index.php?$args; }

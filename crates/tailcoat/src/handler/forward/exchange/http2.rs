@@ -11,6 +11,7 @@ use wire::http::forwarding::is_hop_by_hop;
 use wire::http::{Fields, Method, Status};
 
 use super::super::http2_content::Downloading;
+use super::super::read_ahead::may_read_ahead;
 use super::super::upload::passed_on_trailers;
 use super::{CLOSED, Exchange, INTERIM_RESPONSES_MAX, READS_PER_TURN_MAX, State};
 use crate::handler::{
@@ -222,6 +223,7 @@ impl Exchange {
             content_length: declared.filter(|_| is_for_another),
             ..Forwarded::default()
         }));
+        self.link.forget_taken();
         if has_content {
             lease.answered(now.monotonic_ms);
         }
@@ -229,7 +231,8 @@ impl Exchange {
         let (link, inner) = (Rc::clone(&self.link), Rc::clone(&self.inner));
         let downloading = Downloading { lease, upload, link, inner, request_line };
         if has_content {
-            let source = downloading.into_source();
+            let may_read_ahead = may_read_ahead(&response.fields, self.inner.plan.buffers_responses);
+            let source = downloading.into_source(self.client, may_read_ahead);
             response.body.stream = Some(ContentStream { source, length: declared });
         } else {
             downloading.finish();

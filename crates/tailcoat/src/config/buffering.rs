@@ -1,0 +1,118 @@
+//! Which messages are buffered between clients and upstreams, and where.
+
+use std::path::PathBuf;
+
+use super::model::{BodyBytesMax, Config, Forward, Handler};
+use super::upstream::Upstream;
+
+/// Bytes in the file of a message by default.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// Whether messages in one direction are buffered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffering {
+    /// Where the upstream works on few requests at a time: it runs scripts, or has a limit of connections.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+/// How messages of a handler are buffered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    /// Whether requests are received whole before the upstream is asked.
+    pub requests: Buffering,
+    /// Whether responses are read ahead of slow clients.
+    pub responses: Buffering,
+    /// Bytes of a message in memory.
+    pub memory_bytes_max: usize,
+    /// Bytes of a message in a file; `None` is 1 GiB, or the longest content that a request may have.
+    pub file_bytes_max: Option<u64>,
+}
+
+/// What all buffers together may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BufferLimits {
+    /// Bytes in memory; `None` is 128 MiB, but no more than an eighth of the memory there is.
+    pub memory_bytes_max: Option<u64>,
+    /// Bytes in files; `None` is half of what the file system has free at the start.
+    pub file_bytes_max: Option<u64>,
+    /// Bytes in files of one client; `None` is a quarter of `file_bytes_max`.
+    pub file_bytes_per_client_max: Option<u64>,
+}
+
+impl Buffering {
+    /// What the word in the configuration stands for.
+    pub(super) fn from_name(name: &str) -> Self {
+        match name {
+            "on" => Self::On,
+            "off" => Self::Off,
+            _ => Self::Auto,
+        }
+    }
+
+    /// Whether messages are buffered. `is_limited`: the upstream works on few requests at a time.
+    pub fn is_on(self, is_limited: bool) -> bool {
+        self == Self::On || self == Self::Auto && is_limited
+    }
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        Self { requests: Buffering::Auto, responses: Buffering::Auto, memory_bytes_max: 64 << 10, file_bytes_max: None }
+    }
+}
+
+impl Forward {
+    /// Bytes of a message that are buffered in a file at most.
+    pub fn buffer_file_bytes_max(&self) -> u64 {
+        let of_request = match self.body_bytes_max {
+            BodyBytesMax::Bytes(bytes) => bytes,
+            BodyBytesMax::Inherited | BodyBytesMax::Auto => 0,
+        };
+        self.buffers.file_bytes_max.unwrap_or(of_request.max(FILE_BYTES_MAX))
+    }
+
+    /// Whether something is written to files. `upstream` is who answers, unless programs do.
+    fn may_use_files(&self, upstream: Option<&Upstream>) -> bool {
+        let is_limited = self.runs_scripts || upstream.is_some_and(Upstream::limits_connections);
+        let Buffers { requests, responses, .. } = *self.buffers;
+        (requests.is_on(is_limited) || responses.is_on(is_limited)) && self.buffer_file_bytes_max() > 0
+    }
+}
+
+impl Upstream {
+    /// Connections in use at once to each server, where no option says how many.
+    pub const CONNECTIONS_MAX: u32 = 10_000;
+
+    /// Whether the configuration says how many connections its servers may have: few, most likely.
+    pub fn limits_connections(&self) -> bool {
+        (1..Self::CONNECTIONS_MAX).contains(&self.connections_max)
+    }
+}
+
+impl Config {
+    /// Where buffers have their files, if there may be some.
+    pub fn used_buffer_directory(&self) -> Option<PathBuf> {
+        let uses_files = |forward: &Forward| {
+            let mut upstreams = self.upstreams.iter();
+            forward.may_use_files(upstreams.find(|upstream| upstream.name == forward.upstream))
+        };
+        let mut handlers = self.sites.iter().flat_map(|site| &site.routes).map(|route| &route.handler);
+        let is_used = handlers.any(|handler| match handler {
+            Handler::Forward(forward) => uses_files(forward),
+            Handler::Gateway(gateway, _) => uses_files(&gateway.forward),
+            _ => false,
+        });
+        is_used.then(|| self.buffer_directory())
+    }
+
+    /// Where buffers have their files: what the configuration or else the environment says. Not `/tmp`, which often is
+    /// memory.
+    pub fn buffer_directory(&self) -> PathBuf {
+        let of_environment = || std::env::var_os("TMPDIR").filter(|path| !path.is_empty()).map(PathBuf::from);
+        self.server.buffer_directory.clone().or_else(of_environment).unwrap_or_else(|| "/var/tmp".into())
+    }
+}

@@ -1,0 +1,103 @@
+//! Request buffering: a slow client's content is received before an upstream is asked, so that it holds no connection, no
+//! place in a queue and no process meanwhile.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context as Task, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use wire::h1::BodyFraming;
+use wire::http::Status;
+
+use super::{Plan, number_of};
+use crate::handler::{BuiltResponse, ClientLink};
+use crate::log::Client;
+use crate::spool::{Full, Spool};
+
+/// How long a client waits for room that others hold, before it gets 503.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often room is looked for meanwhile.
+const ROOM_INTERVAL: Duration = Duration::from_millis(100);
+
+/// When a client that got no room may try again, in seconds.
+const RETRY_AFTER_SECONDS: &str = "10";
+
+/// Receives the content of a request, as far as it may be buffered, and leaves it with the link. `needs_length`: the
+/// upstream cannot take content whose length is not known.
+///
+/// # Errors
+/// The response, if the content cannot be buffered and must not be streamed.
+pub(super) async fn receive_content(
+    plan: &Plan,
+    client: Client,
+    link: &Rc<ClientLink>,
+    needs_length: bool,
+) -> Result<(), Box<BuiltResponse>> {
+    let (number, limits) = (number_of(client), plan.buffer_limits);
+    if matches!(link.framing(), BodyFraming::Length(length) if length > limits.total_bytes_max()) {
+        return Err(BuiltResponse::new(Status::CONTENT_TOO_LARGE));
+    }
+    link.set_deadline(None);
+    let mut spool = Spool::new(&plan.spools, number, link.holder(), limits, true);
+    let mut room_deadline = None;
+    loop {
+        let Err(full) = poll_fn(|task| poll_receive(&mut spool, link, task)).await else {
+            if needs_length {
+                // Nobody there knows trailers.
+                drop(link.take_trailers());
+            }
+            link.put_buffered(spool);
+            return Ok(());
+        };
+        match full {
+            Full::Message => return Err(BuiltResponse::new(Status::CONTENT_TOO_LARGE)),
+            // The disk is no client's fault: what has come is sent, and the rest as it comes.
+            Full::Failed if !needs_length || link.framing() != BodyFraming::Chunked => {
+                link.put_buffered(spool);
+                return Ok(());
+            }
+            Full::Failed => return Err(unavailable()),
+            Full::Client | Full::Process => {
+                let deadline = *room_deadline.get_or_insert_with(|| Instant::now() + ROOM_TIMEOUT);
+                if Instant::now() >= deadline || link.has_client_ended() {
+                    return Err(unavailable());
+                }
+                sleep(ROOM_INTERVAL).await;
+            }
+        }
+    }
+}
+
+/// Takes content from the client until its end.
+fn poll_receive(spool: &mut Spool, link: &ClientLink, task: &mut Task<'_>) -> Poll<Result<(), Full>> {
+    loop {
+        let (room, full) = match ready!(spool.poll_room(task)) {
+            Ok(room) => (room, None),
+            // Nothing may follow.
+            Err(full) => (0, Some(full)),
+        };
+        let mut has_more = false;
+        let taken = ready!(link.poll_take(task, |_, content| {
+            has_more = true;
+            let length = content.len().min(room);
+            if length > 0 {
+                spool.append(&content[..length]);
+            }
+            Poll::Ready(Ok(length))
+        }));
+        match full {
+            _ if !has_more => return Poll::Ready(Ok(())),
+            Some(full) => return Poll::Ready(Err(full)),
+            // What was handed out has been taken.
+            None => debug_assert!(taken.is_ok()),
+        }
+    }
+}
+
+fn unavailable() -> Box<BuiltResponse> {
+    let mut response = BuiltResponse::new(Status::SERVICE_UNAVAILABLE);
+    response.fields.push("Retry-After", RETRY_AFTER_SECONDS);
+    response
+}

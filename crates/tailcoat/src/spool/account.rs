@@ -1,0 +1,197 @@
+//! What all spools of the process hold, and may hold.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::spooled::Full;
+use crate::log::{ServerLog, Trouble};
+use crate::memory_budget::{Charge, Holder};
+
+/// What an operator can do when files cannot be written.
+const HELP: &str = "make room in `buffer-directory`, or name another one; until then slow clients hold upstreams";
+
+/// Parts of the table of clients, each with a lock of its own.
+const CLIENT_PARTS: usize = 16;
+
+/// The part of free disk space that files may fill where no option says how much.
+const FREE_PART: u64 = 2;
+
+/// Limits of all spools together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpoolLimits {
+    /// Directory of the files.
+    pub directory: PathBuf,
+    /// Bytes in memory.
+    pub memory_bytes_max: u64,
+    /// Bytes in files; `None` is half of what the file system has free at the start.
+    pub file_bytes_max: Option<u64>,
+    /// Bytes in files of one client; `None` is a quarter of `file_bytes_max`.
+    pub file_bytes_per_client_max: Option<u64>,
+}
+
+/// Counts what all spools of the process hold. Outlives configurations.
+#[derive(Debug)]
+pub struct SpoolStore {
+    directory: Mutex<Arc<Path>>,
+    memory_bytes_max: AtomicU64,
+    file_bytes_max: AtomicU64,
+    file_bytes_per_client_max: AtomicU64,
+    memory_bytes: AtomicU64,
+    file_bytes: AtomicU64,
+    /// Bytes in files of each client that has some.
+    clients: [Mutex<HashMap<u64, u64>>; CLIENT_PARTS],
+    trouble: Trouble,
+}
+
+/// What one spool holds. Dropping it releases all of it.
+#[derive(Debug)]
+pub(super) struct Account {
+    store: Arc<SpoolStore>,
+    /// Number of the client; `None` where an address stands for many clients.
+    client: Option<u64>,
+    memory_bytes: u64,
+    /// What is in memory, as far as the client's connection holds it.
+    charge: Charge,
+    file_bytes: u64,
+}
+
+impl SpoolStore {
+    /// A store without limits, which spools nothing to files before [`Self::apply`].
+    pub fn new(log: ServerLog) -> Arc<Self> {
+        Arc::new(Self {
+            directory: Mutex::new(Path::new("/nonexistent").into()),
+            memory_bytes_max: AtomicU64::new(0),
+            file_bytes_max: AtomicU64::new(0),
+            file_bytes_per_client_max: AtomicU64::new(0),
+            memory_bytes: AtomicU64::new(0),
+            file_bytes: AtomicU64::new(0),
+            clients: Default::default(),
+            trouble: Trouble::new(log, HELP),
+        })
+    }
+
+    /// Applies the limits of a configuration. What is held already stays.
+    pub fn apply(&self, limits: &SpoolLimits) {
+        let free_bytes = || free_bytes(&limits.directory).saturating_add(self.file_bytes());
+        let file_bytes_max = limits.file_bytes_max.unwrap_or_else(|| free_bytes() / FREE_PART);
+        let per_client_max = limits.file_bytes_per_client_max.unwrap_or(file_bytes_max / 4);
+        *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = limits.directory.as_path().into();
+        self.memory_bytes_max.store(limits.memory_bytes_max, Ordering::Relaxed);
+        self.file_bytes_max.store(file_bytes_max, Ordering::Relaxed);
+        self.file_bytes_per_client_max.store(per_client_max, Ordering::Relaxed);
+    }
+
+    /// Bytes that spools hold in memory.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that spools hold in files.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn directory(&self) -> Arc<Path> {
+        Arc::clone(&self.directory.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells the operator that files cannot be written.
+    pub(super) fn tell(&self, error: impl Display) {
+        let directory = self.directory();
+        self.trouble.tell(format_args!("cannot buffer in {}: {error}", directory.display()));
+    }
+
+    fn part(&self, client: u64) -> &Mutex<HashMap<u64, u64>> {
+        // Of addresses, the low bits differ most.
+        &self.clients[(client ^ client >> 8) as usize % CLIENT_PARTS]
+    }
+
+    fn take_of_client(&self, client: u64, bytes: u64) -> bool {
+        let mut clients = self.part(client).lock().unwrap_or_else(PoisonError::into_inner);
+        let held = clients.get(&client).copied().unwrap_or(0);
+        let is_allowed = held + bytes <= self.file_bytes_per_client_max.load(Ordering::Relaxed);
+        if is_allowed {
+            clients.insert(client, held + bytes);
+        }
+        is_allowed
+    }
+
+    fn give_of_client(&self, client: u64, bytes: u64) {
+        let mut clients = self.part(client).lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = clients.get_mut(&client) {
+            *held = held.saturating_sub(bytes);
+            if *held == 0 {
+                clients.remove(&client);
+            }
+        }
+    }
+}
+
+impl Account {
+    pub(super) fn new(store: &Arc<SpoolStore>, client: Option<u64>, holder: &Rc<Holder>) -> Self {
+        Self { store: Arc::clone(store), client, memory_bytes: 0, charge: holder.charge(0), file_bytes: 0 }
+    }
+
+    pub(super) fn store(&self) -> &Arc<SpoolStore> {
+        &self.store
+    }
+
+    /// Whether all spools together hold as much in memory as they may.
+    pub(super) fn is_memory_full(&self) -> bool {
+        self.store.memory_bytes() >= self.store.memory_bytes_max.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    /// Counts what the spool holds in memory now.
+    pub(super) fn set_memory(&mut self, bytes: u64) {
+        let held = &self.store.memory_bytes;
+        if bytes >= self.memory_bytes {
+            held.fetch_add(bytes - self.memory_bytes, Ordering::Relaxed);
+        } else {
+            held.fetch_sub(self.memory_bytes - bytes, Ordering::Relaxed);
+        }
+        self.memory_bytes = bytes;
+        self.charge.set(bytes as usize);
+    }
+
+    /// Lets the spool's file grow to this size, if client and process may have that.
+    pub(super) fn grow_file(&mut self, bytes: u64) -> Result<(), Full> {
+        let more = bytes.saturating_sub(self.file_bytes);
+        if more == 0 {
+            return Ok(());
+        }
+        let store = &self.store;
+        if store.file_bytes.fetch_add(more, Ordering::Relaxed) + more > store.file_bytes_max.load(Ordering::Relaxed) {
+            store.file_bytes.fetch_sub(more, Ordering::Relaxed);
+            return Err(Full::Process);
+        }
+        if self.client.is_some_and(|client| !store.take_of_client(client, more)) {
+            store.file_bytes.fetch_sub(more, Ordering::Relaxed);
+            return Err(Full::Client);
+        }
+        self.file_bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.set_memory(0);
+        self.store.file_bytes.fetch_sub(self.file_bytes, Ordering::Relaxed);
+        if let Some(client) = self.client.filter(|_| self.file_bytes > 0) {
+            self.store.give_of_client(client, self.file_bytes);
+        }
+    }
+}
+
+/// Bytes that the file system of a directory has free for this user.
+fn free_bytes(directory: &Path) -> u64 {
+    rustix::fs::statvfs(directory).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize))
+}

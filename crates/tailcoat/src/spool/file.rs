@@ -1,0 +1,56 @@
+//! Files without names, and what is done with them on threads that may wait for a disk.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What came of writing.
+#[derive(Debug)]
+pub(super) struct Written {
+    /// The file, if there is one now.
+    pub(super) file: Option<Arc<File>>,
+    /// Bytes that are in the file, or the pieces that are not, and why.
+    pub(super) result: Result<u64, (VecDeque<Vec<u8>>, io::Error)>,
+}
+
+/// Writes pieces at this offset of a file, which is made in `directory` if there is none.
+pub(super) fn write(file: Option<Arc<File>>, directory: &Path, offset: u64, pieces: VecDeque<Vec<u8>>) -> Written {
+    let file = match file.map_or_else(|| open(directory).map(Arc::new), Ok) {
+        Ok(file) => file,
+        Err(error) => return Written { file: None, result: Err((pieces, error)) },
+    };
+    let mut at = offset;
+    for piece in &pieces {
+        if let Err(error) = file.write_all_at(piece, at) {
+            return Written { file: Some(file), result: Err((pieces, error)) };
+        }
+        at += piece.len() as u64;
+    }
+    Written { file: Some(file), result: Ok(at - offset) }
+}
+
+/// Reads bytes that were written before.
+pub(super) fn read(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes)
+}
+
+/// Opens a new file that only this process can reach, and that is gone when it is closed.
+fn open(directory: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    let without_name = options.clone().custom_flags(libc::O_TMPFILE).open(directory);
+    match without_name.as_ref().map_err(io::Error::raw_os_error) {
+        // Some file systems have no such files (open(2)).
+        Err(Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) => {}
+        _ => return without_name,
+    }
+    let path = directory.join(format!(".tailcoat-{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..)));
+    let file = options.create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
