@@ -118,8 +118,9 @@ impl Controller {
         while !is_first && (self.level as usize) < CLASSES - 1 && !asked[self.level as usize] {
             self.level = self.level.floor() + 1.0 + LEVEL_MIN;
         }
-        if self.level == 0.0 && is_first {
-            self.level = LEVEL_MIN;
+        if is_first {
+            // However little the lag is above the target.
+            self.level = self.level.max(LEVEL_MIN);
         }
     }
 }

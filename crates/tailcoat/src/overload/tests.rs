@@ -252,3 +252,52 @@ fn a_standing_lag_sheds_what_is_too_much() {
         }
     }
 }
+
+/// While clients hold more memory than they may, all that may hold more is shed; and nothing when they no longer do.
+#[test]
+fn memory_sheds_for_as_long_as_it_is_out() {
+    let worker = Worker::new(1_000, Cost::Upstream, 1_000, &[]);
+    let overload = &worker.overload;
+    let shed = |of: Cost| (0..1_024).filter(|_| overload.sheds(of)).count();
+    for (now_ms, is_out, expect) in
+        [(100, false, [0, 0, 0]), (200, true, [1_008, 1_024, 1_024]), (300, false, [0, 0, 0])]
+    {
+        overload.on_tick(now_ms, HandshakeLoad::default(), is_out);
+        assert_eq!([Cost::Handshake, Cost::Program, Cost::Upstream].map(shed), expect, "at {now_ms} ms");
+        assert_eq!(overload.report().reason, is_out.then_some(ShedReason::Memory));
+    }
+}
+
+/// A look that leaves connections for the next one does not end a pass.
+#[test]
+fn a_pass_of_several_looks_is_one_pass() {
+    let worker = Worker::new(1_000, Cost::Upstream, 1_000, &[]);
+    let overload = &worker.overload;
+    let tick = |now_ms: u64| {
+        overload.on_tick(now_ms, HandshakeLoad::default(), false);
+        overload.report().lag_ms
+    };
+    assert_eq!(tick(100), 0, "asleep");
+    overload.on_look(false);
+    assert_eq!([tick(200), tick(300)], [100, 200], "what the pass has taken so far");
+    overload.on_look(true);
+    overload.on_look(true);
+    assert_eq!(tick(400), 0, "the shortest pass counts");
+    overload.on_sleep();
+    assert_eq!([tick(500), tick(600)], [0, 0]);
+}
+
+#[test]
+fn programs_are_shed_before_upstreams() {
+    let worker = Worker::new(1_000, Cost::Program, 1_000, &[]);
+    let (mut programs, mut upstreams) = (0, 0);
+    for tick in 1..=30 {
+        // Each tick comes 1.3 s late.
+        worker.overload.on_tick(tick * (TICK_MS + 1_300), HandshakeLoad::default(), false);
+        for _ in 0..100 {
+            programs += u32::from(worker.overload.sheds(Cost::Program));
+            upstreams += u32::from(worker.overload.sheds(Cost::Upstream));
+        }
+    }
+    assert!(programs > 0 && upstreams == 0, "{programs} and {upstreams} were shed");
+}
