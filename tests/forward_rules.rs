@@ -144,11 +144,111 @@ fn passwords_and_addresses() {
         check(path, "", ("401", None));
         check(path, anna, ("200", Some((&["anna"], false))));
     }
+    // One that runs programs, ignores case, or finds files as Windows does.
     check("/office;a=b/c;d", "", ("403", None));
     check("/open;a/b", "", ("200", Some((&[], false))));
     for path in ["/open/..;/office/a", "/open/..;/x", "/open/..%3b/x", "/open/%2e%2e;a=b/x", "/open/..%5Cx", "/a/.;/x"]
     {
         check(path, office, ("400", None));
+    }
+}
+
+/// Issue 17: a path with something behind it, that the server behind takes for the guarded one.
+#[test]
+fn guards_hold_for_what_the_upstream_reads() {
+    let anna = "Authorization: Basic YW5uYTpzZWNyZXQ=\r\n";
+    let (upstream, server, _directory) = server(
+        "server { workers 1 }",
+        "basic-auth \"/wp-login.php\" \"DIR/passwords\"\n deny all path=\"*.cgi\"\n deny all path=\"/exact\"\n\
+         rate-limit \"/login\" \"3/h\"\n request-header \"*.php\" \"X-Remote\" \"\"",
+    );
+    let status = |target: &str, fields: &str| {
+        let (answer, asked) = forward(&upstream, &server, &get(target, fields));
+        assert_eq!(asked.is_some(), answer.starts_with("HTTP/1.1 200 "), "{target}");
+        answer[9..12].to_owned()
+    };
+    for end in
+        ["", "/", "//", "/x", "/x/y.css", ";a", "%3ba/x", ".", "%20", "::$DATA", "%3fx", "%23", "%0a", "%5cx", "%2Fx"]
+    {
+        for path in ["/wp-login.php", "/WP-Login.PHP", "//wp-login.php", "/x/../wp-login.php"] {
+            assert_eq!(status(&format!("{path}{end}"), ""), "401", "{path}{end}");
+        }
+        assert_eq!(status(&format!("/wp-login.php{end}"), anna), "200", "{end}");
+        assert_eq!(status(&format!("/cgi/a.cgi{end}"), ""), "403", "{end}");
+    }
+    for target in ["/exact", "/exact/", "/exact//", "/EXACT", "/exact;x", "/exact/./", "/exact%2f"] {
+        assert_eq!(status(target, ""), "403", "{target}");
+    }
+    for target in ["/exact/other", "/exactly", "/wp-login.phps", "/a.cgi.html", "/"] {
+        assert_eq!(status(target, ""), "200", "{target}");
+    }
+    for (target, expect) in [("/login/", "200"), ("/LOGIN", "200"), ("/login;a", "200"), ("/login//", "429")] {
+        assert_eq!(status(target, ""), expect, "{target}");
+    }
+    let (_, asked) = forward(&upstream, &server, &get("/a.php/x", "X-Remote: 6.6.6.6\r\n"));
+    assert_eq!(values(&asked.unwrap(), "X-Remote"), Vec::<&str>::new());
+}
+
+/// A target with two slashes at its start names a host for many parsers, with another path behind it.
+#[test]
+fn targets_that_begin_like_a_host_are_forwarded_in_normal_form() {
+    let (upstream, server, _directory) = server("", "deny all path=\"/panel/*\"");
+    for (target, expect) in [("//x/panel/users?a=//b", "/x/panel/users?a=//b"), ("///x", "/x"), ("/a//b", "/a//b")] {
+        let (_, asked) = forward(&upstream, &server, &get(target, ""));
+        assert_eq!(asked.unwrap().lines().next().unwrap(), format!("GET {expect} HTTP/1.1"));
+    }
+    assert_eq!(&ask(&server, &get("//panel/users", ""))[9..12], "403");
+}
+
+/// Issue 17, with the server that it was found with: mod_php and CGI of Apache.
+#[test]
+fn guards_hold_in_front_of_apache() {
+    use crate::support::real_server::{APACHE_BASE, RealServer, Recipe};
+    let recipe = Recipe {
+        needs: &["apache2", "/usr/lib/apache2/modules/libphp8.2.so"],
+        files: &[
+            ("base.conf", APACHE_BASE),
+            (
+                "apache.conf",
+                "Include @DIR@/base.conf\nLoadModule alias_module modules/mod_alias.so\n\
+                 LoadModule cgi_module modules/mod_cgi.so\nAllowEncodedSlashes On\nScriptAlias /cgi-bin/ @DIR@/programs/\n\
+                 <Directory @DIR@>\nRequire all granted\n</Directory>\n\
+                 <FilesMatch \"[.]php$\">\nSetHandler application/x-httpd-php\n</FilesMatch>\n",
+            ),
+            ("root/wp-login.php", "<?php echo 'run ' . ($_SERVER['PATH_INFO'] ?? '-');"),
+            ("root/page.html", "page"),
+            ("programs/status", "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nrun '\n"),
+        ],
+        command: &["apache2", "-f", "@DIR@/apache.conf", "-DFOREGROUND"],
+        environment: &[],
+    };
+    let Some(apache) = RealServer::start(&recipe) else { return };
+    let program = apache.directory().join("programs/status");
+    std::fs::set_permissions(program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let guarded = |rules: &str| {
+        Server::run(&format!("site {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\"\n{rules}\n}}\n", apache.address))
+    };
+    let ends = ["", "/", "/x", "/x/y", "//x", "%2Fx", "/x.css", "/;a", "/%20"];
+    let open = guarded("");
+    let runs = |server: &Server, target: &str| {
+        let answer = ask(server, &get(target, ""));
+        answer.starts_with("HTTP/1.1 200 ") && answer.contains("run ")
+    };
+    for end in ["/x", "/x/y", "//x"] {
+        assert!(runs(&open, &format!("/wp-login.php{end}")), "PATH_INFO reaches the script: {end}");
+        assert!(runs(&open, &format!("/cgi-bin/status{end}")), "PATH_INFO reaches the program: {end}");
+    }
+    for rules in [
+        "basic-auth \"/wp-login.php\" \"/nonexistent\"\n basic-auth \"/cgi-bin/status\" \"/nonexistent\"",
+        "deny all path=\"*.php\"\n deny all path=\"/cgi-bin/status\"",
+        "deny all path=#\"~^/wp-login\\.php$\"#\n deny all path=#\"~^/cgi-bin/status$\"#",
+    ] {
+        let server = guarded(rules);
+        assert!(ask(&server, &get("/page.html", "")).ends_with("page"));
+        for end in ends {
+            assert!(!runs(&server, &format!("/wp-login.php{end}")), "{rules}: {end}");
+            assert!(!runs(&server, &format!("/cgi-bin/status{end}")), "{rules}: {end}");
+        }
     }
 }
 

@@ -39,10 +39,7 @@ impl Rules {
     pub fn guards(&self, path: &PathPattern) -> bool {
         let PathPattern::Exact(path) = path else { return false };
         let is_for = |pattern: &PathPattern| pattern.guards(path.as_bytes());
-        let keeps_out = |rule: &&ClientRule| {
-            !rule.is_allowed && rule.conditions.is_of_path_only() && rule.clients.contains(&ClientPattern::All)
-        };
-        self.clients.iter().filter(keeps_out).any(|rule| is_for(&rule.path))
+        self.clients.iter().filter(|rule| rule.keeps_all_out()).any(|rule| is_for(&rule.path))
             || self.passwords.iter().any(|rule| rule.file.is_some() && is_for(&rule.path))
     }
 }
@@ -62,6 +59,13 @@ pub struct ClientRule {
     pub files: Vec<PathBuf>,
     /// What they get who may not.
     pub status: Status,
+}
+
+impl ClientRule {
+    /// Whether no client may come that no rule before it lets in.
+    pub fn keeps_all_out(&self) -> bool {
+        !self.is_allowed && self.conditions.is_of_path_only() && self.clients.contains(&ClientPattern::All)
+    }
 }
 
 /// Which clients.
@@ -314,6 +318,14 @@ impl Regex {
     pub fn new(text: &str) -> Result<Self, regex::Error> {
         let mut builder = regex::bytes::RegexBuilder::new(text);
         builder.unicode(false).dot_matches_new_line(true).size_limit(REGEX_BYTES_MAX).build().map(Self)
+    }
+
+    /// The same expression for texts in whatever case, unless it says `(?-i)` itself.
+    pub fn ignoring_case(&self) -> Self {
+        let mut builder = regex::bytes::RegexBuilder::new(self.0.as_str());
+        builder.unicode(false).dot_matches_new_line(true).case_insensitive(true);
+        // Some expressions of Unicode classes are too large then; these mind the case.
+        builder.size_limit(4 * REGEX_BYTES_MAX).build().map_or_else(|_| self.clone(), Self)
     }
 
     /// The compiled expression.

@@ -7,6 +7,7 @@ pub mod forwarding;
 pub mod negotiation;
 pub mod path;
 pub mod range;
+pub mod readings;
 pub mod trace_context;
 
 mod decimal;

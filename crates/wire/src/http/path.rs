@@ -59,47 +59,6 @@ pub fn normalise<'a>(raw: &'a [u8], buffer: &'a mut Vec<u8>) -> Result<&'a [u8],
     Ok(buffer)
 }
 
-/// A path in normal form as other servers may read it: those that drop parameters of segments (RFC 3986, section 3.3), as
-/// Java's do, those that take a backslash for a slash, and those whose expressions end before a line feed (CVE-2017-15715).
-/// `None` if to them it is the same.
-pub fn read_otherwise(path: &[u8]) -> Option<Vec<u8>> {
-    let line = match path.strip_suffix(b"\n") {
-        Some(line) => line,
-        None => memchr::memchr2(b';', b'\\', path).map(|_| path)?,
-    };
-    let mut read = vec![b'/'];
-    let mut is_directory = true;
-    for segment in bare_segments(line) {
-        is_directory = matches!(segment, b"" | b"." | b"..");
-        match segment {
-            b"" | b"." => {}
-            b".." => {
-                let parent = read[..read.len() - 1].iter().rposition(|&byte| byte == b'/');
-                read.truncate(parent.map_or(1, |at| at + 1));
-            }
-            name => {
-                read.extend_from_slice(name);
-                read.push(b'/');
-            }
-        }
-    }
-    if !is_directory {
-        read.pop();
-    }
-    Some(read)
-}
-
-/// Whether a path in normal form leads elsewhere for a server that reads it so: it has `/..;a/` or `\..\`.
-pub fn has_hidden_dot_segments(path: &[u8]) -> bool {
-    memchr::memchr2(b';', b'\\', path).is_some() && bare_segments(path).any(|segment| matches!(segment, b"." | b".."))
-}
-
-/// The segments of a path, as [`read_otherwise`] has them.
-fn bare_segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let segments = path.strip_prefix(b"/").unwrap_or(path).split(|&byte| matches!(byte, b'/' | b'\\'));
-    segments.map(|segment| &segment[..memchr::memchr(b';', segment).unwrap_or(segment.len())])
-}
-
 /// Whether a raw path has a segment that is `.` or `..`, encoded or not. Such a path may mean one thing to who resolves dot
 /// segments, and another to who doesn't, or does so before or after joining slashes or decoding them.
 pub fn has_dot_segment(raw: &[u8]) -> bool {
@@ -193,35 +152,7 @@ fn end_segment(buffer: &mut Vec<u8>, segment_start: usize, by_slash: bool) -> Re
 mod tests {
     use proptest::prelude::*;
 
-    use super::{InvalidPath, encode, has_dot_segment, has_hidden_dot_segments, normalise, read_otherwise};
-
-    #[test]
-    fn as_other_servers_read_it() {
-        let check = |path: &str, expect: Option<&str>, has_hidden: bool| {
-            let read = read_otherwise(path.as_bytes()).map(|read| String::from_utf8(read).unwrap());
-            assert_eq!(read.as_deref(), expect, "{path}");
-            assert_eq!(has_hidden_dot_segments(path.as_bytes()), has_hidden, "{path}");
-        };
-        check("/a/b", None, false);
-        check("/a/...", None, false);
-        check("/a;b", Some("/a"), false);
-        check("/a;b/c;d=e", Some("/a/c"), false);
-        check("/a;b/", Some("/a/"), false);
-        check("/;a/b", Some("/b"), false);
-        check("/a/..;/b", Some("/b"), true);
-        check("/a/..;x=y/..;/b", Some("/b"), true);
-        check("/a/b/.;/c", Some("/a/b/c"), true);
-        check("/a/..;", Some("/"), true);
-        check("/a\\b", Some("/a/b"), false);
-        check("/a\\..\\b", Some("/b"), true);
-        check("/a/..\\b", Some("/b"), true);
-        check("/a/...;", Some("/a/..."), false);
-        check("*", None, false);
-        check("/a\n", Some("/a"), false);
-        check("/a/\n", Some("/a/"), false);
-        check("/a;b\n", Some("/a"), false);
-        check("/a\nb", None, false);
-    }
+    use super::{InvalidPath, encode, has_dot_segment, normalise};
 
     #[test]
     fn normalised() {

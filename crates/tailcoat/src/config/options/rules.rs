@@ -19,9 +19,22 @@ pub(super) const DOC: &str = "\
     more.\n\
     8. `response-header`: on all responses, of handlers as well as of the rules above.\n\
     \n\
-    What guards a path (1, 2 and 4) holds for the path that was asked for, for the one that a rewrite made of it, for that \
-    of a directory's `index` and of a `fallback`, and for a script's (`/a.php`) also where more follows it (`/a.php/b`), \
-    so that nothing leads around it; and there `\"/a/*\"` is also `\"/a\"`. Of `allow` and `deny`, `redirect` and `rewrite`, and `basic-auth`, those of a \
+    Rules that guard a path (1, 2 and 4) hold for the path that the client asked for, for the one that a rewrite made of it, \
+    and for the path of a directory's `index`, of a `fallback` and of a script. They also hold for every path that a server \
+    behind may take for the guarded one:\n\
+    \n\
+    - `\"/a/*\"` also guards `/a`.\n\
+    - `\"/a\"` also guards `/a/`, `/A`, `/a;x` and `/a.`.\n\
+    - `\"/a.php\"` and `\"*.php\"` also guard `/a.php/b`, a program with PATH_INFO.\n\
+    - `\"/cgi-bin/a\"` also guards `/cgi-bin/a/b`.\n\
+    \n\
+    A guard that fits a path in one of these ways only restricts: an `allow` does not let clients in by it. If an `allow` \
+    fits one way to read a path and a `deny` another, the client is denied. To guard all below a path that has no extension, \
+    write `\"/a/*\"`. To mind the case of letters, write an expression such as `\"~(?-i)^/Key$\"`. `tailcoat check` warns \
+    where a guarded path can be reached without its guard: through `strip-prefix`, or through another site with the same \
+    upstream or root.\n\
+    \n\
+    Of `allow` and `deny`, `redirect` and `rewrite`, and `basic-auth`, those of a \
     site come before those of all sites, and the first that fits counts; all limits that fit count; fields are changed \
     first as all sites say, then as the site says.";
 

@@ -21,7 +21,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use wire::h1::{HeadLimits, ResponseHead};
-use wire::http::{Fields, KnownField, Method, Status, path};
+use wire::http::readings::has_hidden_dot_segments;
+use wire::http::{Fields, KnownField, Method, Status};
 
 use self::buffering::receive_content;
 pub use self::client_fields::told_scheme;
@@ -30,7 +31,7 @@ use self::exchange::Exchange;
 pub use self::exchange::{Asked, Dialect};
 use self::grpc::{grpc_error, is_grpc};
 use self::peer::Destination;
-pub(super) use self::request::{host_and_port, is_passed_on, target};
+pub(super) use self::request::{guarded_target, host_and_port, is_passed_on, target};
 use super::cgi::{Launch, Programs};
 use super::gateway::ErrorLines;
 use super::response_cache::{Fetch, FetchFuture, ResponseCache};
@@ -157,7 +158,7 @@ impl Forward {
             Method::Trace => return not_allowed(Status::METHOD_NOT_ALLOWED),
             Method::Options if request::is_last_hop(routed) => return not_allowed(Status::NO_CONTENT),
             // Servers that drop parameters would look elsewhere than where we have let the client in.
-            _ if path::has_hidden_dot_segments(routed.path) => {
+            _ if has_hidden_dot_segments(routed.path) => {
                 return Outcome::Ready(Response::Built(BuiltResponse::new(Status::BAD_REQUEST)));
             }
             _ => {}

@@ -128,19 +128,14 @@ pub(super) fn forwarded_head<'a>(
     ForwardedHead { method, target, fields, expects_continue, asks_upgrade }
 }
 
-/// The path and query in origin form (RFC 9112, section 3.2.1): as they were sent, unless a prefix is taken away, or dot
-/// segments would let the server see another path than those who guard it here.
+/// The path and query in origin form (RFC 9112, section 3.2.1), as guards have seen them, without this prefix.
 pub(in crate::handler) fn target<'a>(routed: &Routed<'a>, strip_prefix: &str) -> Cow<'a, [u8]> {
-    let raw = match routed.request.target() {
-        raw @ [b'/', ..] => Cow::Borrowed(raw),
-        raw => Cow::Owned(origin_form(raw)),
-    };
-    let raw_path = raw.split(|&byte| byte == b'?').next().unwrap_or_default();
-    if strip_prefix.is_empty() && !path::has_dot_segment(raw_path) {
-        return raw;
+    let raw = routed.request.target();
+    if strip_prefix.is_empty() {
+        return guarded_target(raw);
     }
-    let mut target = Vec::with_capacity(raw.len() + 1);
     let rest = routed.path.strip_prefix(strip_prefix.as_bytes()).unwrap_or(routed.path);
+    let mut target = Vec::with_capacity(raw.len() + 1);
     if !rest.starts_with(b"/") {
         target.push(b'/');
     }
@@ -149,6 +144,27 @@ pub(in crate::handler) fn target<'a>(routed: &Routed<'a>, strip_prefix: &str) ->
         target.push(b'?');
         target.extend_from_slice(query);
     }
+    target.into()
+}
+
+/// A target in origin form, as the client sent it, unless a program could see another path in it than those who guard
+/// it here: one with dot segments, or one with two slashes at the start, which many parsers take for a host (RFC 3986,
+/// section 4.2). These are in normal form.
+pub(in crate::handler) fn guarded_target(raw: &[u8]) -> Cow<'_, [u8]> {
+    let raw = match raw {
+        [b'/', ..] => Cow::Borrowed(raw),
+        raw => Cow::Owned(origin_form(raw)),
+    };
+    let end = memchr::memchr(b'?', &raw).unwrap_or(raw.len());
+    let (raw_path, query) = raw.split_at(end);
+    let begins_host = matches!(raw_path, [b'/', b'/' | b'\\', ..]);
+    if !begins_host && !path::has_dot_segment(raw_path) {
+        return raw;
+    }
+    let (mut buffer, mut target) = (Vec::new(), Vec::with_capacity(raw.len()));
+    // Local invariant: what can't be brought into normal form was rejected before.
+    path::encode(path::normalise(raw_path, &mut buffer).unwrap_or(b"/"), &mut target);
+    target.extend_from_slice(query);
     target.into()
 }
 

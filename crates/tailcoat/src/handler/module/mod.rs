@@ -13,7 +13,8 @@ mod response;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use wire::http::{Method, Status, path};
+use wire::http::readings::has_hidden_dot_segments;
+use wire::http::{Method, Status};
 
 use self::component::Components;
 use self::http_wasm::HttpWasm;
@@ -48,7 +49,7 @@ impl ModuleHandler {
             Method::Connect => return Outcome::Decline,
             Method::Options if routed.path == b"*" => return Outcome::Decline,
             // A module that drops parameters would look elsewhere than where we have let the client in.
-            _ if path::has_hidden_dot_segments(routed.path) => return refuse(Status::BAD_REQUEST),
+            _ if has_hidden_dot_segments(routed.path) => return refuse(Status::BAD_REQUEST),
             _ => {}
         }
         if let Some(link) = routed.link.get() {

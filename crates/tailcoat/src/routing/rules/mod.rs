@@ -17,6 +17,7 @@
 mod address_set;
 mod count_table;
 mod field_edits;
+mod guarded_paths;
 mod https;
 mod limit_key;
 mod passwords;
@@ -32,11 +33,12 @@ mod visit;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use wire::http::{KnownField, Method, Request, RequestHead, Status, path};
+use wire::http::{KnownField, Method, Request, RequestHead, Status};
 
 pub use self::address_set::AddressSet;
 pub use self::count_table::{CountTable, Permit};
 use self::field_edits::{change, change_request, change_request_to, changes};
+use self::guarded_paths::{GuardPattern, GuardedPath, OtherPath, Readings};
 pub use self::limit_key::KeyHasher;
 pub use self::passwords::PasswordChecks;
 use self::passwords::{Credentials, PasswordStore, Verdict, challenge, credentials};
@@ -56,6 +58,8 @@ pub struct Rules {
     rewrites: Rewrites,
     missing: Rewrites,
     passwords: Vec<PasswordRule>,
+    /// Which paths each of them is for.
+    password_paths: Vec<GuardPattern>,
     request_fields: Vec<FieldEdit>,
     response_fields: Vec<FieldEdit>,
     ids: Rc<RequestIds>,
@@ -73,8 +77,8 @@ pub struct Passage {
     targets: Vec<Target>,
     /// How often it was sent to another path by who had it, whatever became of it since.
     sent_elsewhere: usize,
-    /// Its path and those of the targets, where other servers may read them otherwise.
-    other_paths: Vec<Vec<u8>>,
+    /// What guards were asked for besides its path and those of the targets: what other servers may read them as.
+    other_paths: Vec<OtherPath>,
     /// Whose passwords it has been asked for: indices of rules.
     asked: Vec<usize>,
     /// No handler had it, and it was rewritten for that.
@@ -122,6 +126,7 @@ impl Rules {
             rewrites: Rewrites::new(rewrites),
             missing: Rewrites::new(missing),
             passwords: rules.passwords.clone(),
+            password_paths: shared.password_paths().to_vec(),
             request_fields: rules.request_fields.clone(),
             response_fields: rules.response_fields.clone(),
             shared: Arc::clone(shared),
@@ -159,7 +164,7 @@ impl Rules {
             None => {}
             Some(Rewritten::Answer(response)) => return Entry::Answer(response),
             Some(Rewritten::Target(target)) => {
-                match self.guard(routed, &target.path, &passage.paths(routed), &passage.visit) {
+                match self.guard(routed, &target.path, &passage.guarded(routed), &passage.visit) {
                     Ok(others) => passage.other_paths.extend(others),
                     Err(refusal) => return Entry::Answer(refusal),
                 }
@@ -212,7 +217,7 @@ impl Rules {
     }
 
     fn enter_target(&self, target: Target, passage: &mut Passage, routed: &Routed<'_>) -> Entry {
-        match self.guard(routed, &target.path, &passage.paths(routed), &passage.visit) {
+        match self.guard(routed, &target.path, &passage.guarded(routed), &passage.visit) {
             Ok(others) => passage.other_paths.extend(others),
             Err(refusal) => return Entry::Answer(refusal),
         }
@@ -230,11 +235,13 @@ impl Rules {
         before: &Routed<'_>,
         routed: &Routed<'_>,
     ) -> Entry {
-        passage.other_paths = passage.paths(before).into_iter().map(<[u8]>::to_vec).collect();
+        let asked: Vec<_> = passage.asked_paths(before).map(OtherPath::spelling).collect();
+        let is_known = asked.iter().any(|known| known.path() == routed.path);
+        passage.other_paths.extend(asked);
         passage.targets.clear();
         (passage.head, passage.next_route, passage.is_changed) = (None, next_route, true);
-        let known: Vec<&[u8]> = passage.other_paths.iter().map(Vec::as_slice).collect();
-        if !known.contains(&routed.path) {
+        if !is_known {
+            let known: Vec<_> = passage.other_paths.iter().map(OtherPath::guarded).collect();
             match self.guard(routed, routed.path, &known, &passage.visit) {
                 Ok(others) => passage.other_paths.extend(others),
                 Err(refusal) => return Entry::Answer(refusal),
@@ -277,49 +284,33 @@ impl Rules {
 
     /// Whether a path, also as other servers may read it, is open to a client, and not asked for too often: 1 and 2.
     /// `before` are paths for which that was asked already, and whose limits are not taken again. Returns the other paths
-    /// that it stands for: as other servers may read it, and those of scripts in it.
+    /// that it stands for.
     fn guard(
         &self,
         routed: &Routed<'_>,
         path: &[u8],
-        before: &[&[u8]],
+        before: &[GuardedPath<'_>],
         visit: &Visit,
-    ) -> Result<Vec<Vec<u8>>, Box<BuiltResponse>> {
-        self.guard_one(routed, path, before, visit)?;
-        let mut others: Vec<Vec<u8>> = path::read_otherwise(path).into_iter().collect();
-        others.extend(self.shared.scripts_in(path).map(<[u8]>::to_vec));
-        if others.is_empty() {
-            return Ok(others);
+    ) -> Result<Vec<OtherPath>, Box<BuiltResponse>> {
+        let others = self.shared.other_paths(path);
+        let paths = || std::iter::once(GuardedPath::asked(path)).chain(others.iter().map(OtherPath::guarded));
+        for path in paths() {
+            // Where a password will do as well, it is asked for later.
+            let may_sign_in = || self.password_for(path).is_some_and(|rule| self.passwords[rule].is_alternative);
+            if let Some(rule) = self.shared.rule_for_client(routed, visit.client(), path)
+                && !rule.is_allowed
+                && !may_sign_in()
+            {
+                return Err(BuiltResponse::refusal(rule.status, "a `deny` is for the client"));
+            }
         }
-        let mut known = [before, &[path]].concat();
-        for other in &others {
-            self.guard_one(routed, other, &known, visit)?;
-            known.push(other);
-        }
+        self.shared.take_limits(routed, paths, before, visit)?;
         Ok(others)
     }
 
-    fn guard_one(
-        &self,
-        routed: &Routed<'_>,
-        path: &[u8],
-        before: &[&[u8]],
-        visit: &Visit,
-    ) -> Result<(), Box<BuiltResponse>> {
-        // Where a password will do as well, it is asked for later.
-        let may_sign_in = || self.password_for(path).is_some_and(|rule| self.passwords[rule].is_alternative);
-        if let Some(rule) = self.shared.rule_for_client(routed, visit.client(), path)
-            && !rule.is_allowed
-            && !may_sign_in()
-        {
-            return Err(BuiltResponse::refusal(rule.status, "a `deny` is for the client"));
-        }
-        self.shared.take_limits(routed, path, before, visit)
-    }
-
     /// The rule for the password of a path, if it has one.
-    fn password_for(&self, path: &[u8]) -> Option<usize> {
-        let first = self.passwords.iter().position(|rule| rule.path.guards(path));
+    fn password_for(&self, path: GuardedPath<'_>) -> Option<usize> {
+        let first = self.password_paths.iter().position(|pattern| pattern.holds_for(path));
         first.filter(|rule| self.passwords[*rule].file.is_some())
     }
 
@@ -329,7 +320,7 @@ impl Rules {
             return None;
         }
         let client = passage.visit.client();
-        let mut needed = passage.paths(routed).into_iter().filter_map(|path| {
+        let mut needed = passage.guarded(routed).into_iter().filter_map(|path| {
             let rule = self.password_for(path)?;
             let is_let_in = self.passwords[rule].is_alternative
                 && self.shared.rule_for_client(routed, client, path).is_some_and(|rule| rule.is_allowed);
@@ -388,13 +379,13 @@ impl Rules {
         if let Some(link) = routed.link.get().filter(|_| !self.request_fields.is_empty()) {
             link.forbid_trailers(self.request_fields.iter().map(|edit| edit.name.as_str()));
         }
-        let mut asked = passage.paths(routed).into_iter().filter_map(|path| self.password_for(path));
+        let mut asked = passage.guarded(routed).into_iter().filter_map(|path| self.password_for(path));
         let hides_credentials = asked.any(|rule| !self.passwords[rule].passes_credentials);
         let edits = if passage.is_changed { &[] } else { self.request_fields.as_slice() };
         if edits.is_empty() && !hides_credentials && passage.targets.is_empty() {
             return;
         }
-        let mut changes = changes(edits, &passage.paths(routed), routed, &passage.visit);
+        let mut changes = changes(edits, &passage.paths_in_given_case(routed), routed, &passage.visit);
         if hides_credentials && routed.request.head.has(KnownField::Authorization) {
             // Before the others, which may set it to something else.
             let hide = FieldChange { action: FieldAction::Set, name: "Authorization".into(), value: Vec::new() };
@@ -455,11 +446,27 @@ impl Passage {
         seen
     }
 
-    /// The path that was asked for, and those that it was rewritten to; also as other servers may read them.
+    /// The path that was asked for, and those that it was rewritten to.
+    fn asked_paths<'a>(&'a self, routed: &Routed<'a>) -> impl Iterator<Item = &'a [u8]> {
+        std::iter::once(routed.path).chain(self.targets.iter().map(|target| target.path.as_slice()))
+    }
+
+    /// All that guards were asked for.
+    fn guarded<'a>(&'a self, routed: &Routed<'a>) -> Vec<GuardedPath<'a>> {
+        let asked = self.asked_paths(routed).map(GuardedPath::asked);
+        asked.chain(self.other_paths.iter().map(OtherPath::guarded)).collect()
+    }
+
+    /// The paths that were asked for, in all spellings.
     fn paths<'a>(&'a self, routed: &Routed<'a>) -> Vec<&'a [u8]> {
-        let targets = self.targets.iter().map(|target| target.path.as_slice());
-        let others = self.other_paths.iter().map(Vec::as_slice);
-        std::iter::once(routed.path).chain(targets).chain(others).collect()
+        let others = self.other_paths.iter().filter(|other| other.is_spelling()).map(OtherPath::path);
+        self.asked_paths(routed).chain(others).collect()
+    }
+
+    /// The same, with what other servers may find by them.
+    fn paths_in_given_case<'a>(&'a self, routed: &Routed<'a>) -> Vec<&'a [u8]> {
+        let others = self.other_paths.iter().filter(|other| !other.is_folded()).map(OtherPath::path);
+        self.asked_paths(routed).chain(others).collect()
     }
 }
 

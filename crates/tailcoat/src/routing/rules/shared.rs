@@ -12,7 +12,10 @@ use super::https::Https;
 use super::passwords::PasswordStore;
 use super::rate_table::RateTable;
 use super::rewrites::fits;
-use super::{AddressSet, CountTable, KeyHasher, PasswordChecks, TrustedProxies, Visit};
+use super::{
+    AddressSet, CountTable, GuardPattern, GuardedPath, KeyHasher, OtherPath, PasswordChecks, Readings, TrustedProxies,
+    Visit,
+};
 use crate::config::{ClientRule, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit, RequestLimit, Rules};
 use crate::handler::gateway::script_paths;
 use crate::handler::{BuiltResponse, Routed};
@@ -23,9 +26,13 @@ use crate::metrics::Limit;
 pub struct SharedRules {
     rules: Rules,
     https: Https,
-    clients: Vec<(ClientRule, AddressSet)>,
-    rate_limits: Vec<(RateLimit, Arc<RateTable>)>,
-    request_limits: Vec<(RequestLimit, Arc<CountTable>)>,
+    clients: Vec<(ClientRule, GuardPattern, AddressSet)>,
+    rate_limits: Vec<(RateLimit, GuardPattern, Arc<RateTable>)>,
+    request_limits: Vec<(RequestLimit, GuardPattern, Arc<CountTable>)>,
+    /// Of each rule for passwords.
+    password_paths: Vec<GuardPattern>,
+    /// What paths are read as.
+    readings: Readings,
     /// Of each rule for passwords that has a file.
     stores: Vec<Option<Arc<PasswordStore>>>,
     checks: Arc<PasswordChecks>,
@@ -121,14 +128,28 @@ impl<'c> Common<'c> {
         for rule in &rules.passwords {
             stores.push(rule.file.as_ref().map(|file| self.store(file, before)).transpose()?);
         }
-        let sets = rules.clients.iter().map(|rule| (rule.clone(), AddressSet::new(&rule.clients)));
+        let clients: Vec<_> =
+            rules.clients.iter().map(|rule| guarded(rule, &rule.path, AddressSet::new(&rule.clients))).collect();
         let key = (site.names.clone(), site.listen.clone());
         let own = Limits::new(&site.rules, before.and_then(|before| before.sites.get(&key)));
+        let rate_limits = chained(&own.rate, &self.kept.all.rate);
+        let rate_limits: Vec<_> =
+            rate_limits.into_iter().map(|(limit, table)| guarded(&limit, &limit.path, table)).collect();
+        let request_limits = chained(&own.request, &self.kept.all.request);
+        let request_limits: Vec<_> =
+            request_limits.into_iter().map(|(limit, table)| guarded(&limit, &limit.path, table)).collect();
+        let password_paths: Vec<_> = rules.passwords.iter().map(|rule| GuardPattern::new(&rule.path)).collect();
+        let patterns = clients.iter().map(|(_, pattern, _)| pattern).chain(&password_paths);
+        let patterns = patterns.chain(rate_limits.iter().map(|(_, pattern, _)| pattern));
+        let patterns = patterns.chain(request_limits.iter().map(|(_, pattern, _)| pattern));
+        let edits = rules.request_fields.iter().chain(&rules.response_fields);
         let shared = SharedRules {
-            clients: sets.collect(),
+            readings: Readings::new(patterns, edits.map(|edit| &edit.path)),
+            clients,
             https: Https::new(&rules, site),
-            rate_limits: chained(&own.rate, &self.kept.all.rate),
-            request_limits: chained(&own.request, &self.kept.all.request),
+            rate_limits,
+            request_limits,
+            password_paths,
             stores,
             checks: Arc::clone(&self.kept.checks),
             hasher: self.kept.hasher.clone(),
@@ -190,6 +211,11 @@ fn joined(site: &Rules, all: &Rules) -> Rules {
     }
 }
 
+/// A rule with the paths that it guards, and what it needs.
+fn guarded<R: Clone, T>(rule: &R, path: &PathPattern, with: T) -> (R, GuardPattern, T) {
+    (rule.clone(), GuardPattern::new(path), with)
+}
+
 fn chained<T: Clone>(first: &[T], then: &[T]) -> Vec<T> {
     first.iter().chain(then).cloned().collect()
 }
@@ -215,33 +241,48 @@ impl SharedRules {
         &self.checks
     }
 
+    /// The paths of each rule for passwords.
+    pub(super) fn password_paths(&self) -> &[GuardPattern] {
+        &self.password_paths
+    }
+
     /// Whether a client may come to a path: the first rule that fits says it; `None` if there is none.
-    pub(super) fn rule_for_client(&self, routed: &Routed<'_>, client: Client, path: &[u8]) -> Option<&ClientRule> {
-        let is_for = |rule: &ClientRule| rule.path.guards(path) && fits(&rule.conditions, routed);
-        self.clients.iter().find(|(rule, set)| set.has(client) && is_for(rule)).map(|(rule, _)| rule)
-    }
-
-    /// Paths of scripts, as far as names tell, that a path leads to with more behind them.
-    pub(super) fn scripts_in<'p>(&'p self, path: &'p [u8]) -> impl Iterator<Item = &'p [u8]> {
-        self.scripts.iter().flat_map(|pattern| script_paths(pattern, path)).filter(move |script| *script != path)
-    }
-
-    /// Counts a request for a path in all limits that are for it, but not those that are for one `before`.
-    pub(super) fn take_limits(
+    pub(super) fn rule_for_client(
         &self,
         routed: &Routed<'_>,
-        path: &[u8],
-        before: &[&[u8]],
+        client: Client,
+        path: GuardedPath<'_>,
+    ) -> Option<&ClientRule> {
+        let fitting = |(rule, pattern, set): &&(ClientRule, GuardPattern, AddressSet)| {
+            set.has(client) && pattern.holds_for(path) && fits(&rule.conditions, routed)
+        };
+        self.clients.iter().find(fitting).map(|(rule, ..)| rule)
+    }
+
+    /// What guards are asked for besides a path: how other servers may read it, and scripts in it with more behind them.
+    pub(super) fn other_paths(&self, path: &[u8]) -> Vec<OtherPath> {
+        let scripts = self.scripts.iter().flat_map(|pattern| script_paths(pattern, path));
+        self.readings.of(path, scripts.filter(|script| *script != path))
+    }
+
+    /// Counts a request for paths in all limits that are for one of them, but not those that are for one `before`.
+    pub(super) fn take_limits<'p, P: Iterator<Item = GuardedPath<'p>>>(
+        &self,
+        routed: &Routed<'_>,
+        paths: impl Fn() -> P,
+        before: &[GuardedPath<'_>],
         visit: &Visit,
     ) -> Result<(), Box<BuiltResponse>> {
-        let is_for = |pattern: &PathPattern| pattern.guards(path) && !before.iter().any(|path| pattern.guards(path));
+        let is_for = |pattern: &GuardPattern| {
+            paths().any(|path| pattern.holds_for(path)) && !before.iter().any(|path| pattern.holds_for(*path))
+        };
         let key = |key: &LimitKey| self.hasher.of_request(key, routed, visit.client());
-        for (limit, table) in self.rate_limits.iter().filter(|(limit, _)| is_for(&limit.path)) {
+        for (limit, _, table) in self.rate_limits.iter().filter(|(_, pattern, _)| is_for(pattern)) {
             if let Err(wait) = table.take(key(&limit.key), routed.now.monotonic_ms) {
                 self.refuse(Limit::RateLimit, limit.status, limit.is_dry_run, wait, visit)?;
             }
         }
-        for (limit, table) in self.request_limits.iter().filter(|(limit, _)| is_for(&limit.path)) {
+        for (limit, _, table) in self.request_limits.iter().filter(|(_, pattern, _)| is_for(pattern)) {
             match table.take(key(&limit.key), limit.requests_max) {
                 Some(permit) => visit.hold(permit),
                 None => self.refuse(Limit::RequestLimit, limit.status, limit.is_dry_run, RETRY_AFTER, visit)?,

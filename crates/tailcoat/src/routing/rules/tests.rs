@@ -1,13 +1,16 @@
 //! What the tests of rules share.
 
 use std::path::Path;
+use std::rc::Rc;
 
 use wire::h1::{Event, InputLimits, ServerConnection};
 use wire::http::{Request, RequestHead, path};
 
 use crate::config;
 use crate::handler::{ClientLinkCell, Now, Routed};
-use crate::log::Client;
+use crate::log::{Client, ServerLog};
+
+use super::{AllRules, Entry, Rules};
 
 /// A request, parsed as a connection would.
 pub(super) struct TestRequest {
@@ -61,8 +64,26 @@ impl TestRequest {
 
 /// The rules that this text is.
 pub(super) fn rules(text: &str) -> config::Rules {
+    site(text).sites[0].rules.clone()
+}
+
+/// The status with which a site with these rules, as yet without an answer to a password, refuses a GET from `client`.
+pub(super) fn refused(text: &str, path: &str, client: &str) -> Option<u16> {
+    let all = AllRules::new(&site(text), &ServerLog::stderr(config::LogLevel::Error), None).unwrap();
+    let rules = Rules::new(all.sites[0].as_ref().unwrap(), &Rc::default());
+    let request = TestRequest::new("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    let client = Client::Ip((client.parse::<std::net::IpAddr>().unwrap(), 1).into());
+    match rules.enter(&Routed { path: path.as_bytes(), client, ..request.routed() }).1 {
+        Entry::Pass => None,
+        Entry::Answer(response) => Some(response.status.code()),
+        Entry::Ask(_) => Some(401),
+    }
+}
+
+/// The configuration with such a site.
+fn site(text: &str) -> config::Config {
     let text = format!("site {{\n root \"/\"\n{text}\n}}\n");
     let checked = config::check_bytes("test.kdl", text.as_bytes().to_vec(), Path::new("/"));
     let Some(config) = checked.config else { panic!("{}", checked.diagnostics.to_text(false)) };
-    config.sites[0].rules.clone()
+    config
 }

@@ -1,0 +1,283 @@
+//! Which paths a guard holds for: those its pattern names, and those that a server behind may take for one of them.
+//!
+//! Guards (`allow` and `deny`, limits, `basic-auth`) are asked for each [`GuardedPath`] of a request, one at a time and in
+//! their order, and the strictest verdict counts. So another reading of a path can restrict, and never lets a client in.
+
+use wire::http::readings::{Reading, readings};
+
+use crate::config::PathPattern;
+
+/// A path that guards are asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct GuardedPath<'p> {
+    path: &'p [u8],
+    /// As a server reads it that ignores the case of letters and a slash at the end; `path` is folded then.
+    is_folded: bool,
+}
+
+/// Another path than the request has, that guards are asked for as well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherPath {
+    path: Vec<u8>,
+    is_folded: bool,
+    /// It has the same segments, written in another way.
+    is_spelling: bool,
+}
+
+/// The pattern of a guard.
+#[derive(Clone, Debug)]
+pub struct GuardPattern {
+    pattern: PathPattern,
+    /// For folded paths.
+    folded: PathPattern,
+}
+
+/// What paths are read as.
+#[derive(Clone, Debug, Default)]
+pub struct Readings {
+    /// Whether a pattern may fit another path once it is folded, even if folding leaves the path as it is.
+    has_foldable_pattern: bool,
+    /// Whether a rule is for some paths only. The others don't depend on readings.
+    is_needed: bool,
+}
+
+impl<'p> GuardedPath<'p> {
+    /// The path of a request, or of what a rewrite made of it.
+    pub fn asked(path: &'p [u8]) -> Self {
+        Self { path, is_folded: false }
+    }
+}
+
+impl OtherPath {
+    /// A path that a request had before it was changed.
+    pub fn spelling(path: &[u8]) -> Self {
+        Self { path: path.to_vec(), is_folded: false, is_spelling: true }
+    }
+
+    /// The path as a guard sees it.
+    pub fn guarded(&self) -> GuardedPath<'_> {
+        GuardedPath { path: &self.path, is_folded: self.is_folded }
+    }
+
+    /// The path itself.
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// Whether the case of its letters is not the client's.
+    pub fn is_folded(&self) -> bool {
+        self.is_folded
+    }
+
+    /// Whether it has the same segments as the request, written in another way.
+    pub fn is_spelling(&self) -> bool {
+        self.is_spelling
+    }
+}
+
+impl Readings {
+    /// For guards of these patterns, and changes of fields for these paths.
+    pub fn new<'g>(
+        guards: impl Iterator<Item = &'g GuardPattern>,
+        mut edits: impl Iterator<Item = &'g PathPattern>,
+    ) -> Self {
+        let mut readings = Self { is_needed: edits.any(|path| *path != PathPattern::Any), has_foldable_pattern: false };
+        for guard in guards.filter(|guard| guard.pattern != PathPattern::Any) {
+            readings.is_needed = true;
+            readings.has_foldable_pattern |= match (&guard.pattern, &guard.folded) {
+                (PathPattern::Regex(regex), _) => regex.to_string().bytes().any(|byte| !is_folded(byte)),
+                (pattern, folded) => pattern != folded,
+            };
+        }
+        readings
+    }
+
+    /// What guards are asked for besides the path itself. `scripts` are parts of the path that are known to be programs.
+    pub fn of<'p>(&self, path: &[u8], scripts: impl Iterator<Item = &'p [u8]>) -> Vec<OtherPath> {
+        if !self.is_needed {
+            return scripts.map(OtherPath::spelling).collect();
+        }
+        let mut read = readings(path);
+        for script in scripts {
+            match read.iter_mut().find(|known| known.path == script) {
+                Some(known) => known.is_spelling = true,
+                None => read.push(Reading { path: script.to_vec(), is_spelling: true }),
+            }
+        }
+        let is_foldable = |path: &[u8]| self.has_foldable_pattern || path.iter().any(|byte| !is_folded(*byte));
+        let whole = is_foldable(path).then(|| fold(path));
+        let parts = read.iter().filter(|reading| is_foldable(&reading.path)).map(|reading| fold(&reading.path));
+        let mut folded: Vec<_> = whole.into_iter().chain(parts).collect();
+        folded.sort_unstable();
+        folded.dedup();
+        let others =
+            read.into_iter().map(|Reading { path, is_spelling }| OtherPath { path, is_folded: false, is_spelling });
+        let folded = folded.into_iter().map(|path| OtherPath { path, is_folded: true, is_spelling: false });
+        others.chain(folded).collect()
+    }
+}
+
+impl GuardPattern {
+    /// For the paths of this pattern.
+    pub fn new(pattern: &PathPattern) -> Self {
+        let folded = |text: &String| String::from_utf8(fold(text.as_bytes())).unwrap_or_else(|_| text.clone());
+        let without_slash = |text: String| match text.strip_suffix('/') {
+            Some(name) if !name.is_empty() => name.to_owned(),
+            _ => text,
+        };
+        let folded = match pattern {
+            PathPattern::Any => PathPattern::Any,
+            PathPattern::Exact(path) => PathPattern::Exact(without_slash(folded(path))),
+            PathPattern::Prefix(path) => PathPattern::Prefix(folded(path)),
+            PathPattern::Suffix(end) => PathPattern::Suffix(without_slash(folded(end))),
+            PathPattern::Regex(regex) => PathPattern::Regex(regex.ignoring_case()),
+        };
+        Self { pattern: pattern.clone(), folded }
+    }
+
+    /// Whether the guard holds for a path.
+    pub fn holds_for(&self, guarded: GuardedPath<'_>) -> bool {
+        if guarded.is_folded { self.folded.guards(guarded.path) } else { self.pattern.guards(guarded.path) }
+    }
+}
+
+fn is_folded(byte: u8) -> bool {
+    byte.is_ascii() && !byte.is_ascii_uppercase()
+}
+
+/// A path as file systems and servers compare it that ignore case. Bytes that are no UTF-8 stay.
+fn fold(path: &[u8]) -> Vec<u8> {
+    if path.is_ascii() {
+        return path.to_ascii_lowercase();
+    }
+    let mut folded = Vec::with_capacity(path.len());
+    for chunk in path.utf8_chunks() {
+        // The one letter that becomes one of ASCII by its upper case only; the Kelvin sign does by its lower case.
+        let lower = chunk.valid().to_lowercase().replace('\u{17f}', "s");
+        folded.extend_from_slice(lower.as_bytes());
+        folded.extend_from_slice(chunk.invalid());
+    }
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tests::refused;
+
+    const OFFICE: &str = "192.0.2.1";
+    const ELSEWHERE: &str = "203.0.113.1";
+
+    /// Patterns of guards for `/panel/wp-login.php`.
+    const PATTERNS: [&str; 9] = [
+        "/panel/wp-login.php",
+        "/Panel/WP-login.php",
+        "/panel/*",
+        "/panel/wp-*",
+        "*.php",
+        "*.PHP",
+        "*/wp-login.php",
+        "~^/panel/wp-login\\\\.php$",
+        "~^/PANEL/.*[.]php$",
+    ];
+
+    /// What a client may add to the end of a segment, of which some server makes nothing.
+    const SEGMENT_ENDS: [&str; 8] = [";", ";jsessionid=1", ".", " ", ". .", "\t", "::$DATA", "\u{a0}"];
+
+    /// What a client may add to the path, of which some server makes nothing, PATH_INFO or a query.
+    const PATH_ENDS: [&str; 10] = ["", "/", "/x", "/x/y.css", "/a.b/c.d/", "\n", "?x", "?x/y.css", "#x", "\\x"];
+
+    /// A way to write `/panel/wp-login.php` that some server reads as that.
+    fn spellings() -> impl Strategy<Value = String> {
+        let end = || prop_oneof![2 => Just(""), 1 => proptest::sample::select(&SEGMENT_ENDS[..])];
+        let slash = prop_oneof![3 => Just("/"), 1 => Just("\\")];
+        let case = || proptest::collection::vec(any::<bool>(), 12);
+        let parts = (case(), end(), slash, case(), end(), proptest::sample::select(&PATH_ENDS[..]));
+        parts.prop_map(|(case, directory_end, slash, file_case, file_end, end)| {
+            let (directory, file) = (in_case("panel", &case), in_case("wp-login.php", &file_case));
+            format!("/{directory}{directory_end}{slash}{file}{file_end}{end}")
+        })
+    }
+
+    fn in_case(text: &str, upper: &[bool]) -> String {
+        text.chars().zip(upper).map(|(char, upper)| if *upper { char.to_ascii_uppercase() } else { char }).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn every_spelling_of_a_guarded_path_is_guarded(path in spellings()) {
+            for pattern in PATTERNS {
+                prop_assert_eq!(refused(&format!("deny all path=\"{pattern}\""), &path, ELSEWHERE), Some(403), "{}", pattern);
+                let password = format!("basic-auth \"{pattern}\" \"/nonexistent\"");
+                prop_assert_eq!(refused(&password, &path, ELSEWHERE), Some(401), "{}", pattern);
+            }
+        }
+    }
+
+    #[test]
+    fn a_guard_holds_for_its_paths_and_no_others() {
+        let check = |pattern: &str, held: &[&str], others: &[&str]| {
+            let rule = format!("deny all path=\"{pattern}\"");
+            held.iter().for_each(|path| assert_eq!(refused(&rule, path, ELSEWHERE), Some(403), "{pattern} {path}"));
+            others.iter().for_each(|path| assert_eq!(refused(&rule, path, ELSEWHERE), None, "{pattern} {path}"));
+        };
+        check(
+            "/exact",
+            &["/exact", "/exact/", "/EXACT", "/exact;x/", "/exact."],
+            &["/", "/exactly", "/exact/x", "/x/exact"],
+        );
+        check("/panel/", &["/panel/", "/panel", "/Panel"], &["/panel/x", "/panels"]);
+        check("/panel/*", &["/panel", "/panel/", "/panel/x", "/PANEL/x"], &["/panels", "/x/panel/"]);
+        check("*.php", &["/a.php", "/a.php/b", "/A.PHP", "/a.php.", "/x/a.php;y"], &["/a.phps", "/php", "/a/php/b"]);
+        check("/cgi-bin/status", &["/cgi-bin/status", "/cgi-bin/status/x"], &["/cgi-bin/statuses", "/cgi-bin/"]);
+        check("/\u{17f}ecret", &["/secret", "/\u{17f}ecret"], &["/ecret"]);
+        check("/key", &["/\u{212a}ey", "/KEY"], &["/ey"]);
+        check("/sch\u{f6}n", &["/SCH\u{d6}N"], &["/schon"]);
+        check("*/", &["/", "/a/"], &["/a", "/a/b"]);
+        // Those who mind the case say so.
+        check("~(?-i)^/Key$", &["/Key", "/Key/"], &["/key", "/KEY"]);
+    }
+
+    #[test]
+    fn other_readings_let_nobody_in() {
+        let office = "allow \"192.0.2.0/24\" path=\"/office/*\"\ndeny all";
+        let check = |rules: &str, path: &str, client: &str, expect: Option<u16>| {
+            assert_eq!(refused(rules, path, client), expect, "{rules} {path} {client}");
+        };
+        check(office, "/office/a", OFFICE, None);
+        check(office, "/office/a", ELSEWHERE, Some(403));
+        for path in ["/OFFICE/a", "/x/..;/office/a", "/office;x/a", "/office.", "/Office"] {
+            check(office, path, OFFICE, Some(403));
+        }
+        let page = "allow all path=\"/page.html\"\ndeny all";
+        check(page, "/page.html", ELSEWHERE, None);
+        for path in ["/page.html/", "/page.html/x", "/PAGE.html", "/page.html;x", "/page.html.", "/page.html?x"] {
+            check(page, path, ELSEWHERE, Some(403));
+        }
+        // One that may come to all readings of a path may come.
+        let both = "allow \"192.0.2.0/24\" path=\"/panel\"\ndeny all path=\"/panel\"";
+        check(both, "/PANEL/", OFFICE, None);
+        check(both, "/PANEL/", ELSEWHERE, Some(403));
+        // A path that needs no password, below one that does.
+        let open = "basic-auth \"/members/open/*\" off\nbasic-auth \"/members/*\" \"/nonexistent\"";
+        check(open, "/members/open/a", ELSEWHERE, None);
+        check(open, "/members/OPEN/a", ELSEWHERE, Some(401));
+        check(open, "/members/open;/a", ELSEWHERE, Some(401));
+    }
+
+    #[test]
+    fn limits_count_a_request_once() {
+        let limit = "rate-limit \"/login\" \"1/h\"\nrate-limit \"*\" \"1/h\"";
+        for path in ["/login", "/LOGIN/", "/login;a/", "/login. "] {
+            assert_eq!(refused(limit, path, ELSEWHERE), None, "{path}");
+        }
+        let shown = super::Readings::new(
+            [super::GuardPattern::new(&crate::config::PathPattern::Any)].iter(),
+            std::iter::empty(),
+        );
+        assert_eq!(shown.of(b"/A;b/", std::iter::empty()), [], "nothing is read where no path is guarded");
+    }
+}

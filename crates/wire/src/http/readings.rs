@@ -1,0 +1,279 @@
+//! Other readings of a path: what servers make of it that parse paths in another way than we do.
+//!
+//! A guard (an access rule, a limit, a password) that looks at one spelling of a path protects nothing if the server behind
+//! it takes another spelling for the same resource. This is the one place that knows those spellings. A reading may be one
+//! that no server has; guards use readings only to restrict.
+
+/// A path as another server may read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// In the form of [`normalise`](super::path::normalise).
+    pub path: Vec<u8>,
+    /// The server sees the same segments, written in another way: parameters dropped, a backslash as a slash. Otherwise
+    /// the server looks for another file than the whole path names.
+    pub is_spelling: bool,
+}
+
+/// Most parts of a path that are taken for programs. Each is matched against all guards, and clients choose how many
+/// there are; a program lies in no more directories with a dot in their names.
+const PROGRAMS_MAX: usize = 16;
+
+/// The readings of a path in normal form, without the path itself. Most paths have none, and then nothing is allocated.
+///
+/// | path | reading | servers |
+/// |---|---|---|
+/// | `/a;x/b` | `/a/b` | Java: they drop path parameters (RFC 3986, section 3.3) |
+/// | `/a\b` | `/a/b` | IIS, and others on Windows |
+/// | `/a\n` | `/a` | expressions that end before a line feed (CVE-2017-15715) |
+/// | `/a?b`, `/a#b`, encoded | `/a` | servers that decode a path before they cut off its query (CVE-2024-38474) |
+/// | `/a./b ` | `/a/b` | Windows drops dots and spaces at the end of names; Node and Python trim white space |
+/// | `/a::$DATA` | `/a` | NTFS: a stream of the same file |
+/// | `/a.php/b` | `/a.php` | PHP, CGI, Java: what follows a program's name is its PATH_INFO |
+/// | `/cgi-bin/a/b` | `/cgi-bin/a` | the same |
+/// | `/a/` | `/a` | routers of frameworks |
+pub fn readings(path: &[u8]) -> Vec<Reading> {
+    let mut found = Vec::new();
+    if !path.starts_with(b"/") || is_plain(path) {
+        return found;
+    }
+    let mut push = |read: &[u8], is_spelling: bool| {
+        if read != path && found.iter().all(|known: &Reading| known.path != read) {
+            found.push(Reading { path: read.to_vec(), is_spelling });
+        }
+    };
+    let spelling = read_otherwise(path);
+    let cut = without_query(path);
+    let file = as_file_system(path);
+    // All of them at once: a path may mix what each of them drops.
+    let all = as_file_system(&without_query(spelling.as_deref().unwrap_or(path)));
+    spelling.iter().for_each(|read| push(read, true));
+    for read in [&cut, &file, &all] {
+        push(read, false);
+    }
+    for whole in [path, &all] {
+        programs(whole).for_each(|end| push(&whole[..end], false));
+    }
+    for whole in spelling.iter().chain([&cut, &file, &all]).map(Vec::as_slice).chain([path]) {
+        if let Some(file @ [_, ..]) = whole.strip_suffix(b"/") {
+            push(file, false);
+        }
+    }
+    found
+}
+
+/// Whether a path certainly has no other reading; a cheap test that may say no where there is none.
+fn is_plain(path: &[u8]) -> bool {
+    let (mut has_dot, mut segment_start) = (false, 1);
+    for (at, &byte) in path.iter().enumerate().skip(1) {
+        match byte {
+            b'/' if has_dot || at + 1 == path.len() || is_program_directory(&path[segment_start..at]) => return false,
+            b'/' => segment_start = at + 1,
+            b'.' => has_dot = true,
+            b';' | b'\\' | b'?' | b'#' | b':' => return false,
+            _ if is_trimmed(byte) => return false,
+            _ => {}
+        }
+    }
+    !path.ends_with(b".")
+}
+
+/// A path as servers read it that drop parameters of segments, take a backslash for a slash, or whose expressions end
+/// before a line feed. `None` if to them it is the same.
+fn read_otherwise(path: &[u8]) -> Option<Vec<u8>> {
+    let line = match path.strip_suffix(b"\n") {
+        Some(line) => line,
+        None => memchr::memchr2(b';', b'\\', path).map(|_| path)?,
+    };
+    Some(joined(bare_segments(line)))
+}
+
+/// A path as servers read it that decode it before they cut off its query or fragment.
+fn without_query(path: &[u8]) -> Vec<u8> {
+    match memchr::memchr2(b'?', b'#', path) {
+        Some(end) => joined(path[..end].split(|&byte| byte == b'/').skip(1)),
+        None => path.to_vec(),
+    }
+}
+
+/// A path as a server on Windows or NTFS finds files by it, and as those read it that trim white space.
+fn as_file_system(path: &[u8]) -> Vec<u8> {
+    let segments = path.split(|&byte| matches!(byte, b'/' | b'\\')).skip(1);
+    joined(segments.map(|segment| {
+        // `name:stream:$TYPE`; in other places a colon is a part of the name.
+        let is_stream = memchr::memmem::find(segment, b":$").is_some();
+        let name = if is_stream { segment.split(|&byte| byte == b':').next().unwrap_or_default() } else { segment };
+        trimmed(name)
+    }))
+}
+
+/// A name without what Windows and frameworks drop at its end. Of a name with only dots and white space, the dots are left.
+fn trimmed(name: &[u8]) -> &[u8] {
+    let bare =
+        |is_dropped: fn(u8) -> bool| &name[..name.iter().rposition(|&byte| !is_dropped(byte)).map_or(0, |at| at + 1)];
+    match bare(|byte| byte == b'.' || is_trimmed(byte)) {
+        [] => bare(is_trimmed),
+        name => name,
+    }
+}
+
+/// White space and control characters that some language's `trim()` drops: those of ASCII, U+0085 and U+00A0 in Latin-1 and,
+/// with 0xC2 before them, in UTF-8.
+fn is_trimmed(byte: u8) -> bool {
+    byte <= b' ' || matches!(byte, 0x7f | 0x85 | 0xa0 | 0xc2)
+}
+
+/// Where the parts of a path end that may be programs, with their PATH_INFO behind: names with an extension, whatever it is,
+/// and names in directories of programs.
+fn programs(path: &[u8]) -> impl Iterator<Item = usize> {
+    let mut directory: &[u8] = b"";
+    let mut start = 1;
+    let ends = memchr::memchr_iter(b'/', path).skip(1).filter(move |&end| {
+        let name = &path[start..end];
+        // Dots at the start only hide a name.
+        let bare = &name[name.iter().take_while(|&&byte| byte == b'.').count()..];
+        let is_program = is_program_directory(directory) || memchr::memchr(b'.', bare).is_some();
+        (directory, start) = (name, end + 1);
+        is_program
+    });
+    ends.take(PROGRAMS_MAX)
+}
+
+/// Whether what lies in a directory of this name is run by custom, with or without an extension.
+fn is_program_directory(name: &[u8]) -> bool {
+    const NAMES: [&[u8]; 8] =
+        [b"cgi-bin", b"fcgi-bin", b"scgi-bin", b"cgi", b"cgi-sys", b"cgi-local", b"cgi-win", b"servlet"];
+    NAMES.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Segments as a path in normal form.
+fn joined<'s>(segments: impl Iterator<Item = &'s [u8]>) -> Vec<u8> {
+    let mut path = vec![b'/'];
+    let mut is_directory = true;
+    for segment in segments {
+        is_directory = matches!(segment, b"" | b"." | b"..");
+        match segment {
+            b"" | b"." => {}
+            b".." => {
+                let parent = path[..path.len() - 1].iter().rposition(|&byte| byte == b'/');
+                path.truncate(parent.map_or(1, |at| at + 1));
+            }
+            name => {
+                path.extend_from_slice(name);
+                path.push(b'/');
+            }
+        }
+    }
+    if !is_directory {
+        path.pop();
+    }
+    path
+}
+
+/// Whether a path in normal form leads elsewhere for some server: it has `/..;a/`, `\..\` or `/.. /`.
+pub fn has_hidden_dot_segments(path: &[u8]) -> bool {
+    let is_dots = |segment: &[u8]| matches!(trimmed(segment), b"." | b"..");
+    memchr::memmem::find(path, b"/.").or_else(|| memchr::memchr(b'\\', path)).is_some()
+        && bare_segments(path).any(is_dots)
+}
+
+/// The segments of a path for servers that drop parameters and take a backslash for a slash.
+fn bare_segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let segments = path.strip_prefix(b"/").unwrap_or(path).split(|&byte| matches!(byte, b'/' | b'\\'));
+    segments.map(|segment| &segment[..memchr::memchr(b';', segment).unwrap_or(segment.len())])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::path::normalise;
+    use super::{has_hidden_dot_segments, readings};
+
+    #[test]
+    fn readings_of_other_servers() {
+        let check = |path: &str, expect: &[&str]| {
+            let found: Vec<_> = readings(path.as_bytes()).into_iter().map(|reading| reading.path).collect();
+            let found: Vec<_> = found.iter().map(|path| String::from_utf8_lossy(path)).collect();
+            assert_eq!(found, expect, "{path:?}");
+        };
+        for plain in ["/", "/a/b", "/a/b.html", "/a/.../b", "/.well-known/x", "*", "/a:b/c", "/a\nb", "/é"] {
+            check(plain, &[]);
+        }
+        // Path parameters, backslashes, line feeds.
+        check("/a;b", &["/a"]);
+        check("/a;b/c;d=e", &["/a/c"]);
+        check("/;a/b", &["/b"]);
+        check("/a/..;x=y/..;/b", &["/b"]);
+        check("/a\\b", &["/a/b"]);
+        check("/a\n", &["/a"]);
+        check("/a;b/", &["/a/", "/a", "/a;b"]);
+        // A decoded `?`.
+        check("/a?b", &["/a"]);
+        check("/a.php?b/c", &["/a.php", "/a.php?b"]);
+        check("/a/..?b", &["/"]);
+        // Windows and trimming frameworks.
+        check("/a.", &["/a"]);
+        check("/a. . /b", &["/a/b", "/a. . "]);
+        check("/a::$DATA", &["/a"]);
+        check("/a:$i30:$INDEX_ALLOCATION/b", &["/a/b"]);
+        check("/a\t", &["/a"]);
+        check("/a\u{a0}", &["/a"]);
+        // Programs and what follows them.
+        check("/a.php/b/c", &["/a.php"]);
+        check("/a.php/", &["/a.php"]);
+        check("/a.php/b.cgi/", &["/a.php", "/a.php/b.cgi"]);
+        check("/a.php;x/y", &["/a.php/y", "/a.php;x", "/a.php"]);
+        check(
+            "/a.php. ;x\\y/?z",
+            &["/a.php. /y/?z", "/a.php. ;x\\y/", "/a.php. ;x/y/?z", "/a.php/y/", "/a.php. ;x\\y", "/a.php", "/a.php/y"],
+        );
+        check("/cgi-bin/a/b/c", &["/cgi-bin/a"]);
+        check("/CGI-bin/a", &[]);
+        // Trailing slashes.
+        check("/a/", &["/a"]);
+        let path = ["/a.b".repeat(1_000), "/".to_owned()].concat();
+        assert_eq!(readings(path.as_bytes()).len(), super::PROGRAMS_MAX + 1);
+    }
+
+    #[test]
+    fn hidden_dot_segments() {
+        let check = |path: &str, expect: bool| assert_eq!(has_hidden_dot_segments(path.as_bytes()), expect, "{path:?}");
+        for path in ["/a/..;/b", "/a/b/.;/c", "/a/..;", "/a\\..\\b", "/a/..\\b", "/a/.. /b", "/a/..\t", "/..\u{a0}/x"] {
+            check(path, true);
+        }
+        for path in ["/a/b", "/a/...", "/a/...;", "/a;b", "/a\\b", "/.a/b.c", "/a/..b/c", "*", "/a/. . /b"] {
+            check(path, false);
+        }
+    }
+
+    /// Of which paths are made that servers read in several ways.
+    const PIECES: [&str; 16] =
+        ["/", "\\", ".", "..", ";", "a", "b.php", "cgi-bin", " ", "\n", "?", ":", "::$DATA", "\u{a0}", "X", "é"];
+
+    fn is_normal(path: &[u8]) -> bool {
+        // A percent sign would be decoded once more.
+        let mut buffer = Vec::new();
+        !path.contains(&b'%') && normalise(path, &mut buffer) == Ok(path)
+    }
+
+    fn paths() -> impl Strategy<Value = Vec<u8>> {
+        let pieces = proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..10);
+        let paths = pieces.prop_map(|pieces| format!("/{}", pieces.concat()).into_bytes());
+        paths.prop_filter("not in normal form", |path| is_normal(path))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn readings_are_normal_distinct_and_few(path in paths()) {
+            let found = readings(&path);
+            for (at, reading) in found.iter().enumerate() {
+                let read = &reading.path;
+                prop_assert!(is_normal(read) && *read != path, "{:?}", String::from_utf8_lossy(read));
+                prop_assert!(found[..at].iter().all(|other| other.path != *read));
+            }
+            prop_assert!(found.len() <= 3 * super::PROGRAMS_MAX);
+        }
+    }
+}
