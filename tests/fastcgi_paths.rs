@@ -92,7 +92,6 @@ fn scripts_of_paths() {
     script("/a.php/b.php", "/a.php", "/b.php");
     script("/a.php/", "/a.php", "/");
     script("/%61.php", "/a.php", "-");
-    script("/wiki//x/../doku.php", "/wiki/doku.php", "-");
     script("/linked.php", "/linked.php", "-");
     script("/odd.php/inner.php/x", "/odd.php/inner.php", "/x");
     script("/", "/index.php", "-");
@@ -244,4 +243,56 @@ fn files_that_the_server_sees_elsewhere() {
         format!("/apps/wiki/doku.php|-|{}/wiki/doku.php|/apps/wiki/", root.display())
     );
     assert_eq!(get(&nested, "GET", "/a.php"), "404");
+}
+
+/// Issue 17: scripts were told of a path that no guard had seen, in REQUEST_URI.
+#[test]
+fn scripts_see_the_path_that_guards_have_seen() {
+    let (site, application) = (site(), echo());
+    let root = site.path().join("root");
+    let server = Server::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n deny all path=\"/panel/*\"\n rewrite \"/blog/*\" \"/a.php?{{rest}}\"\n root \"{}\"\n \
+         fastcgi \"*.php\" \"{}\" {{\n fallback \"/index.php\"\n }}\n }}\nserver {{ workers 1 }}\n",
+        root.display(),
+        application.address
+    ));
+    let uri = |target: &str| get(&server, "GET", target).rsplit('|').next().unwrap_or_default().to_owned();
+    for (target, expect) in [
+        ("/panel/users/../../nothing", "/nothing"),
+        ("/panel/users/%2e%2e/.%2E/nothing?a=/../b", "/nothing?a=/../b"),
+        ("/panel%2f..%2Fnothing", "/nothing"),
+        ("/a/./b", "/a/b"),
+        ("//h/panel/users", "/h/panel/users"),
+        ("http://h/panel/../nothing", "/nothing"),
+        ("http://h//x/y", "/x/y"),
+        ("/wiki//x/../doku.php", "/wiki/doku.php"),
+        ("/blog/panel/../x", "/blog/x"),
+        // Anything else is told as it was sent.
+        ("/a//b%2Fc;d?e", "/a//b%2Fc;d?e"),
+        ("/caf%c3%a9", "/caf%c3%a9"),
+    ] {
+        assert_eq!(uri(target), expect, "{target}");
+    }
+    for target in ["/panel/users", "/x/../panel/users", "//panel/users", "/%70anel%2Fusers", "/PANEL/users"] {
+        assert_eq!(get(&server, "GET", target), "403", "{target}");
+    }
+    for target in
+        ["/panel/..;/nothing", "/x/..;/panel/users", "/x/..%5Cpanel/users", "/blog/..;/panel/users", "/x/..%20/y"]
+    {
+        assert!(matches!(get(&server, "GET", target).as_str(), "400" | "403"), "{target}");
+    }
+    assert_eq!(get(&server, "GET", "/x/..;/nothing"), "400");
+}
+
+/// An application's name is the front of a path only up to a slash.
+#[test]
+fn an_application_is_named_by_whole_segments() {
+    let application = echo();
+    let server = Server::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n fastcgi \"*\" \"tcp://{}\" {{\n application \"/app\"\n }}\n }}\n",
+        application.address
+    ));
+    for (target, name, path_info) in [("/app/x", "/app", "/x"), ("/app", "/app", ""), ("/apple", "", "/apple")] {
+        assert_eq!(get(&server, "GET", target), format!("{name}|{path_info}|-|{target}"), "{target}");
+    }
 }

@@ -15,14 +15,15 @@ use std::sync::Arc;
 use wire::cgi::{write_scgi_request, write_uwsgi_request};
 use wire::fastcgi::{push_name_value, write_begin, write_parameters, write_stdin_end};
 use wire::h1::BodyFraming;
-use wire::http::{Fields, Method, Status};
+use wire::http::readings::has_hidden_dot_segments;
+use wire::http::{Fields, Method, Status, path};
 
 pub use self::error_lines::ErrorLines;
 use self::script::{Lookup, Scripts};
 pub use self::script::{Script, ScriptTree, script_paths};
 use self::variables::variables;
 use super::cgi::Launch;
-use super::forward::{Asked, Dialect, Forward, not_allowed};
+use super::forward::{Asked, Dialect, Forward, guarded_target, not_allowed};
 use super::response_cache::{Fetch, FetchFuture};
 use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed, redirect_to_directory};
 use crate::config::{self, GatewayPart, GatewayProtocol, Precedence};
@@ -102,6 +103,10 @@ impl Gateway {
             Method::Options if routed.path == b"*" => return Outcome::Decline,
             // It shows what a browser hides from scripts.
             Method::Trace => return not_allowed(Status::METHOD_NOT_ALLOWED),
+            // Scripts that drop parameters would look elsewhere than where we have let the client in.
+            _ if has_hidden_dot_segments(routed.path) || hides_dot_segments(routed.request.target_asked()) => {
+                return answer(BuiltResponse::refusal(Status::BAD_REQUEST, "hidden dot segments"));
+            }
             _ => {}
         }
         if self.part == GatewayPart::Scripts && !self.inner.may_have(routed.path) {
@@ -264,6 +269,18 @@ impl Fetch for ScriptFetch {
     fn fetch(self: Rc<Self>, request: Rc<OwnedRequest>, changes: Fields) -> FetchFuture {
         Box::pin(async move { self.inner.run(&request.routed(false), &self.script, &changes).await })
     }
+}
+
+/// Whether the path that the client asked for, which scripts are told of after a rewrite, too, has hidden dot segments.
+fn hides_dot_segments(target: &[u8]) -> bool {
+    // Nothing is decoded where nothing can be hidden.
+    if memchr::memchr3(b';', b'\\', b'%', target).is_none() {
+        return false;
+    }
+    let target = guarded_target(target);
+    let raw = target.split(|&byte| byte == b'?').next().unwrap_or_default();
+    let mut buffer = Vec::new();
+    path::normalise(raw, &mut buffer).is_ok_and(has_hidden_dot_segments)
 }
 
 /// The answer where there is no script. Behind all files, other methods than theirs are not for anything here.

@@ -60,8 +60,12 @@ pub struct Script {
 impl Script {
     /// The application, for this path.
     pub(super) fn of_application(config: &Gateway, path: &[u8]) -> Self {
-        let name = config.application.as_bytes();
-        let path_info = path.strip_prefix(name).unwrap_or(path);
+        // `/app` is no front of `/apple`.
+        let is_front = |rest: &&[u8]| rest.is_empty() || rest.starts_with(b"/");
+        let (name, path_info) = match path.strip_prefix(config.application.as_bytes()).filter(is_front) {
+            Some(rest) => (config.application.as_bytes(), rest),
+            None => (&b""[..], path),
+        };
         Self { name: name.to_vec(), path_info: path_info.to_vec(), file: Vec::new(), root: Vec::new() }
     }
 }

@@ -9,7 +9,7 @@ use wire::http::{FieldSpan, Fields, KnownField, Version};
 use super::Script;
 use crate::config::{Gateway, GatewayProtocol};
 use crate::handler::Routed;
-use crate::handler::forward::{host_and_port, is_passed_on, push_trace_fields};
+use crate::handler::forward::{guarded_target, host_and_port, is_passed_on, push_trace_fields};
 use crate::log::Client;
 
 /// The variables of a request. In place of its fields of the same names go those of `changes`, or none if their value is
@@ -80,25 +80,13 @@ fn server_port(routed: &Routed<'_>, destination: Option<SocketAddr>, is_secure: 
 fn push_request(routed: &Routed<'_>, content_length: Option<u64>, variables: &mut Fields) {
     let request = &routed.request;
     variables.push("REQUEST_METHOD", request.method_name());
-    variables.push("REQUEST_URI", request_uri(request.target_asked()));
+    variables.push("REQUEST_URI", guarded_target(request.target_asked()));
     variables.push("QUERY_STRING", routed.query.unwrap_or_default());
     if let Some(length) = content_length {
         variables.push("CONTENT_LENGTH", length.to_string());
     }
     if let Some(content_type) = request.field_by_name(b"content-type") {
         variables.push("CONTENT_TYPE", content_type);
-    }
-}
-
-/// The target in origin form, as it was sent.
-fn request_uri(target: &[u8]) -> &[u8] {
-    if target.starts_with(b"/") {
-        return target;
-    }
-    let after_scheme = memchr::memmem::find(target, b"://").map_or(target, |at| &target[at + 3..]);
-    match after_scheme.iter().position(|&byte| byte == b'/') {
-        Some(at) => &after_scheme[at..],
-        None => b"/",
     }
 }
 
