@@ -141,6 +141,37 @@ fn without_a_guard_only_this_machine_is_told() {
     assert!(posted.starts_with("HTTP/1.1 405 ") && posted.contains("\r\nAllow: GET, HEAD\r\n"), "{posted}");
 }
 
+/// Issue 17: a proxy on the same machine made the server's status public.
+#[test]
+fn a_proxy_on_this_machine_makes_nothing_public() {
+    let fields = [
+        "X-Forwarded-For: 203.0.113.9",
+        "X-Forwarded-For: 127.0.0.1",
+        "x-real-ip: 203.0.113.9",
+        "Forwarded: for=203.0.113.9",
+        "VIA: 1.1 proxy",
+        "X-Forwarded-Proto: https",
+        "CF-Connecting-IP: 203.0.113.9",
+    ];
+    let check = |server: &Server, field: &str, expect: &str| {
+        for target in ["/metrics", "/status", "/status?json"] {
+            let answer = get(server, target, "127.0.0.1", &format!("{field}\r\n"));
+            assert_eq!(&answer[9..12], expect, "{target} {field}");
+        }
+    };
+    let (server, _directory) = start("", "");
+    fields.iter().for_each(|field| check(&server, field, "403"));
+    check(&server, "X-Forward: 1", "200");
+    // A trusted proxy says who the client is.
+    let (server, _directory) = start("", "trusted-proxies \"127.0.0.1\"");
+    for field in fields {
+        check(&server, field, if field.ends_with("127.0.0.1") { "200" } else { "403" });
+    }
+    check(&server, "X-Forwarded-For: 127.0.0.1, 203.0.113.9", "403");
+    check(&server, "X-Forwarded-For: unknown", "403");
+    check(&server, "X-Forward: 1", "200");
+}
+
 #[test]
 fn rules_say_who_may_see_it() {
     let (server, _directory) = start("allow \"127.0.0.1\" path=\"/metrics\"\n deny all path=\"/metrics\"", "");

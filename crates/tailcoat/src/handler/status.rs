@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64ct::{Base64, Encoding};
 use sha2::{Digest, Sha256};
-use wire::http::{Fields, KnownField, Method, Status};
+use wire::http::{Fields, KnownField, Method, Request, Status};
 
 use super::{Body, BuiltResponse, Outcome, PageFormat, Response, Routed, error_response};
 use crate::config::{StatusView, StatusViewKind};
@@ -76,14 +76,35 @@ impl StatusHandler {
     }
 }
 
-/// Whether a request comes from this machine, and was meant for it: a page of somebody else's whose name leads here by a
-/// trick (DNS rebinding) has a browser here send its name as Host.
+/// Whether a request comes from this machine, and was meant for it. A page of another site whose name leads here (DNS
+/// rebinding) has a browser on this machine send that name as Host.
 fn is_of_this_machine(routed: &Routed<'_>) -> bool {
     let is_local = match routed.client {
         Client::Ip(address) => address.ip().to_canonical().is_loopback(),
         Client::Unix => true,
     };
-    is_local && routed.proxied.is_none() && is_name_of_this_machine(routed.host)
+    // A trusted proxy has said that the client is local, too.
+    let is_vouched_for = routed.proxied.is_some_and(|proxied| proxied.entries > 0);
+    is_local && (is_vouched_for || !is_from_proxy(&routed.request)) && is_name_of_this_machine(routed.host)
+}
+
+/// Whether a proxy has passed the request on, which may be one of this machine with clients from anywhere.
+fn is_from_proxy(request: &Request<'_>) -> bool {
+    const NAMES: [&[u8]; 8] = [
+        b"forwarded",
+        b"via",
+        b"x-real-ip",
+        b"x-client-ip",
+        b"x-cluster-client-ip",
+        b"true-client-ip",
+        b"cf-connecting-ip",
+        b"fastly-client-ip",
+    ];
+    const PREFIX: &[u8] = b"x-forwarded-";
+    request.head.fields.iter().map(|field| field.name.of(request.bytes)).any(|name| {
+        NAMES.iter().any(|known| name.eq_ignore_ascii_case(known))
+            || name.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
+    })
 }
 
 fn is_name_of_this_machine(host: &[u8]) -> bool {
