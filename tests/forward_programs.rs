@@ -171,3 +171,19 @@ fn check_objects_to_programs_that_nothing_runs() {
     check("rewrite \"*\" \"/a.php\" missing=on\nforward \"http://127.0.0.1:1\" path=\"*.php\"", "");
     check("rewrite \"*\" \"/a.php\" missing=on\nforward \"http://127.0.0.1:1\"", "this never applies");
 }
+
+/// Issue 17: these were sent as source, where a site has scripts or a `forward`.
+#[test]
+fn no_program_is_sent_as_source() {
+    let site = Site::new("forward \"URL\" path=\"/app/*\"");
+    let names = [
+        "a.php3", "a.php4", "a.php8", "a.pht", "a.phtm", "a.inc", "a.module", "a.pm", "a.wsgi", "a.erb", "a.asa",
+        "a.ashx", "a.cshtml", "a.jspx", "a.cfc", "a.shtm", "a.lua", "A.PHT",
+    ];
+    for name in names {
+        fs::write(site.directory.path().join(name), "source").unwrap();
+        site.check(&format!("GET /{name}"), "404");
+    }
+    fs::write(site.directory.path().join("install.sh"), "source").unwrap();
+    site.check("GET /install.sh", "200 source");
+}

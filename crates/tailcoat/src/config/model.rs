@@ -18,6 +18,7 @@ pub use super::fixed::{ErrorPage, ErrorPageFile, Respond};
 use super::gateway::{Gateway, GatewayProtocol, ProgramUser};
 use super::http2::{Http2Limits, HttpVersions};
 use super::module::{Module, Modules};
+use super::programs::PROGRAM_EXTENSIONS;
 use super::response_caching::ResponseCaching;
 use super::rules::{ClientPattern, Regex, Rules};
 use super::tls::{KernelTls, Tls};
@@ -683,12 +684,6 @@ impl Default for Cache {
         }
     }
 }
-
-/// Extensions of files that other servers run instead of sending them.
-const PROGRAM_EXTENSIONS: [&str; 16] = [
-    "php", "phtml", "phar", "phps", "php5", "php7", "cgi", "fcgi", "pl", "py", "rb", "asp", "aspx", "jsp", "cfm",
-    "shtml",
-];
 
 impl Files {
     /// The defaults, below this root.

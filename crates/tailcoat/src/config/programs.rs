@@ -2,6 +2,26 @@
 
 use super::model::{Config, Files, GatewayPart, Handler, PathPattern, Route, Site};
 
+/// Extensions of files that other servers run instead of sending them. Where a site has scripts or a `forward`, a file of
+/// one is source, with passwords of databases in it. Missing on purpose: what sites offer for download as well (`.sh`,
+/// `.exe`, `.jar`), and `.html`.
+pub(super) const PROGRAM_EXTENSIONS: [&str; 66] = [
+    // PHP: what Debian, Ubuntu, Red Hat and older hosts run (`.ph(ar|p[3-8]?|ps|t|tm|tml)`), and what applications include:
+    // CakePHP's templates, `.inc` of most, Drupal's modules, which its .htaccess keeps from clients.
+    "php", "php3", "php4", "php5", "php6", "php7", "php8", "phps", "pht", "phtm", "phtml", "phar", "ctp", "inc",
+    "module", "install", "engine", "profile", "theme",
+    // CGI and Perl: Apache's `AddHandler cgi-script`, mod_perl, FastCGI, Mojolicious.
+    "cgi", "fcgi", "fpl", "pl", "pm", "plx", "psgi", "ep", // Python: mod_wsgi, mod_python.
+    "py", "pyw", "psp", "wsgi", // Ruby: eruby, Rails' templates.
+    "rb", "rbw", "rhtml", "erb", // ASP and ASP.NET: what IIS runs or keeps from clients.
+    "asp", "asa", "aspx", "asax", "ascx", "ashx", "asmx", "axd", "svc", "master", "cshtml", "vbhtml",
+    // Java: JSP in its pages, fragments and older forms.
+    "jsp", "jspa", "jspf", "jspx", "jsv", "jsw", "jhtml", "jws", // ColdFusion.
+    "cfm", "cfml", "cfc", // Server side includes: Apache and IIS.
+    "shtml", "shtm", "stm", // Lua (mod_lua, OpenResty) and Tcl (Rivet, AOLserver).
+    "lua", "lp", "tcl", "rvt", "adp",
+];
+
 /// Who runs the programs among a route's files: the paths of the routes that may.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Runners {
@@ -61,7 +81,7 @@ fn may_take_entry(pattern: &PathPattern, name: &str) -> bool {
 }
 
 /// The paths of a route's programs. A route for scripts sees all paths, and takes those with scripts in them.
-fn programs_of(route: &Route) -> &PathPattern {
+pub(super) fn programs_of(route: &Route) -> &PathPattern {
     match &route.handler {
         Handler::Gateway(gateway, GatewayPart::Scripts) => &gateway.scripts,
         _ => &route.path,
@@ -204,6 +224,12 @@ mod tests {
         check("a.php", true);
         check("dir/X.PHP", true);
         check("a.b.phtml", true);
+        // Issue 17: these were sent as source.
+        for extension in ["php3", "php8", "pht", "phtm", "inc"] {
+            check(&format!("a.{extension}"), true);
+            check(&format!("A.{}", extension.to_uppercase()), true);
+        }
+        check("install.sh", false);
         check("a.php.txt", false);
         check("php", false);
         check("a.php/b", false);

@@ -147,8 +147,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "exclude-extensions",
         parameters: &[many("extension", Kind::Extension)],
-        default: r#"exclude-extensions "php" "phtml" "phar" "phps" "php5" "php7" "cgi" "fcgi" "pl" "py" "rb" "asp" "aspx" "jsp" "cfm" "shtml""#,
-        doc: "Files with these extensions, in upper or lower case, are programs: in sites with a `forward` they are left \
+        default: r#"exclude-extensions "php" "php3" "php4" "php5" "php6" "php7" "php8" "phps" "pht" "phtm" "phtml" "phar" "ctp" "inc" "module" "install" "engine" "profile" "theme" "cgi" "fcgi" "fpl" "pl" "pm" "plx" "psgi" "ep" "py" "pyw" "psp" "wsgi" "rb" "rbw" "rhtml" "erb" "asp" "asa" "aspx" "asax" "ascx" "ashx" "asmx" "axd" "svc" "master" "cshtml" "vbhtml" "jsp" "jspa" "jspf" "jspx" "jsv" "jsw" "jhtml" "jws" "cfm" "cfml" "cfc" "shtml" "shtm" "stm" "lua" "lp" "tcl" "rvt" "adp""#,
+        doc: "Files with these extensions, in upper or lower case, are programs: PHP and what PHP applications include, CGI, \
+              Perl, Python, Ruby, ASP, JSP, ColdFusion, server side includes, Lua and Tcl. In sites with a `forward` they are left \
               to the server behind it, which runs them, and their source is not for clients. One that is the `index` of \
               a directory, or the `fallback`, is asked for by its own path, unless a `forward` that follows has the path \
               that was asked for. Programs that no `forward` takes are answered with 404. In sites without `forward` they \
