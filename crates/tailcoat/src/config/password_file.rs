@@ -1,8 +1,11 @@
 //! Files of users and hashes of their passwords, as `htpasswd` writes them: a line for each, `USER:HASH`.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::{self, Read};
 use std::path::Path;
+
+use sha2::{Digest, Sha256};
 
 use super::regular_file::open_regular;
 
@@ -14,6 +17,10 @@ pub const PASSWORD_FILE_BYTES_MAX: u64 = 16 << 20;
 pub struct PasswordFile {
     /// By user.
     pub hashes: HashMap<Vec<u8>, PasswordHash>,
+    /// A hash for each user, in the order of the lines: only the first of each kind and cost is kept, and the others are
+    /// its index. See [`stand_in`](Self::stand_in).
+    costs: Vec<usize>,
+    cost_samples: Vec<PasswordHash>,
     /// Lines that could not be used, by number from 1, and why. Who stands there can't sign in.
     pub problems: Vec<(usize, &'static str)>,
 }
@@ -52,14 +59,75 @@ impl PasswordFile {
                 continue;
             }
             match parse_line(line) {
-                Ok((user, hash)) => {
-                    file.hashes.entry(user.to_vec()).or_insert(hash);
-                }
+                Ok((user, hash)) => file.add(user, hash),
                 Err(problem) => file.problems.push((index + 1, problem)),
             }
         }
         file
     }
+
+    fn add(&mut self, user: &[u8], hash: PasswordHash) {
+        let Entry::Vacant(place) = self.hashes.entry(user.to_vec()) else { return };
+        let known = self.cost_samples.iter().position(|sample| sample.costs_as(&hash));
+        let sample = known.unwrap_or_else(|| {
+            self.cost_samples.push(hash.clone());
+            self.cost_samples.len() - 1
+        });
+        self.costs.push(sample);
+        place.insert(hash);
+    }
+
+    /// The hash that is verified for a user who is not in the file, so that time doesn't tell who is; `None` if nobody is.
+    ///
+    /// Each name always gets the same, and the kinds and costs of hashes are as frequent among unknown names as among the
+    /// users of the file. The key of that choice is the file's first hash, which clients don't know: it outlives restarts,
+    /// and users who are added at the end move few unknown names to another cost, which no known user does either.
+    pub fn stand_in(&self, user: &[u8]) -> Option<&PasswordHash> {
+        let mut digest = Sha256::new();
+        digest.update(self.cost_samples.first()?.text());
+        digest.update([0]);
+        digest.update(user);
+        // Local invariant: a digest has 32 bytes.
+        let number = digest.finalize().first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
+        self.cost_samples.get(*self.costs.get(consistent_index(number, self.costs.len()))?)
+    }
+}
+
+impl PasswordHash {
+    /// The whole hash.
+    fn text(&self) -> &str {
+        let (Self::Bcrypt(text) | Self::ShaCrypt(text) | Self::Argon2(text)) = self;
+        text
+    }
+
+    /// Kind, version and cost. The lengths of salt and hash count as well, for they take time, too.
+    fn parameters(&self) -> (&str, usize, usize) {
+        let text = self.text();
+        let (rest, hash) = match self {
+            // `$2y$10$`, then 22 characters of salt and 31 of hash.
+            Self::Bcrypt(_) => return (text.get(..7).unwrap_or(text), 0, 0),
+            Self::ShaCrypt(_) | Self::Argon2(_) => text.rsplit_once('$').unwrap_or((text, "")),
+        };
+        let (parameters, salt) = rest.rsplit_once('$').unwrap_or((rest, ""));
+        (parameters, salt.len(), hash.len())
+    }
+
+    /// Whether a password takes as long to verify against both.
+    pub fn costs_as(&self, other: &Self) -> bool {
+        self.parameters() == other.parameters()
+    }
+}
+
+/// Which of `count` places is a number's: each is as likely, and with a place more few numbers move (Lamping and Veach,
+/// "A Fast, Minimal Memory, Consistent Hash Algorithm", 2014).
+fn consistent_index(mut number: u64, count: usize) -> usize {
+    let (mut place, mut next) = (0, 0);
+    while next < count as u64 {
+        place = next;
+        number = number.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(1);
+        next = ((place + 1) as f64 * ((1_u64 << 31) as f64 / ((number >> 33) + 1) as f64)) as u64;
+    }
+    place as usize
 }
 
 fn parse_line(line: &[u8]) -> Result<(&[u8], PasswordHash), &'static str> {
@@ -121,6 +189,35 @@ mod tests {
         "$6$saltstring$AIsRs/Ee56G/tC8MEHhvReZTfx8u3rXXMl6eYrjCG9ibix19DxoMBLogdTET5Ukw9Sf7eZTITsuk0Ry5qulYz.";
     const ARGON2: &str =
         "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHRzb21lc2FsdA$pclxcsa4X0bZ5lu7Vy5h3p7EU7VbuW7pGRWETxHuU0c";
+
+    /// Issue 17: with mixed hashes, unknown users answered slower or faster than known ones.
+    #[test]
+    fn unknown_users_cost_what_known_ones_cost() {
+        let kinds = [BCRYPT, SHA256, SHA512, ARGON2, &BCRYPT.replace("$04$", "$12$")];
+        let lines = |count: usize| -> String {
+            // Half of the users have the first kind.
+            let kind = |number: usize| if number.is_multiple_of(2) { kinds[0] } else { kinds[1 + number / 2 % 4] };
+            (0..count).map(|number| format!("user{number}:{}\n", kind(number))).collect()
+        };
+        let file = PasswordFile::parse(lines(80).as_bytes());
+        assert_eq!((file.problems.as_slice(), file.hashes.len()), (&[][..], 80));
+        let longer = PasswordFile::parse(lines(88).as_bytes());
+        let cost = |file: &PasswordFile, name: &str| file.stand_in(name.as_bytes()).unwrap().parameters().0.to_owned();
+        let (mut shares, mut moved) = (HashMap::<String, usize>::new(), 0);
+        for number in 0..8_000 {
+            let name = format!("unknown{number}");
+            assert_eq!(cost(&file, &name), cost(&file.clone(), &name), "a name has one cost");
+            *shares.entry(cost(&file, &name)).or_default() += 1;
+            moved += usize::from(cost(&file, &name) != cost(&longer, &name));
+        }
+        let share = |parameters: &str| shares.get(parameters).copied().unwrap_or_default();
+        assert!((3_700..4_300).contains(&share("$2y$04$")), "{shares:?}");
+        for parameters in ["$5$rounds=1000", "$6", "$argon2id$v=19$m=64,t=1,p=1", "$2y$12$"] {
+            assert!((800..1_200).contains(&share(parameters)), "{parameters}: {shares:?}");
+        }
+        assert!(moved < 1_000, "{moved} of 8000 names show by their cost that users were added");
+        assert_eq!(PasswordFile::default().stand_in(b"anna"), None);
+    }
 
     #[test]
     fn lines() {

@@ -166,10 +166,10 @@ impl PasswordStore {
             return verdict;
         }
         let Some(file) = self.state().file.clone() else { return Verdict::Failed };
-        let known = file.hashes.get(&credentials.user);
-        // Who doesn't exist takes as long as who does, so that nobody finds out by the time who does.
-        let Some(hash) = known.or_else(|| file.hashes.values().next()) else { return Verdict::Wrong };
-        if !is_password(&credentials.password, hash) || known.is_none() {
+        let (hash, is_known) = hash_of(&file, &credentials.user);
+        // A password is verified for unknown users, too, so that time doesn't tell who is known.
+        let is_right = hash.is_some_and(|hash| is_password(&credentials.password, hash));
+        if !is_right || !is_known {
             return Verdict::Wrong;
         }
         self.remember(&file, credentials, now_ms);
@@ -298,6 +298,15 @@ impl Drop for WaitPlace {
     }
 }
 
+/// The hash that is verified for a user, and whether it is the user's own.
+fn hash_of<'f>(file: &'f PasswordFile, user: &[u8]) -> (Option<&'f PasswordHash>, bool) {
+    let stand_in = file.stand_in(user);
+    match file.hashes.get(user) {
+        Some(hash) => (Some(hash), true),
+        None => (stand_in, false),
+    }
+}
+
 /// Whether this is the password of a hash. The libraries compare in constant time.
 fn is_password(password: &[u8], hash: &PasswordHash) -> bool {
     if password.len() > PASSWORD_BYTES_MAX {
@@ -419,6 +428,30 @@ mod tests {
             }
         }
         assert!(!is_password(&[b'a'; PASSWORD_BYTES_MAX + 1], &file.hashes[&b"bcrypt"[..]]));
+    }
+
+    #[test]
+    fn unknown_users_are_verified_against_hashes_of_the_file() {
+        let lines: Vec<String> = HASHES.iter().map(|(user, hash)| format!("{user}:{hash}")).collect();
+        let file = PasswordFile::parse(lines.join("\n").as_bytes());
+        let mut verified: Vec<_> =
+            (0..200).map(|number| hash_of(&file, format!("unknown{number}").as_bytes())).collect();
+        assert!(verified.iter().all(|(hash, is_known)| hash.is_some() && !is_known));
+        for (user, hash) in HASHES {
+            assert!(matches!(hash_of(&file, user.as_bytes()), (Some(_), true)), "{user}");
+            let before = verified.len();
+            verified.retain(|(stand_in, _)| *stand_in != file.hashes.get(user.as_bytes()));
+            assert!((15..75).contains(&(before - verified.len())), "{user}: a fifth of 200 is verified against {hash}");
+        }
+        assert_eq!(verified, []);
+        // The right password of the hash that stands in is no password of an unknown user.
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("passwords");
+        std::fs::write(&path, lines.join("\n")).unwrap();
+        let store = PasswordStore::new(&path, &ServerLog::stderr(LogLevel::Error)).unwrap();
+        store.recheck_now(1_000);
+        let unknown = Credentials { user: b"unknown1".to_vec(), password: b"secret".to_vec() };
+        assert_eq!(store.verify_now(&unknown, 1_000), Verdict::Wrong);
     }
 
     #[test]
