@@ -51,12 +51,16 @@ fn start(path: &PathPattern) -> &str {
     }
 }
 
+/// Where a rule stands.
+pub(super) type Place = (Arc<Source>, Range<usize>);
+
 /// Rules that are being put together, and where they stand.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RulesDraft {
     pub(super) rules: Rules,
-    rewrites: Vec<(Arc<Source>, Range<usize>)>,
-    passwords: Vec<(Arc<Source>, Range<usize>)>,
+    rewrites: Vec<Place>,
+    passwords: Vec<Place>,
+    clients: Vec<Place>,
     /// The last `allow`, while no `deny` has come after it.
     open_allow: Option<(Arc<Source>, Range<usize>)>,
 }
@@ -73,6 +77,9 @@ impl RulesDraft {
         set(&mut self.rules, &setting.values);
         let mut reader = Reader { source: source.clone(), diagnostics };
         let place = || (source.clone(), setting.span.clone());
+        if matches!(setting.option.name, "allow" | "deny") {
+            self.clients.push(place());
+        }
         match setting.option.name {
             "allow" => self.open_allow = Some(place()),
             // One on a condition leaves others.
@@ -109,6 +116,14 @@ impl RulesDraft {
             check_covered(&self.passwords, index, taken.covering(&rule.path), diagnostics);
             taken.add(&rule.path, index);
         }
+    }
+
+    /// The paths that not everybody may see, and where the rules for them stand.
+    pub(super) fn guards(&self) -> impl Iterator<Item = (&PathPattern, &Place)> {
+        let clients = self.rules.clients.iter().zip(&self.clients).filter(|(rule, _)| rule.keeps_all_out());
+        let passwords = self.rules.passwords.iter().zip(&self.passwords).filter(|(rule, _)| rule.file.is_some());
+        let clients = clients.map(|(rule, place)| (&rule.path, place));
+        clients.chain(passwords.map(|(rule, place)| (&rule.path, place)))
     }
 
     /// The paths of which all requests are redirected.

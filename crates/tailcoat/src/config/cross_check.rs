@@ -14,7 +14,7 @@ use super::suggest::nearest;
 use super::taken_paths::TakenPaths;
 use super::tls::load_authority;
 use super::upstream::{ServerAddress, Upstream, UpstreamServer, UpstreamTls};
-use super::{check_modules, check_tls};
+use super::{check_guards, check_modules, check_tls};
 
 /// Notes conflicts within and between sites.
 pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
@@ -38,6 +38,7 @@ pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
         check_error_pages(site, diagnostics);
         check_status_views(site, draft, diagnostics);
     }
+    check_guards::check(&whole_sites(draft).collect::<Vec<_>>(), &draft.rules, diagnostics);
     // Of sites with other errors, what these can't be the cause of.
     for site in draft.sites.iter().filter(|site| !site.is_whole) {
         for (route, span) in site.site.routes.iter().zip(&site.route_spans) {

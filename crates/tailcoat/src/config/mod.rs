@@ -8,6 +8,7 @@ mod access_log;
 mod automatic;
 mod buffering;
 mod build;
+mod check_guards;
 mod check_modules;
 mod check_rules;
 mod check_tls;

@@ -1,0 +1,178 @@
+//! Paths that a rule guards, and that can be reached in another way without it: through `strip-prefix`, or another site
+//! with the same upstream or root.
+
+use super::build::SiteDraft;
+use super::check_rules::{Place, RulesDraft};
+use super::diagnostic::Diagnostics;
+use super::model::{Handler, Listen, PathPattern, RootPattern, RootPiece, Route};
+use super::programs::programs_of;
+use super::read::{Finding, Reader};
+
+/// What answers, whatever the site.
+#[derive(PartialEq)]
+enum Backend<'c> {
+    Upstream(&'c str),
+    Root(&'c str),
+}
+
+/// A route that leads to a backend.
+struct Way<'c> {
+    paths: &'c PathPattern,
+    backend: Backend<'c>,
+    strip_prefix: &'c str,
+}
+
+/// Warns of each guard that has a way around it; once a guard and way.
+pub(super) fn check(sites: &[&SiteDraft], of_all: &RulesDraft, diagnostics: &mut Diagnostics) {
+    let mut told = Vec::new();
+    for &site in sites {
+        for (pattern, place) in site.rules.guards().chain(of_all.guards()) {
+            let Some(path) = sample(pattern) else { continue };
+            for way in ways(site, &path) {
+                let behind = path.strip_prefix(way.strip_prefix).unwrap_or(&path);
+                for &other in sites.iter().filter(|other| is_as_public(other, site)) {
+                    for (route, span) in around(other, &way, behind, of_all) {
+                        if !told.contains(&(place, span.clone())) {
+                            told.push((place, span.clone()));
+                            warn(place, other, (&route, span), diagnostics);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where a site leads with a path.
+fn ways<'c>(site: &'c SiteDraft, path: &str) -> Vec<Way<'c>> {
+    let mut found = Vec::new();
+    for route in &site.site.routes {
+        if let Some(way) = Way::of(route).filter(|way| way.paths.matches(path.as_bytes())) {
+            found.push(way);
+            // It leaves nothing to routes after it.
+            if matches!(route.handler, Handler::Forward(_)) {
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn warn(
+    (source, span): &Place,
+    other: &SiteDraft,
+    (path, route): (&str, std::ops::Range<usize>),
+    diagnostics: &mut Diagnostics,
+) {
+    let message = format!("paths that this guards can be reached without it, such as by `{path}`");
+    let finding = Finding::new(span.clone(), message, "this")
+        .related(other.source.clone(), route, "this leads to the same files or upstream")
+        .help(format!("guard `{path}` and the like of it in that site as well"));
+    Reader { source: source.clone(), diagnostics }.warning(finding);
+}
+
+/// The paths and routes of a site that lead where a way leads with this path, without a guard.
+fn around(site: &SiteDraft, way: &Way<'_>, behind: &str, of_all: &RulesDraft) -> Vec<(String, std::ops::Range<usize>)> {
+    // Who needs a certificate there has been let in by it.
+    if site.site.tls.client_certificates.is_some() {
+        return Vec::new();
+    }
+    let routes = site.site.routes.iter().zip(&site.route_spans);
+    let around = routes.filter_map(|(route, span)| {
+        let other = Way::of(route).filter(|other| other.backend == way.backend)?;
+        let path = format!("{}{behind}", other.strip_prefix);
+        let is_guarded =
+            || site.rules.guards().chain(of_all.guards()).any(|(pattern, _)| pattern.guards(path.as_bytes()));
+        (other.paths.matches(path.as_bytes()) && !is_guarded()).then(|| (path, span.clone()))
+    });
+    around.collect()
+}
+
+impl<'c> Way<'c> {
+    fn of(route: &'c Route) -> Option<Self> {
+        let (backend, strip_prefix) = match &route.handler {
+            Handler::Forward(forward) => (Backend::Upstream(&forward.upstream), &forward.strip_prefix),
+            Handler::Gateway(gateway, _) => match gateway.root.as_ref().and_then(fixed) {
+                Some(root) => (Backend::Root(root), &gateway.strip_prefix),
+                None => (Backend::Upstream(&gateway.forward.upstream), &gateway.strip_prefix),
+            },
+            Handler::Files(files) => (Backend::Root(fixed(&files.root)?), &files.strip_prefix),
+            Handler::Respond(_) | Handler::Module(_) | Handler::Status(_) => return None,
+        };
+        Some(Self { paths: programs_of(route), backend, strip_prefix })
+    }
+}
+
+/// A root that is the same for all hosts.
+fn fixed(root: &RootPattern) -> Option<&str> {
+    match root.pieces.as_slice() {
+        [RootPiece::Literal(path)] => Some(path.trim_end_matches('/')),
+        _ => None,
+    }
+}
+
+/// A path of a pattern. `None` for all paths, which are a whole site's, and for expressions.
+fn sample(pattern: &PathPattern) -> Option<String> {
+    match pattern {
+        PathPattern::Any | PathPattern::Regex(_) => None,
+        PathPattern::Exact(path) => Some(path.clone()),
+        PathPattern::Prefix(path) => Some(format!("{path}x")),
+        PathPattern::Suffix(end) if end.starts_with('/') => Some(end.clone()),
+        PathPattern::Suffix(end) => Some(format!("/x{end}")),
+    }
+}
+
+/// Whether a site can be reached by those from whom another guards a path. One for this machine alone may be open on purpose.
+fn is_as_public(other: &SiteDraft, site: &SiteDraft) -> bool {
+    let is_local = |site: &SiteDraft| site.site.listen.iter().all(Listen::is_of_this_machine);
+    !is_local(other) || is_local(site)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    /// The paths by which `check` says that guards are led around.
+    fn told(text: &str) -> Vec<String> {
+        let text = text.replace("UP", "forward \"http://192.0.2.1:8080\"");
+        let checked = super::super::check_bytes("test.kdl", text.as_bytes().to_vec(), Path::new("/"));
+        let told = checked.diagnostics.to_text(false);
+        assert!(checked.config.is_some(), "{told}");
+        // Lines are folded at the width of a terminal.
+        let told = told.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
+        let said = told.split("can be reached without it, such as by `").skip(1);
+        said.map(|rest| rest.split('`').next().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// Issue 17: `check` says where a guarded path stays reachable.
+    #[test]
+    fn ways_around_a_guard() {
+        let check = |text: &str, expect: &[&str]| assert_eq!(told(text), expect, "{text}");
+        let deny = "deny all path=\"/admin/*\"";
+        check(&format!("site {{ {deny}; UP }}"), &[]);
+        check(&format!("site {{ {deny}; UP path=\"/app/*\" {{ strip-prefix \"/app\" }}; UP }}"), &["/app/admin/x"]);
+        check(
+            &format!("site {{ {deny}; deny all path=\"/app/*\"; UP path=\"/app/*\" {{ strip-prefix \"/app\" }}; UP }}"),
+            &["/x"],
+        );
+        check(&format!("site \"a.example\" {{ {deny}; UP }}; site \"b.example\" {{ UP }}"), &["/admin/x"]);
+        check(&format!("{deny}; site \"a.example\" {{ UP }}; site \"b.example\" {{ UP }}"), &[]);
+        check(&format!("site \"a.example\" {{ {deny}; UP }}; site \"b.example\" {{ {deny}; UP }}"), &[]);
+        check(&format!("site \"a.example\" {{ {deny}; UP }}; site \"b.example\" {{ deny all; UP }}"), &[]);
+        let local = "listen \"127.0.0.1:81\"";
+        check(&format!("site \"a.example\" {{ {deny}; UP }}; site \"b.example\" {{ {local}; UP }}"), &[]);
+        check(&format!("site \"a.example\" {{ {deny}; UP }}; site \"b.example\" {{ UP path=\"/api/*\" }}"), &[]);
+        let stripped = "UP path=\"/app/*\" { strip-prefix \"/app\" }";
+        check(
+            &format!(
+                "site \"a.example\" {{ deny all path=\"/app/admin/*\"; {stripped} }}; site \"b.example\" {{ UP }}"
+            ),
+            &["/admin/x"],
+        );
+        let files = "root \"/tmp\"";
+        let php = "deny all path=\"*.php\"";
+        check(&format!("site \"a.example\" {{ {php}; {files} }}; site \"b.example\" {{ {files} }}"), &["/x.php"]);
+        check(&format!("site \"a.example\" {{ {php}; {files} }}; site \"b.example\" {{ root \"/var\" }}"), &[]);
+        check("site { basic-auth \"/a\" \"/nonexistent\"; UP path=\"/b/*\" { strip-prefix \"/b\" }; UP }", &["/b/a"]);
+    }
+}
