@@ -21,6 +21,7 @@ use tailcoat::modules::Modules;
 use tailcoat::object_cache::{ObjectStore, WorkerCache};
 use tailcoat::overload::Overload;
 use tailcoat::routing::{Router, SiteSetup};
+use tailcoat::spool::SpoolStore;
 use tailcoat::status::Observer;
 use tailcoat::upstream::{SharedUpstream, Upstream};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
@@ -187,6 +188,7 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
         log: &server_log,
         observer: &Observer::new(None),
         spawner: None,
+        spools: &SpoolStore::new(server_log.clone()),
     };
     let site = SharedSite::new(&config.sites[0], &config, parts, None);
     let target = AccessLogTarget::File(log_directory.join("access.log"));
