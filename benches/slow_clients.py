@@ -6,7 +6,7 @@
 
 For each server and round, other clients ask both back ends at a fixed rate, undisturbed and then while `--posts` clients
 send content at a byte a second and `--readers` clients read 20 MiB at 20 KiB a second. Prints the p99 of both, and their
-ratio. The mark: at most 1.2, or what nginx has in the same run. The slow clients come from 100 loopback addresses. Needs
+ratio. The mark: at most 1.2, or what nginx has in the same run. The slow clients come from 250 networks of the loopback. Needs
 php-fpm8.2, nginx, and 20 GiB of room in --directory.
 """
 
@@ -28,7 +28,7 @@ PHP_FPM = "/usr/sbin/php-fpm8.2"
 WORKERS = 4
 POST_BYTES = 100_000
 READ_BYTES, READ_SECONDS = 20 << 10, 1.0
-ADDRESSES = 100
+NETWORKS = 250
 MARK = 1.2
 
 
@@ -91,7 +91,7 @@ class Slow(threading.Thread):
         self.stopping, self.closed, self.connections = False, 0, []
         self.selector = selectors.DefaultSelector()
         for number in range(posts + readers):
-            source = f"127.0.2.{number % ADDRESSES + 1}"
+            source = f"127.1.{number % NETWORKS}.{number // NETWORKS % 250 + 1}"
             is_post, path = number < posts, ("/app", "/script.php")[number % 2]
             connection = socket.socket()
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
