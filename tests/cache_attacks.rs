@@ -1,8 +1,9 @@
 //! Attacks on the cache before another server, over the wire.
 
+use std::io::{BufRead, BufReader, Write};
+
 use crate::response_cache::{Origin, ask_with, check, front};
-use crate::support::read_until;
-use std::io::Write;
+use crate::support::{Server, read_until};
 
 /// What breaks off is neither stored nor served as if it were whole; what is no response is none.
 #[test]
@@ -31,6 +32,82 @@ fn broken_responses() {
             // One failure must not make the server count as down for the next.
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
+    }
+}
+
+/// One user's response served to another (issue 17): the first response says nothing of what it depends on, and the 304 does.
+#[test]
+fn revalidation_keeps_users_apart() {
+    for (validated, is_kept) in [
+        ("ETag: \"1\"\r\nCache-Control: max-age=100\r\nVary: Cookie", true),
+        ("Cache-Control: max-age=100\r\nVary: Cookie", false),
+        ("ETag: \"1\"\r\nCache-Control: private", false),
+        ("ETag: \"1\"\r\nCache-Control: no-store", false),
+        ("ETag: \"1\"\r\nCache-Control: max-age=100\r\nVary: *", false),
+    ] {
+        for head_first in [false, true] {
+            let origin = users(validated);
+            let server = Server::run(&format!(
+                "server {{ workers 2 }}\nsite {{\n listen \"127.0.0.1:0\"\n forward \"http://{origin}\" {{ cache {{}} }}\n}}\n"
+            ));
+            let ask =
+                |method: &str, user: &str| ask_with(&server, &format!("{method} /"), &format!("Cookie: {user}\n"));
+            let own = |user: &str| {
+                let answer = ask("GET", user);
+                assert!(answer.ends_with(&format!("\r\n\r\n{user}")), "{validated} {head_first}: {user} got {answer}");
+                answer
+            };
+            own("anna");
+            if head_first {
+                ask("HEAD", "anna");
+            }
+            own("anna");
+            own("bert");
+            own("anna");
+            own("bert");
+            let answer = own("anna");
+            assert_eq!(answer.contains("\r\nAge: "), is_kept && !head_first, "{validated} {head_first}: {answer}");
+        }
+    }
+}
+
+/// A server with a page for each user. What was asked for once is said to be as it was, with these fields.
+fn users(validated: &'static str) -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            // That the other side has gone is no failure here.
+            std::thread::spawn(move || drop(answer_user(stream, validated)));
+        }
+    });
+    address
+}
+
+fn answer_user(mut stream: std::net::TcpStream, validated: &str) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head)? == 0 {
+                return Ok(());
+            }
+        }
+        let user = if head.contains("Cookie: anna") { "anna" } else { "bert" };
+        let length = user.len();
+        let answer = match (head.starts_with("HEAD"), head.contains("If-None-Match: \"1\"")) {
+            (true, _) => format!("HTTP/1.1 200 OK\r\n{validated}\r\nContent-Length: {length}\r\n\r\n"),
+            // The page of the first user is validated by that user first.
+            (false, true) if user == "anna" => format!("HTTP/1.1 304 Not Modified\r\n{validated}\r\n\r\n"),
+            (false, _) => {
+                let fields = match user {
+                    "anna" => "Cache-Control: max-age=0\r\nETag: \"1\"",
+                    _ => "Cache-Control: max-age=0\r\nVary: Cookie",
+                };
+                format!("HTTP/1.1 200 OK\r\n{fields}\r\nContent-Length: {length}\r\n\r\n{user}")
+            }
+        };
+        stream.write_all(answer.as_bytes())?;
     }
 }
 

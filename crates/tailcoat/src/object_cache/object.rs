@@ -147,6 +147,11 @@ impl Object {
         Self { key, state, identity, codings: codings.map(Box::new), last_modified_unix_seconds, origin }
     }
 
+    /// Whether it was evicted, replaced or removed, or never stored.
+    pub fn is_dead(&self) -> bool {
+        self.state.dead.load(Ordering::Relaxed)
+    }
+
     /// The path, or other key, it is cached for.
     pub fn path(&self) -> &[u8] {
         &self.key.path

@@ -195,6 +195,14 @@ impl ObjectStore {
         object
     }
 
+    /// An object like this one that is for one request, and is not stored.
+    pub fn unstored(&self, like: &Object, parts: ObjectParts) -> Arc<Object> {
+        let key = Key { root: like.key.root, path: like.key.path.clone(), hash: like.key.hash };
+        let object = Object::new(key, parts);
+        object.state.dead.store(true, Ordering::Relaxed);
+        Arc::new(object)
+    }
+
     /// Counts the memory of an object anew, after it got another coding.
     pub fn recount(&self, object: &Object) {
         let limits = self.limits();

@@ -16,6 +16,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod uncacheable;
+mod update;
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -9,8 +9,7 @@ use bytes::Bytes;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 use wire::http::caching::{
-    Defaults, HeadUpdate, Reception, RequestDirectives, head_update, invalidates, is_update_of, serves_on_error,
-    storage, updated_fields, write_validators,
+    Defaults, Reception, RequestDirectives, invalidates, serves_on_error, storage, write_validators,
 };
 use wire::http::{Fields, Method, Request, Status};
 
@@ -22,13 +21,13 @@ use super::respond::apply_conditions;
 use super::store::Entry;
 use super::{Fetch, Inner};
 use crate::handler::{Body, BuiltResponse, ClientLinkCell, Now, OwnedRequest, Response, Routed, Segment};
-use crate::object_cache::{CachedObject, Lookup, Object};
+use crate::object_cache::CachedObject;
 
 /// A response that was fetched, and when.
-struct Fetched {
-    response: Box<BuiltResponse>,
-    reception: Reception,
-    now: Now,
+pub(super) struct Fetched {
+    pub(super) response: Box<BuiltResponse>,
+    pub(super) reception: Reception,
+    pub(super) now: Now,
 }
 
 /// What a fetch is for.
@@ -181,12 +180,11 @@ impl Inner {
                 return self.respond_after(&routed, stale, Some(&format!("fwd={reason}")));
             }
             if response.status == Status::NOT_MODIFIED {
-                let stored = stale.object.response();
-                if stored.is_some_and(|stored| is_update_of(&stored.fields, &response.fields)) {
+                if let Some(update) = self.validated(&routed, &stale, &fetched) {
                     note(request, "revalidated");
-                    return self.freshen(&routed, &stale, &fetched, ticket, reason);
+                    return self.freshen(&routed, &stale, update, ticket, reason);
                 }
-                // RFC 9111, section 4.3.4: it is about another version than was asked about.
+                // It does not say that the stored content is this request's.
                 fetched = self.fetch(request, fetch, changes_for(None)).await;
                 reason = "miss";
             }
@@ -266,7 +264,7 @@ impl Inner {
 
     /// What is supposed of a response that doesn't say it itself: that it is fresh for some time only where its URL is to the
     /// upstream what it is to us.
-    fn defaults(&self, request: &Request<'_>, status: Status) -> Defaults {
+    pub(super) fn defaults(&self, request: &Request<'_>, status: Status) -> Defaults {
         let defaults = self.shared.defaults(status);
         match is_ambiguous(request.target()) {
             true => Defaults { lifetime_seconds: None, heuristic: false, ..defaults },
@@ -277,73 +275,6 @@ impl Inner {
     fn fits(&self, body: &Body) -> bool {
         let is_in_memory = body.segments.iter().all(|segment| matches!(segment, Segment::Bytes(_)));
         is_in_memory && body.length().is_none_or(|length| length <= self.shared.config.object_bytes_max)
-    }
-
-    /// Makes a stored response fresh again by a 304, and serves it (RFC 9111, sections 3.2 and 4.3.4).
-    fn freshen(
-        &self,
-        routed: &Routed<'_>,
-        stale: &Rc<CachedObject>,
-        fetched: &Fetched,
-        ticket: Option<Ticket>,
-        reason: &str,
-    ) -> Response {
-        let handling = format!("fwd={reason}; fwd-status=304");
-        let when = (fetched.reception, fetched.now.monotonic_ms);
-        let entry = self.updated_entry(&routed.request, &stale.object, &fetched.response.fields, when);
-        if let Some(entry) = entry {
-            let object = self.store_again(&stale.object, entry);
-            end(ticket, Ended::Stored);
-            return self.respond_after(routed, object, Some(&handling));
-        }
-        // What may not be stored as it is now was still valid for this request.
-        end(ticket, Ended::NotStored);
-        self.respond_after(routed, Rc::clone(stale), Some(&handling))
-    }
-
-    /// What is stored, with the fields of a 304, or of a 200 to HEAD.
-    fn updated_entry(
-        &self,
-        request: &Request<'_>,
-        stale: &Object,
-        fields: &Fields,
-        (reception, now_ms): (Reception, u64),
-    ) -> Option<Entry> {
-        let (stored, status) = (stale.response()?, stale.identity().status);
-        let updated = updated_fields(&stored.fields, fields, &self.shared.directives(fields));
-        let directives = self.shared.directives(&updated);
-        // The age is that of what came now.
-        let mut all = updated.clone();
-        all.set("Age", fields.get("Age").unwrap_or_default());
-        let (asked, known) = (self.asked(request), (status, &all, &directives));
-        let stored = storage(request, &asked, known, &self.defaults(request, status), reception, now_ms).ok()?;
-        let fields = self.fields_to_store(&updated, &directives, reception.unix_seconds)?;
-        Some(Entry { status, fields, stored })
-    }
-
-    /// Updates or drops what is stored by what an upstream said to HEAD (RFC 9111, section 4.3.5).
-    fn learn_from_head(&self, routed: &Routed<'_>, response: &BuiltResponse, reception: Reception) {
-        let (request, now_ms) = (&routed.request, routed.now.monotonic_ms);
-        let (Lookup::Fresh(cached) | Lookup::Due(cached)) = self.find(routed, now_ms) else { return };
-        let object = &cached.object;
-        let Some(stored) = object.response() else { return };
-        let mut fields = response.fields.clone();
-        if let Some(length) = response.forwarded.as_ref().and_then(|forwarded| forwarded.content_length) {
-            fields.set("Content-Length", length.to_string());
-        }
-        let known = (object.identity().status, &stored.fields, object.identity().content.length());
-        match head_update(known, (response.status, &fields)) {
-            HeadUpdate::Unrelated => {}
-            HeadUpdate::Invalid => self.shared.store.remove(object),
-            HeadUpdate::Same => {
-                let mut head = request.head.clone();
-                head.method = Method::Get;
-                let get = Request { head: &head, bytes: request.bytes };
-                if let Some(entry) = self.updated_entry(&get, object, &fields, (reception, now_ms)) {
-                    self.store_again(object, entry);
-                }
-            }
-        }
     }
 }
 
@@ -380,10 +311,12 @@ fn is_failure(response: &BuiltResponse) -> bool {
     matches!(response.status.code(), 500 | 502 | 503 | 504)
 }
 
-/// Whether a stale response may be served because no other is to be had.
+/// Whether a stale response may be served because no other is to be had: not one that was removed meanwhile, maybe because
+/// it turned out not to be for this client.
 fn is_spare(stale: &CachedObject, asked: &RequestDirectives) -> bool {
     let now_ms = Now::read().monotonic_ms;
-    stale.object.response().is_some_and(|response| serves_on_error(&response.stored, asked, now_ms))
+    !stale.object.is_dead()
+        && stale.object.response().is_some_and(|response| serves_on_error(&response.stored, asked, now_ms))
 }
 
 /// Why a stored response has to be validated: it is stale, or the request wants it (RFC 9211, section 2.2).
@@ -402,7 +335,7 @@ fn note(request: &OwnedRequest, word: &'static str) {
     }
 }
 
-fn end(ticket: Option<Ticket>, ended: Ended) {
+pub(super) fn end(ticket: Option<Ticket>, ended: Ended) {
     if let Some(ticket) = ticket {
         ticket.end(ended);
     }

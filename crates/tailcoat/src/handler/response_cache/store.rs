@@ -20,7 +20,7 @@ use wire::http::KnownField;
 use wire::http::caching::{ResponseDirectives, resolve};
 
 /// A response that is to be stored, but for its content.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) status: Status,
     /// As they are stored.
@@ -29,7 +29,7 @@ pub(super) struct Entry {
 }
 
 impl Inner {
-    /// The fields of a response as they are stored; `None` if it may not be, for it sets a cookie, or depends on what no
+    /// The fields of a response as they are stored; `None` if it may not be because it sets a cookie, or depends on what no
     /// client sends.
     pub(super) fn fields_to_store(
         &self,
@@ -55,7 +55,7 @@ impl Inner {
 
     /// Whether a response depends on fields that upstreams get from us: they are not what its client sent, nor what those
     /// send who would get it.
-    fn depends_on_what_we_write(&self, fields: &Fields) -> bool {
+    pub(super) fn depends_on_what_we_write(&self, fields: &Fields) -> bool {
         let has_ours = |names: &[Box<[u8]>]| names.iter().any(|name| self.shared.key_rules.is_written_by_us(name));
         has_ours(&self.shared.key_names) || matches!(Vary::of(fields), Vary::Fields(names) if has_ours(&names))
     }
@@ -63,6 +63,11 @@ impl Inner {
     /// Stores a response to this request, which was fetched with this ticket, with this content that is
     /// [held](super::SharedResponseCache::hold).
     pub(super) fn store(&self, routed: &Routed<'_>, entry: Entry, content: Bytes, ticket: &Ticket) -> Ended {
+        self.put(routed, entry, content, ticket).1
+    }
+
+    /// Stores a response, and gives it out even if it was invalidated meanwhile, for the request that has caused it.
+    fn put(&self, routed: &Routed<'_>, entry: Entry, content: Bytes, ticket: &Ticket) -> (Rc<CachedObject>, Ended) {
         let mut key = Vec::new();
         self.shared.key_rules.write_key(routed, &mut key);
         self.shared.uncacheable.forget(&key);
@@ -72,21 +77,41 @@ impl Inner {
         if ticket.is_invalid() {
             // It became so after it was looked at last, but maybe before there was anything to be taken out.
             self.shared.store.remove(&object.object);
-            return Ended::NotStored;
+            return (object, Ended::NotStored);
         }
-        Ended::Stored
+        (object, Ended::Stored)
     }
 
-    /// Stores a response anew, with the same content and in the same place, after something was learned about it. If
-    /// it is not there any more, as it was invalidated meanwhile, nothing is stored.
+    /// Stores a response anew, with the same content and in the same place, after something was learned about it that does
+    /// not change which requests it answers. If it is not there any more, as it was invalidated meanwhile, nothing is
+    /// stored.
     pub(super) fn store_again(&self, object: &Object, entry: Entry) -> Rc<CachedObject> {
         let variant = object.response().and_then(|response| response.variant.clone());
-        let content = match &object.identity().content {
-            Content::Memory(bytes) => bytes.clone(),
-            Content::File(_) => Bytes::new(),
-        };
-        let parts = object_parts(entry, content, variant, self.shared.config.cache_status);
+        let parts = object_parts(entry, content_of(object), variant, self.shared.config.cache_status);
         self.cache.adopt(self.shared.store.replace(object, parts))
+    }
+
+    /// Stores a response in the place that this request chooses now: what was learned about it says that it answers fewer
+    /// requests than before. What a response has in its fields and what it is found by change together.
+    pub(super) fn store_elsewhere(
+        &self,
+        routed: &Routed<'_>,
+        object: &Object,
+        entry: Entry,
+        ticket: Option<&Ticket>,
+    ) -> (Rc<CachedObject>, Ended) {
+        let was_there = !object.is_dead();
+        self.shared.store.remove(object);
+        match ticket.filter(|ticket| was_there && !ticket.is_invalid()) {
+            Some(ticket) => self.put(routed, entry, content_of(object), ticket),
+            None => (self.unstored(object, entry), Ended::NotStored),
+        }
+    }
+
+    /// The response as it is for one request alone.
+    pub(super) fn unstored(&self, object: &Object, entry: Entry) -> Rc<CachedObject> {
+        let parts = object_parts(entry, content_of(object), None, self.shared.config.cache_status);
+        Rc::new(CachedObject { object: self.shared.store.unstored(object, parts) })
     }
 
     /// Takes out what is stored for the target of an unsafe request, and for what its response names (RFC 9111, section
@@ -157,6 +182,14 @@ impl Inner {
             write_variant_key(request, &url, known, key);
         }
         Some(Variant { names, selecting, set: known.set })
+    }
+}
+
+/// The content of a stored response.
+pub(super) fn content_of(object: &Object) -> Bytes {
+    match &object.identity().content {
+        Content::Memory(bytes) => bytes.clone(),
+        Content::File(_) => Bytes::new(),
     }
 }
 

@@ -16,7 +16,9 @@ pub use freshness::{DELTA_SECONDS_MAX, Freshness, Reception, age_field};
 pub use invalidation::{invalidates, resolve};
 pub use reuse::{Reuse, reuse, serves_on_error};
 pub use storage::{Defaults, Refusal, Stored, storage};
-pub use update::{HeadUpdate, head_update, is_update_of, stored_fields, updated_fields, write_validators};
+pub use update::{
+    HeadUpdate, head_update, is_same_representation, is_update_of, stored_fields, updated_fields, write_validators,
+};
 pub use vary::{Vary, write_selecting_value};
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Which fields are stored, and what a validation changes about them (RFC 9111, sections 3.1, 3.2 and 4.3).
 
-use super::ResponseDirectives;
+use super::{ResponseDirectives, Vary};
 use crate::http::list::elements;
 use crate::http::{Fields, Status};
 
@@ -21,9 +21,9 @@ const NEVER_STORED: [&[u8]; 12] = [
     b"upgrade",
 ];
 
-/// Fields that say how stored content is to be read: a 304 has no content, so what it says of them is not believed
-/// (section 3.2).
-const NEVER_UPDATED: [&[u8]; 3] = [b"content-encoding", b"content-range", b"content-length"];
+/// Fields that a validation does not change (section 3.2): those that say how to read the stored content, which a 304 does
+/// not have; and Set-Cookie, which is for the client whose request validated.
+const NEVER_UPDATED: [&[u8]; 4] = [b"content-encoding", b"content-range", b"content-length", b"set-cookie"];
 
 /// What a response to HEAD says of the stored response to GET (section 4.3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,8 @@ pub fn stored_fields(fields: &Fields, directives: &ResponseDirectives) -> Fields
     stored
 }
 
-/// The stored fields as a 304, or a 200 to HEAD, makes them (section 3.2): what it has replaces what was stored.
+/// The stored fields as a 304, or a 200 to HEAD, makes them (section 3.2): what it has replaces what was stored. Vary only
+/// grows, because the stored content still depends on what chose it.
 pub fn updated_fields(stored: &Fields, fields: &Fields, directives: &ResponseDirectives) -> Fields {
     let new = stored_fields(fields, directives);
     let is_new = |name: &[u8]| new.values(name).next().is_some();
@@ -62,33 +63,62 @@ pub fn updated_fields(stored: &Fields, fields: &Fields, directives: &ResponseDir
     for (name, value) in new.iter().filter(|(name, _)| !is_kept(name)) {
         updated.push(name, value);
     }
+    match (Vary::of(stored), Vary::of(&updated)) {
+        (Vary::Everything, _) => {
+            updated.set("Vary", "*");
+        }
+        (Vary::Fields(mut names), Vary::Fields(new)) if !names.iter().all(|name| new.contains(name)) => {
+            names.extend(new);
+            names.sort_unstable();
+            names.dedup();
+            updated.set("Vary", names.join(&b", "[..]));
+        }
+        (Vary::Fields(names), Vary::Nothing) => {
+            updated.set("Vary", names.join(&b", "[..]));
+        }
+        (Vary::Nothing | Vary::Fields(_), _) => {}
+    }
     updated
 }
 
 /// Whether a 304 is about the stored response (section 4.3.4), which is the only one that was asked about: it names no
 /// other version.
 pub fn is_update_of(stored: &Fields, fields: &Fields) -> bool {
-    match (strong_etag(fields), strong_etag(stored)) {
-        (Some(new), Some(old)) => new == old,
-        (Some(_), None) => false,
-        (None, _) => true,
+    match (fields.get("ETag"), stored.get("ETag")) {
+        (Some(new), _) if is_strong(new) => is_same_representation(stored, fields),
+        // RFC 9110, section 8.8.3.2: the weak comparison.
+        (Some(new), Some(old)) => opaque_tag(new) == opaque_tag(old),
+        // A file put back to an older version is not modified since, and yet another.
+        (_, _) => match (fields.get("Last-Modified"), stored.get("Last-Modified")) {
+            (Some(new), Some(old)) => new == old,
+            (_, _) => true,
+        },
     }
 }
 
-fn strong_etag(fields: &Fields) -> Option<&[u8]> {
-    fields.get("ETag").filter(|etag| !etag.starts_with(b"W/"))
+/// Whether a 304 names the stored response by a strong entity tag: its content is then, byte by byte, that of the response
+/// to the request that was validated by, whatever chose the stored one (RFC 9110, section 8.8.1).
+pub fn is_same_representation(stored: &Fields, fields: &Fields) -> bool {
+    fields.get("ETag").is_some_and(|etag| is_strong(etag) && stored.get("ETag") == Some(etag))
+}
+
+fn is_strong(etag: &[u8]) -> bool {
+    !etag.starts_with(b"W/")
+}
+
+fn opaque_tag(etag: &[u8]) -> &[u8] {
+    etag.strip_prefix(b"W/").unwrap_or(etag)
 }
 
 /// What a response to HEAD says of the stored response with this length in bytes.
 pub fn head_update(stored: (Status, &Fields, u64), response: (Status, &Fields)) -> HeadUpdate {
     let ((stored_status, stored, length), (status, fields)) = (stored, response);
-    if status.code() >= 500 {
+    // A failure, or the answer to a condition or a range of this request.
+    if status.code() >= 500 || matches!(status.code(), 206 | 304 | 412 | 416) {
         return HeadUpdate::Unrelated;
     }
-    let differs = |name: &[u8]| match (stored.values(name).next(), fields.values(name).next()) {
-        (Some(old), Some(new)) => old != new,
-        _ => false,
-    };
+    // Each validator that was received has to match.
+    let differs = |name: &[u8]| fields.values(name).next().is_some_and(|new| stored.values(name).next() != Some(new));
     let declared = fields.values(b"content-length").next();
     let length_differs = declared.is_some_and(|declared| declared != length.to_string().as_bytes());
     match status != stored_status || differs(b"etag") || differs(b"last-modified") || length_differs {
@@ -148,6 +178,24 @@ mod tests {
             &[("Content-Encoding", "br"), ("Content-Length", "0"), ("Content-Type", "c/d")],
             &[("Content-Encoding", "gzip"), ("Content-Type", "c/d")],
         );
+        check(&[("Set-Cookie", "a=1")], &[("Set-Cookie", "a=2")], &[("Set-Cookie", "a=1")]);
+        check(&[("A", "1")], &[("Set-Cookie", "a=2")], &[("A", "1")]);
+    }
+
+    #[test]
+    fn vary_only_grows() {
+        let check = |stored: &[&str], new: &[&str], expect: &[&str]| {
+            let of = |values: &[&str]| fields(&values.iter().map(|value| ("Vary", *value)).collect::<Vec<_>>());
+            let found = updated_fields(&of(stored), &of(new), &ResponseDirectives::of(&of(new), &[]));
+            assert_eq!(found, of(expect), "{stored:?} {new:?}");
+        };
+        check(&[], &["Cookie"], &["Cookie"]);
+        check(&["Cookie"], &[], &["Cookie"]);
+        check(&["Cookie"], &[""], &["cookie"]);
+        check(&["Cookie"], &["cookie, Accept"], &["cookie, Accept"]);
+        check(&["Cookie", "A"], &["Accept"], &["a, accept, cookie"]);
+        check(&["Cookie"], &["*"], &["*"]);
+        check(&["*"], &["Cookie"], &["*"]);
     }
 
     #[test]
@@ -160,9 +208,29 @@ mod tests {
         check("\"a\"", "\"b\"", false);
         check("\"a\"", "", true);
         check("", "\"a\"", false);
-        check("W/\"a\"", "W/\"b\"", true);
+        check("W/\"a\"", "W/\"b\"", false);
+        check("W/\"a\"", "W/\"a\"", true);
+        check("\"a\"", "W/\"a\"", true);
+        check("", "W/\"a\"", true);
         check("W/\"a\"", "\"a\"", false);
         check("", "", true);
+        let of = |date: &str| fields(&[("Last-Modified", date)]);
+        assert!(is_update_of(&of("now"), &of("now")) && is_update_of(&of("now"), &Fields::new()));
+        assert!(!is_update_of(&of("now"), &of("then")));
+    }
+
+    #[test]
+    fn only_a_strong_entity_tag_proves_the_content() {
+        let check = |stored: &str, new: &str, expect: bool| {
+            let of = |tag: &str| if tag.is_empty() { Fields::new() } else { fields(&[("ETag", tag)]) };
+            assert_eq!(is_same_representation(&of(stored), &of(new)), expect, "{stored} {new}");
+        };
+        check("\"a\"", "\"a\"", true);
+        check("\"a\"", "\"b\"", false);
+        check("\"a\"", "", false);
+        check("", "", false);
+        check("W/\"a\"", "W/\"a\"", false);
+        check("\"a\"", "W/\"a\"", false);
     }
 
     #[test]
@@ -176,6 +244,9 @@ mod tests {
         check(200, &[("Content-Length", "3")], HeadUpdate::Same);
         check(200, &[("Content-Length", "4")], HeadUpdate::Invalid);
         check(200, &[("ETag", "\"b\"")], HeadUpdate::Invalid);
+        check(200, &[("Last-Modified", "then")], HeadUpdate::Invalid);
+        check(304, &[], HeadUpdate::Unrelated);
+        check(412, &[], HeadUpdate::Unrelated);
         check(410, &[], HeadUpdate::Invalid);
         check(503, &[], HeadUpdate::Unrelated);
     }

@@ -1,6 +1,8 @@
 //! The cache as a whole, with an upstream that says what it is told to.
 
 mod attacks;
+mod model;
+mod revalidation_attacks;
 mod serving;
 mod sharing;
 
@@ -171,6 +173,11 @@ impl Site {
     }
 
     fn start_with(&self, request: &str, link: &ClientLinkCell) -> Outcome {
+        self.start_before(&self.upstream, request, link)
+    }
+
+    /// Starts a request that this upstream answers.
+    fn start_before(&self, upstream: &Rc<impl Fetch + 'static>, request: &str, link: &ClientLinkCell) -> Outcome {
         let bytes = format!("{}Host: h\r\n\r\n", request.replace('\n', "\r\n")).into_bytes();
         let mut head = RequestHead::default();
         let limits = HeadLimits { head_bytes_max: 4096, fields_max: 99, target_bytes_max: 999 };
@@ -190,7 +197,7 @@ impl Site {
             has_next: false,
             now,
         };
-        self.cache.handle(&routed, &self.upstream)
+        self.cache.handle(&routed, upstream)
     }
 
     async fn finish(&self, outcome: Outcome) -> Got {

@@ -242,7 +242,7 @@ fn a_validation_that_is_overtaken_still_answers() {
     let when = Rc::new(Cell::new(false));
     let site = Site::answering(&[
         answer(200, "Cache-Control: max-age=0\nETag: \"a\"\nA: 1", "one"),
-        Answer { when: Some(Rc::clone(&when)), ..answer(304, "Cache-Control: max-age=60\nA: 2", "") },
+        Answer { when: Some(Rc::clone(&when)), ..answer(304, "Cache-Control: max-age=60\nETag: \"a\"\nA: 2", "") },
         answer(200, FRESH, "two"),
     ]);
     site.ask("GET /").is(200, "one");

@@ -1,0 +1,337 @@
+//! Random users, and an upstream that answers each by chance: with any Vary, Cache-Control and validators, in a 200, a 304
+//! and a response to HEAD. However they follow each other, no user gets content that was made for another, except where
+//! RFC 9111 lets a shared cache give it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use fastrand::Rng;
+use wire::http::Method;
+use wire::http::caching::{ResponseDirectives, Vary};
+
+use super::*;
+
+/// Histories that are tried, and requests in each.
+const HISTORIES: u64 = 300;
+const REQUESTS: usize = 120;
+
+/// Who asks: what a response may depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Asker {
+    user: u8,
+    language: u8,
+    is_authorized: bool,
+    /// The number of the exchange.
+    exchange: usize,
+}
+
+/// What the upstream has said of some content.
+#[derive(Debug)]
+struct Said {
+    /// The last request that it was given to, or named to by a strong entity tag; `None` once that is not known.
+    given: Option<Asker>,
+    /// What it depends on.
+    names: BTreeSet<Vec<u8>>,
+    /// No shared cache may give it to another.
+    is_for_one: bool,
+    /// 0 for none, 1 for Last-Modified, 2 for a weak and 3 for a strong entity tag.
+    validator: u8,
+}
+
+/// The upstream, and what it has told each exchange.
+struct Origin {
+    rng: RefCell<Rng>,
+    contents: RefCell<Vec<Said>>,
+    /// Contents that were sent, or named by a strong entity tag, in an exchange.
+    told: RefCell<HashMap<usize, Vec<usize>>>,
+    not_modified: Cell<usize>,
+}
+
+impl Asker {
+    fn of(request: &wire::http::Request<'_>) -> Self {
+        let number = |name: &str| {
+            let value = str::from_utf8(request.field_by_name(name.as_bytes()).unwrap_or(b"0")).unwrap();
+            value.trim_start_matches(|other: char| !other.is_ascii_digit()).parse::<usize>().unwrap()
+        };
+        let is_authorized = request.field_by_name(b"Authorization").is_some();
+        Self {
+            user: number("Cookie") as u8,
+            language: number("Accept-Language") as u8,
+            is_authorized,
+            exchange: number("X-Exchange"),
+        }
+    }
+
+    /// Whether this request is like another in the fields of these names.
+    fn is_like(&self, other: &Self, names: &BTreeSet<Vec<u8>>) -> bool {
+        names.iter().all(|name| match name.as_slice() {
+            b"cookie" => self.user == other.user,
+            b"accept-language" => self.language == other.language,
+            // No request has any other.
+            _ => true,
+        })
+    }
+
+    fn lines(&self) -> String {
+        let Self { user, language, exchange, .. } = self;
+        let authorization = if self.is_authorized { "Authorization: Basic x\n" } else { "" };
+        format!("Cookie: u={user}\nAccept-Language: x{language}\nX-Exchange: {exchange}\n{authorization}")
+    }
+}
+
+impl Origin {
+    fn new(seed: u64) -> Self {
+        let (contents, told) = (RefCell::default(), RefCell::default());
+        Self { rng: RefCell::new(Rng::with_seed(seed)), contents, told, not_modified: Cell::new(0) }
+    }
+
+    fn choice<T: Copy>(&self, of: &[T]) -> T {
+        of[self.rng.borrow_mut().usize(..of.len())]
+    }
+
+    /// Fields by chance: Vary, Cache-Control, and a cookie for the user.
+    fn fields(&self, asker: &Asker) -> Fields {
+        let mut fields = Fields::new();
+        let vary =
+            ["", "", "", "Cookie", "Cookie, Accept-Language", "Accept-Language", "Accept-Language", "*", "X-Other"];
+        let caching = [
+            "max-age=60",
+            "max-age=60",
+            "max-age=0",
+            "max-age=0",
+            "public, max-age=0",
+            "no-cache",
+            "max-age=0, stale-while-revalidate=60",
+            "max-age=0, stale-if-error=60",
+            "",
+            "private",
+            "private, max-age=60",
+            "no-store",
+        ];
+        for (name, value) in [("Vary", self.choice(&vary)), ("Cache-Control", self.choice(&caching))] {
+            if !value.is_empty() {
+                fields.push(name, value);
+            }
+        }
+        if self.choice(&[false, false, false, false, true]) {
+            fields.push("Set-Cookie", format!("u={}", asker.user));
+        }
+        fields
+    }
+
+    fn push_validator(&self, number: usize, as_kind: u8, fields: &mut Fields) {
+        match as_kind {
+            1 => fields.push("Last-Modified", wire::http::date::format(1_000_000_000 + number as u64)),
+            2 => fields.push("ETag", format!("W/\"{number}\"")),
+            3 => fields.push("ETag", format!("\"{number}\"")),
+            _ => fields,
+        };
+    }
+
+    fn tell(&self, asker: &Asker, number: usize) {
+        self.told.borrow_mut().entry(asker.exchange).or_default().push(number);
+    }
+
+    /// Which content a request's condition is about.
+    fn asked_about(&self, condition: Option<&[u8]>, since: Option<&[u8]>) -> Option<usize> {
+        if let Some(etag) = condition {
+            let digits: Vec<u8> = etag.iter().copied().filter(u8::is_ascii_digit).collect();
+            return str::from_utf8(&digits).unwrap().parse().ok();
+        }
+        Some((wire::http::date::parse(since?)? - 1_000_000_000) as usize)
+    }
+
+    fn answer(&self, asker: &Asker, method: Method, about: Option<usize>) -> Box<BuiltResponse> {
+        let failed =
+            BuiltResponse { forwarded: Some(Box::default()), ..*BuiltResponse::new(Status::SERVICE_UNAVAILABLE) };
+        match self.choice(&[0, 0, 0, 0, 0, 0, 1]) {
+            0 => {}
+            _ => return Box::new(failed),
+        }
+        if method == Method::Head {
+            return self.answer_head(asker);
+        }
+        match about.filter(|_| method == Method::Get && self.choice(&[true, true, true, false])) {
+            Some(number) => self.not_modified(asker, number),
+            None => self.new_content(asker, method),
+        }
+    }
+
+    fn new_content(&self, asker: &Asker, method: Method) -> Box<BuiltResponse> {
+        let mut fields = self.fields(asker);
+        let directives = ResponseDirectives::of(&fields, &[]);
+        let number = self.contents.borrow().len();
+        let validator = self.choice(&[0, 1, 2, 3, 3, 3]);
+        self.push_validator(number, validator, &mut fields);
+        let permits_authorized = directives.public || directives.must_revalidate || directives.s_maxage.is_some();
+        let (names, is_for_one) = said(&fields);
+        let is_for_one = is_for_one || (asker.is_authorized && !permits_authorized) || method != Method::Get;
+        self.contents.borrow_mut().push(Said { given: Some(*asker), names, is_for_one, validator });
+        self.tell(asker, number);
+        let body = Body::from_bytes(format!("{number}"));
+        Box::new(BuiltResponse { status: Status::OK, fields, body, forwarded: Some(Box::default()), reason: "" })
+    }
+
+    fn not_modified(&self, asker: &Asker, number: usize) -> Box<BuiltResponse> {
+        self.not_modified.set(self.not_modified.get() + 1);
+        let mut fields = self.fields(asker);
+        let stored = self.contents.borrow()[number].validator;
+        // What was asked about, or nothing, or what was not asked about.
+        match self.choice(&[0, 0, 0, 1, 2, 3]) {
+            0 => self.push_validator(number, stored, &mut fields),
+            1 => {}
+            2 => self.push_validator(number, 2, &mut fields),
+            _ => self.push_validator(number + 1, 3, &mut fields),
+        }
+        let etag = fields.get("ETag");
+        let is_named = stored == 3 && etag == Some(format!("\"{number}\"").as_bytes());
+        // Else it is about another version.
+        if is_named || etag.is_none_or(|etag| etag.starts_with(b"W/")) {
+            self.learn(asker, number, &fields, is_named);
+        }
+        if is_named {
+            self.tell(asker, number);
+        }
+        let body = Body::default();
+        Box::new(BuiltResponse {
+            status: Status::NOT_MODIFIED,
+            fields,
+            body,
+            forwarded: Some(Box::default()),
+            reason: "",
+        })
+    }
+
+    /// What has been said of content, if it is known to be what the cache would choose for the request.
+    fn learn(&self, asker: &Asker, number: usize, fields: &Fields, is_named: bool) {
+        let said_before = &mut self.contents.borrow_mut()[number];
+        if !said_before.given.is_some_and(|given| given.is_like(asker, &said_before.names)) {
+            return;
+        }
+        let (names, is_for_one) = said(fields);
+        said_before.is_for_one |= is_for_one;
+        if !names.is_subset(&said_before.names) {
+            said_before.names.extend(names);
+            // The content was given to a request that is like this one in the new fields, too; or it is named.
+            if !said_before.given.is_some_and(|given| given.is_like(asker, &said_before.names)) {
+                said_before.given = is_named.then_some(*asker);
+            }
+        }
+    }
+
+    fn answer_head(&self, asker: &Asker) -> Box<BuiltResponse> {
+        let mut fields = self.fields(asker);
+        let count = self.contents.borrow().len();
+        let recent = count.saturating_sub(1 + self.rng.borrow_mut().usize(..4));
+        let is_named = self.choice(&[true, true, false]);
+        if let Some(said_before) = self.contents.borrow_mut().get_mut(recent).filter(|_| is_named) {
+            self.push_validator(recent, said_before.validator, &mut fields);
+            // What the cache would choose for this request, and no other.
+            let is_same = |given: Asker| Asker { exchange: 0, ..given } == Asker { exchange: 0, ..*asker };
+            if said_before.given.is_some_and(is_same) && said_before.validator > 0 {
+                let (names, is_for_one) = said(&fields);
+                said_before.is_for_one |= is_for_one;
+                said_before.names.extend(names);
+            }
+        }
+        let forwarded = Some(Box::default());
+        Box::new(BuiltResponse { status: Status::OK, fields, body: Body::default(), forwarded, reason: "" })
+    }
+
+    /// Checks what a request got.
+    #[track_caller]
+    fn check(&self, asker: &Asker, got: &Got, history: u64) {
+        for line in got.head.lines().filter_map(|line| line.strip_prefix("Set-Cookie: u=")) {
+            assert_eq!(line, asker.user.to_string(), "history {history}: {asker:?} got a cookie: {}", got.head);
+        }
+        let Ok(number) = got.content.as_deref().unwrap_or_default().parse::<usize>() else { return };
+        let told = self.told.borrow();
+        if told.get(&asker.exchange).is_some_and(|told| told.contains(&number)) {
+            return;
+        }
+        let said = &self.contents.borrow()[number];
+        let is_permitted = !said.is_for_one && said.given.is_some_and(|given| given.is_like(asker, &said.names));
+        assert!(is_permitted, "history {history}: {asker:?} got {number}: {said:?}\n{}", got.head);
+    }
+}
+
+/// What a response says of what it depends on, and whether it is for one client.
+fn said(fields: &Fields) -> (BTreeSet<Vec<u8>>, bool) {
+    let directives = ResponseDirectives::of(fields, &[]);
+    let is_for_one = directives.private || directives.no_store;
+    match Vary::of(fields) {
+        Vary::Nothing => (BTreeSet::new(), is_for_one),
+        Vary::Fields(names) => (names.into_iter().map(|name| name.into_vec()).collect(), is_for_one),
+        Vary::Everything => (BTreeSet::new(), true),
+    }
+}
+
+impl Fetch for Origin {
+    fn fetch(self: Rc<Self>, request: Rc<OwnedRequest>, changes: Fields) -> FetchFuture {
+        let asker = Asker::of(&request.request());
+        let method = request.request().method();
+        let about = self.asked_about(
+            changes.get("If-None-Match"),
+            changes.get("If-Modified-Since").filter(|value| !value.is_empty()),
+        );
+        Box::pin(async move {
+            for _ in 0..self.choice(&[0, 0, 1, 2, 5]) {
+                tokio::task::yield_now().await;
+            }
+            self.answer(&asker, method, about)
+        })
+    }
+}
+
+/// One history. Returns the number of requests that were answered without the upstream, and that of its 304s.
+fn run(history: u64, together_max: usize) -> (usize, usize) {
+    let site = Site::new(|caching| {
+        caching.request_directives = true;
+        caching.set_cookie = if history.is_multiple_of(2) { SetCookie::Refuse } else { SetCookie::Drop };
+    });
+    let (site, origin) = (Rc::new(site), Rc::new(Origin::new(history)));
+    let hits = Rc::new(Cell::new(0));
+    let mut exchange = 0;
+    while exchange < REQUESTS {
+        let mut together = Vec::new();
+        let count = 1 + origin.rng.borrow_mut().usize(..together_max);
+        for _ in 0..count {
+            exchange += 1;
+            let (user, language) = (origin.choice(&[1, 2, 3]), origin.choice(&[1, 2]));
+            let is_authorized = origin.choice(&[false, false, false, true]);
+            let asker = Asker { user, language, is_authorized, exchange };
+            let method = origin.choice(&["GET", "GET", "GET", "GET", "GET", "GET", "GET", "HEAD", "HEAD", "POST"]);
+            let asked = origin.choice(&["", "", "", "Cache-Control: no-cache\n", "Cache-Control: no-store\n"]);
+            together.push((asker, format!("{method} / HTTP/1.1\n{}{asked}", asker.lines())));
+        }
+        site.runtime.block_on(async {
+            let tasks = together.into_iter().map(|(asker, request)| {
+                let (of_task, origin, hits) = (Rc::clone(&site), Rc::clone(&origin), Rc::clone(&hits));
+                tokio::task::spawn_local(async move {
+                    let outcome = of_task.start_before(&origin, &request, &ClientLinkCell::default());
+                    let got = of_task.finish(outcome).await;
+                    origin.check(&asker, &got, history);
+                    let is_hit = got.status == 200 && !origin.told.borrow().contains_key(&asker.exchange);
+                    hits.set(hits.get() + usize::from(is_hit));
+                })
+            });
+            for task in tasks.collect::<Vec<_>>() {
+                task.await.unwrap();
+            }
+            for _ in 0..8 {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    (hits.get(), origin.not_modified.get())
+}
+
+#[test]
+fn no_user_gets_what_was_made_for_another() {
+    let (mut hits, mut not_modified) = (0, 0);
+    for history in 0..HISTORIES {
+        let (more_hits, more_not_modified) = run(history, 1);
+        (hits, not_modified) = (hits + more_hits, not_modified + more_not_modified);
+    }
+    // The cache has something to decide.
+    assert!(hits > HISTORIES as usize && not_modified > HISTORIES as usize, "{hits} {not_modified}");
+}
