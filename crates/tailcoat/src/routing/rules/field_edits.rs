@@ -10,19 +10,50 @@ use crate::config::{FieldAction, FieldEdit, Template, TemplatePiece, TlsPiece};
 use crate::handler::{FieldChange, Routed};
 use crate::log::Client;
 
-/// What edits for one of these paths come to.
-pub fn changes(edits: &[FieldEdit], paths: &[&[u8]], routed: &Routed<'_>, visit: &Visit) -> Vec<FieldChange> {
+/// A value that would end its line.
+#[derive(Debug, PartialEq, Eq)]
+pub struct UnsafeValue;
+
+/// The changes of a request's fields by the edits for one of these paths.
+///
+/// # Errors
+/// A value has CR, LF or NUL (RFC 9110, section 5.5). Then the request must be rejected: without the change, what the
+/// client sent in the field would take its place.
+pub fn request_changes(
+    edits: &[FieldEdit],
+    paths: &[&[u8]],
+    routed: &Routed<'_>,
+    visit: &Visit,
+) -> Result<Vec<FieldChange>, UnsafeValue> {
+    let changes = changes(edits, paths, routed, visit);
+    if changes.iter().any(|change| change.value.iter().any(is_unsafe)) {
+        return Err(UnsafeValue);
+    }
+    Ok(changes)
+}
+
+/// The changes of a response's fields by the edits for one of these paths. CR, LF and NUL become spaces (RFC 9110,
+/// section 5.5).
+pub fn response_changes(edits: &[FieldEdit], paths: &[&[u8]], routed: &Routed<'_>, visit: &Visit) -> Vec<FieldChange> {
+    let mut changes = changes(edits, paths, routed, visit);
+    for byte in changes.iter_mut().flat_map(|change| &mut change.value).filter(|byte| is_unsafe(byte)) {
+        *byte = b' ';
+    }
+    changes
+}
+
+fn is_unsafe(byte: &u8) -> bool {
+    matches!(byte, b'\r' | b'\n' | 0)
+}
+
+fn changes(edits: &[FieldEdit], paths: &[&[u8]], routed: &Routed<'_>, visit: &Visit) -> Vec<FieldChange> {
     let fitting = edits.iter().filter(|edit| paths.iter().any(|path| edit.path.matches(path)));
-    fitting
-        .filter_map(|edit| {
-            let mut value = Vec::new();
-            write_value(&edit.value, routed, visit, &mut value);
-            // Nothing that is filled in can have them, for it was parsed or encoded; this holds whatever comes to be
-            // filled in later: no value ends its line (RFC 9110, section 5.5).
-            let is_safe = !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
-            is_safe.then(|| FieldChange { action: edit.action, name: edit.name.clone(), value })
-        })
-        .collect()
+    let change = |edit: &FieldEdit| {
+        let mut value = Vec::new();
+        write_value(&edit.value, routed, visit, &mut value);
+        FieldChange { action: edit.action, name: edit.name.clone(), value }
+    };
+    fitting.map(change).collect()
 }
 
 fn write_value(template: &Template, routed: &Routed<'_>, visit: &Visit, out: &mut Vec<u8>) {
@@ -199,7 +230,7 @@ mod tests {
         let request = TestRequest::new(HEAD);
         let routed = request.routed();
         let visit = Visit::for_tests(Client::Ip("192.0.2.1:1".parse().unwrap()), "anna");
-        let changes = changes(&rules.request_fields, &[routed.path], &routed, &visit);
+        let changes = request_changes(&rules.request_fields, &[routed.path], &routed, &visit).unwrap();
         let (head, bytes) = change_request(&routed.request, None, &changes);
         let edited = Request { head: &head, bytes: &bytes };
         assert_eq!((edited.method_name(), edited.target()), (&b"GET"[..], &b"/a%20b?c"[..]));
@@ -227,6 +258,26 @@ mod tests {
              request-header \"B\" \"{client} {host} {path} {query} {user} {request.header.x-a}|{request.header.none}\"",
             "Host: H; B: 192.0.2.1 h /a%20b ?c anna 1|",
         );
+    }
+
+    /// A client that could have an edit dropped would be believed in the field that the edit sets (issue 17).
+    #[test]
+    fn an_unsafe_value_rejects_the_request() {
+        let text = "request-header \"X-User\" \"{user}\"\nresponse-header \"X-User\" \"{user}\"";
+        let (rules, request) = (rules(text), TestRequest::new(HEAD));
+        let routed = request.routed();
+        for (user, expect) in [("an\r\nna", "an  na"), ("a\0", "a "), ("\n", " ")] {
+            let visit = Visit::for_tests(Client::Unix, user);
+            assert_eq!(
+                request_changes(&rules.request_fields, &[routed.path], &routed, &visit),
+                Err(UnsafeValue),
+                "{user:?}"
+            );
+            let changes = response_changes(&rules.response_fields, &[routed.path], &routed, &visit);
+            assert_eq!(changes[0].value, expect.as_bytes(), "{user:?}");
+        }
+        let visit = Visit::for_tests(Client::Unix, "anna\t\x7f");
+        assert!(request_changes(&rules.request_fields, &[routed.path], &routed, &visit).is_ok());
     }
 
     #[test]
@@ -265,7 +316,7 @@ mod tests {
             let mut fields = Fields::new();
             fields.push("A", "1");
             fields.push("a", "2");
-            change(&mut fields, &changes(&rules.response_fields, &[routed.path], &routed, &visit));
+            change(&mut fields, &response_changes(&rules.response_fields, &[routed.path], &routed, &visit));
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             let found: Vec<_> = fields.iter().map(|(name, value)| (text(name), text(value))).collect();
             let expect: Vec<_> = expect.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();

@@ -37,7 +37,7 @@ use wire::http::{KnownField, Method, Request, RequestHead, Status};
 
 pub use self::address_set::AddressSet;
 pub use self::count_table::{CountTable, Permit};
-use self::field_edits::{change, change_request, change_request_to, changes};
+use self::field_edits::{UnsafeValue, change, change_request, change_request_to, request_changes, response_changes};
 use self::guarded_paths::{GuardPattern, GuardedPath, OtherPath, Readings};
 pub use self::limit_key::KeyHasher;
 pub use self::passwords::PasswordChecks;
@@ -182,8 +182,13 @@ impl Rules {
                 entry => return entry,
             }
         }
-        self.admit(passage, routed);
-        Entry::Pass
+        match self.admit(passage, routed) {
+            Ok(()) => Entry::Pass,
+            Err(UnsafeValue) => {
+                let reason = "a `request-header` would have a line break in its value";
+                Entry::Answer(BuiltResponse::refusal(Status::BAD_REQUEST, reason))
+            }
+        }
     }
 
     /// Whether a rule has an answer for this path should no handler have it.
@@ -262,7 +267,7 @@ impl Rules {
         if self.response_fields.is_empty() && of_tls.is_none() {
             return response;
         }
-        let mut changes = changes(&self.response_fields, &passage.paths(routed), routed, &passage.visit);
+        let mut changes = response_changes(&self.response_fields, &passage.paths(routed), routed, &passage.visit);
         changes.extend(of_tls.cloned());
         if changes.is_empty() {
             return response;
@@ -375,7 +380,7 @@ impl Rules {
     }
 
     /// Makes the head that handlers see, and servers that requests are forwarded to: 5.
-    fn admit(&self, passage: &mut Passage, routed: &Routed<'_>) {
+    fn admit(&self, passage: &mut Passage, routed: &Routed<'_>) -> Result<(), UnsafeValue> {
         if let Some(link) = routed.link.get().filter(|_| !self.request_fields.is_empty()) {
             link.forbid_trailers(self.request_fields.iter().map(|edit| edit.name.as_str()));
         }
@@ -383,9 +388,9 @@ impl Rules {
         let hides_credentials = asked.any(|rule| !self.passwords[rule].passes_credentials);
         let edits = if passage.is_changed { &[] } else { self.request_fields.as_slice() };
         if edits.is_empty() && !hides_credentials && passage.targets.is_empty() {
-            return;
+            return Ok(());
         }
-        let mut changes = changes(edits, &passage.paths_in_given_case(routed), routed, &passage.visit);
+        let mut changes = request_changes(edits, &passage.paths_in_given_case(routed), routed, &passage.visit)?;
         if hides_credentials && routed.request.head.has(KnownField::Authorization) {
             // Before the others, which may set it to something else.
             let hide = FieldChange { action: FieldAction::Set, name: "Authorization".into(), value: Vec::new() };
@@ -397,6 +402,7 @@ impl Rules {
         } else if target.is_some() || !changes.is_empty() {
             passage.head = Some(change_request(&routed.request, target, &changes));
         }
+        Ok(())
     }
 }
 
