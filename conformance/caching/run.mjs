@@ -6,7 +6,8 @@
 import path from 'node:path'
 import process from 'node:process'
 
-const [suite, base, ...rest] = process.argv.slice(2)
+const [directory, base, ...rest] = process.argv.slice(2)
+const suite = path.resolve(directory)
 const load = file => import(path.resolve(suite, file))
 
 if (base === 'origin') {

@@ -9,6 +9,7 @@ use crate::process::{Process, free_port};
 const HELP: &str = "\
 cargo xtask caching [OPTION]... [TEST]...
 
+  --defaults           test with nothing but a `cache`, as conformance/caching/defaults.kdl has it
   --suite DIRECTORY    the suite, with its dependencies [default: target/cache-tests]
   --server URL         test a cache that runs already instead of Tailcoat; it stands before --origin-port
   --origin-port PORT   where the suite's own origin listens [default: a free port]
@@ -25,6 +26,8 @@ git -C target/cache-tests checkout b55b8bd
 const DEFAULT_SUITE: &str = "target/cache-tests";
 
 struct Options {
+    /// The configuration that is tested.
+    template: &'static str,
     suite: PathBuf,
     server: Option<String>,
     origin_port: Option<u16>,
@@ -55,7 +58,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<d
         Some(url) => client.arg(url),
         None => {
             let port = free_port()?;
-            _server = start_tailcoat(port, origin_port)?;
+            _server = start_tailcoat(options.template, port, origin_port)?;
             client.arg(format!("http://127.0.0.1:{port}"))
         }
     };
@@ -63,10 +66,13 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<d
 }
 
 fn read_options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, Box<dyn Error>> {
-    let mut options = Options { suite: DEFAULT_SUITE.into(), server: None, origin_port: None, tests: Vec::new() };
+    let template = "conformance/caching/tailcoat.kdl";
+    let mut options =
+        Options { template, suite: DEFAULT_SUITE.into(), server: None, origin_port: None, tests: Vec::new() };
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
         match argument.as_str() {
+            "--defaults" => options.template = "conformance/caching/defaults.kdl",
             "--suite" => options.suite = value()?.into(),
             "--server" => options.server = Some(value()?),
             "--origin-port" => options.origin_port = Some(value()?.parse()?),
@@ -85,8 +91,8 @@ fn node(suite: &Path) -> Command {
     command
 }
 
-fn start_tailcoat(port: u16, origin_port: u16) -> Result<Process, Box<dyn Error>> {
-    let template = std::fs::read_to_string("conformance/caching/tailcoat.kdl")?;
+fn start_tailcoat(template: &str, port: u16, origin_port: u16) -> Result<Process, Box<dyn Error>> {
+    let template = std::fs::read_to_string(template)?;
     let config = template.replace("@PORT@", &port.to_string()).replace("@ORIGIN@", &origin_port.to_string());
     let file = std::env::temp_dir().join(format!("tailcoat-caching-{}-{port}.kdl", std::process::id()));
     std::fs::write(&file, config)?;

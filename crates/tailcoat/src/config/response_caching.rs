@@ -98,7 +98,7 @@ impl Default for ResponseCaching {
             key_cookies: Vec::new(),
             ignored_parameters: Vec::new(),
             bypass_cookies: Vec::new(),
-            targeted_fields: Vec::new(),
+            targeted_fields: vec!["cdn-cache-control".into()],
             collapse_timeout: Duration::from_secs(5),
             collapse_max: 1_000,
             cache_status: false,

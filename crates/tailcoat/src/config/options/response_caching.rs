@@ -178,12 +178,14 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "targeted-fields",
         parameters: &[many("name", Kind::FieldName)],
-        doc: "Fields of responses that go before `Cache-Control` and `Expires` here (RFC 9213); the first that is there \
-              and valid counts.",
-        example: r#"targeted-fields "CDN-Cache-Control""#,
+        default: r#"targeted-fields "CDN-Cache-Control""#,
+        doc: "Fields of responses that replace `Cache-Control` and `Expires` for this cache (RFC 9213). The first one that \
+              is present and valid counts. With `\"off\"`, no field does.",
+        example: r#"targeted-fields "Example-Cache-Control" "CDN-Cache-Control""#,
         known_as: &["surrogate-control"],
         set: Set::Caching(|caching, values| {
-            caching.targeted_fields = texts(values).map(str::to_ascii_lowercase).map(Into::into).collect();
+            let names = texts(values).map(str::to_ascii_lowercase).filter(|name| name != "off");
+            caching.targeted_fields = names.map(Into::into).collect();
         }),
         ..OPTION
     },
