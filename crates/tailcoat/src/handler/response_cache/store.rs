@@ -101,7 +101,7 @@ impl Inner {
         ticket: Option<&Ticket>,
     ) -> (Rc<CachedObject>, Ended) {
         let was_there = !object.is_dead();
-        self.shared.store.remove(object);
+        self.remove_for(routed, object);
         match ticket.filter(|ticket| was_there && !ticket.is_invalid()) {
             Some(ticket) => self.put(routed, entry, content_of(object), ticket),
             None => (self.unstored(object, entry), Ended::NotStored),

@@ -107,7 +107,7 @@ impl Inner {
     }
 
     /// Removes a stored response, or the one that another fetch has made of it meanwhile.
-    fn remove_for(&self, routed: &Routed<'_>, stale: &Object) {
+    pub(super) fn remove_for(&self, routed: &Routed<'_>, stale: &Object) {
         if stale.is_dead()
             && let Lookup::Fresh(current) | Lookup::Due(current) = self.find(routed, routed.now.monotonic_ms)
         {
