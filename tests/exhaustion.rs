@@ -56,6 +56,34 @@ fn no_descriptors_are_told_of_once() {
     assert!(count(&operated.file("errors.log"), "connections wait") <= 1);
 }
 
+/// A file that reaches RLIMIT_FSIZE sends SIGXFSZ, which ends a process that does not handle it.
+#[test]
+fn a_log_at_the_limit_of_file_size_ends_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("access.log");
+    let site = format!(
+        "site {{\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"hello\"\n access-log {:?}\n}}\n",
+        log.to_str().unwrap()
+    );
+    let operated = Operated::start_with(directory, &site, |command| {
+        let program = command.get_program().to_owned();
+        let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        *command = Command::new("sh");
+        command.args(["-c", "ulimit -f 16; exec \"$@\"", "sh"]).arg(program).args(arguments);
+    });
+    // Some 100 bytes a line; the limit is 8 or 16 KiB, depending on the shell.
+    for _ in 0..400 {
+        assert!(get(&operated.server, "/").starts_with("HTTP/1.1 200 "));
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while fs::metadata(&log).unwrap().len() < 8 << 10 {
+        assert!(Instant::now() < deadline, "the log has not reached the limit");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(get(&operated.server, "/").starts_with("HTTP/1.1 200 "), "the server goes on");
+    assert!(fs::metadata(&log).unwrap().len() <= 16 << 10);
+}
+
 /// Files can't be opened, and servers not be connected to: that is answered, not held against them, and over when it is over.
 #[test]
 fn no_descriptors_for_files_and_servers() {

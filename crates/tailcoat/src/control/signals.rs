@@ -40,6 +40,8 @@ pub struct Signals {
     user1: Arriving,
     user2: Arriving,
     hangup: Arriving,
+    /// SIGXFSZ: a file has reached RLIMIT_FSIZE. Listened to so that it does not end the process; the write fails with EFBIG.
+    _file_size: Arriving,
     /// SIGHUP comes also when the terminal goes that the server was started from; then it is to end.
     has_terminal: bool,
 }
@@ -57,6 +59,7 @@ impl Signals {
             user1: signal(SignalKind::user_defined1())?,
             user2: signal(SignalKind::user_defined2())?,
             hangup: signal(SignalKind::hangup())?,
+            _file_size: signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?,
             has_terminal: io::stdin().is_terminal(),
         })
     }
