@@ -238,7 +238,10 @@ fn reloads(directory: &Path) {
         ("access-log \"@DIR@/other/log\"", vec!["writing in @DIR@/other"]),
         ("site \"a\" { listen \"127.0.0.1:1\"; forward \"http://127.0.0.1:1\" }", vec!["connections to others"]),
         ("site \"a\" { listen \"127.0.0.1:1\"; forward \"unix:/nowhere\" }", vec![]),
-        ("site \"a\" { listen \"127.0.0.1:1\"; cgi \"*\" root=\"@DIR@/site\" }", vec!["programs"]),
+        (
+            "server { buffer-directory \"@DIR@/other\" }\nsite \"a\" { listen \"127.0.0.1:1\"; cgi \"*\" root=\"@DIR@/site\" }",
+            vec!["buffering in @DIR@/other", "programs"],
+        ),
     ];
     let configs = configs.map(|(text, expect)| (text, read(directory, &format!("{SITE}{text}\n")), expect));
     let confined = confine_to(directory, SITE);
