@@ -8,6 +8,7 @@ mod body_limits;
 mod buffering;
 mod cache_attacks;
 mod cgi;
+mod client_memory;
 mod command_line;
 mod confinement;
 mod conformance;

@@ -53,7 +53,7 @@ use wire::http::RequestHead;
 use self::output::Output;
 use crate::config::Limits;
 use crate::log::{Client, Recorder};
-use crate::memory_budget::{HolderSource, Shed, WorkerBudget};
+use crate::memory_budget::{Charge, HolderSource, Shed, WorkerBudget};
 use crate::metrics::{Eviction, Limit, WorkerMetrics};
 use crate::overload::{Overload, OverloadLimits};
 use crate::routing::rules::KeyHasher;
@@ -63,6 +63,10 @@ const READ_BYTES: usize = 16 << 10;
 
 /// Bytes of content that are passed on at once.
 const CONTENT_BYTES: usize = 64 << 10;
+
+/// Bytes from which on it is counted what a connection holds: the beginning of a frame or of a head costs no more than the
+/// connection itself.
+const CHARGED_BYTES_MIN: usize = 1 << 10;
 
 /// What all connections of a worker share. It stays on the worker's thread.
 pub struct Context {
@@ -150,6 +154,16 @@ impl Context {
     /// The holder of the connection in this place, made when it charges something.
     fn holder_source(&self, slot: u32) -> HolderSource {
         HolderSource::new(&self.memory, slot)
+    }
+
+    /// Charges what a connection holds from now on, in `held`. Little is not worth it.
+    fn charge_held(&self, slot: u32, bytes: usize, held: &mut Option<Charge>) {
+        match held {
+            Some(charge) if bytes >= CHARGED_BYTES_MIN => charge.set(bytes),
+            Some(_) => *held = None,
+            None if bytes >= CHARGED_BYTES_MIN => *held = Some(self.memory.holder(slot).charge(bytes)),
+            None => {}
+        }
     }
 
     /// Frees the place of a connection that has ended.

@@ -111,6 +111,11 @@ impl TlsSocket {
         }
     }
 
+    /// Bytes of memory that are kept of what has come, or is to be sent.
+    pub fn held_bytes(&self) -> usize {
+        self.unread.capacity() + self.plaintext.capacity() + self.unsent.capacity()
+    }
+
     /// The socket.
     pub fn socket(&self) -> &Socket {
         &self.socket

@@ -107,6 +107,11 @@ impl Transmission {
         }
     }
 
+    /// Bytes of memory that wait for the client, but for content that it shares with others.
+    pub fn held_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Gives the output its buffers back, and keeps what is not sent yet in memory of just its size.
     pub fn return_buffers(&mut self, output: &mut Output) {
         let bytes = self.bytes[self.bytes_sent..].to_vec();

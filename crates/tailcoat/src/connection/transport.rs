@@ -129,6 +129,14 @@ impl Transport {
         }
     }
 
+    /// Bytes of memory that TLS keeps of what has come, or is to be sent.
+    pub fn held_bytes(&self) -> usize {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Tls(socket) => socket.held_bytes(),
+        }
+    }
+
     fn socket(&self) -> &Socket {
         match self {
             Self::Plain(socket) => socket,

@@ -93,9 +93,9 @@ impl ClientLinkCell {
         Self { holder_source: Some(holder_source), ..Self::default() }
     }
 
-    /// The connection's holder.
-    pub fn holder(&self) -> Rc<Holder> {
-        self.holder_source.as_ref().map_or_else(Holder::uncounted, HolderSource::holder)
+    /// The connection's holder; `None` if memory is not counted.
+    pub fn counted_holder(&self) -> Option<Rc<Holder>> {
+        self.holder_source.as_ref().map(HolderSource::holder)
     }
 
     /// For a request that came on the client connection with this number.

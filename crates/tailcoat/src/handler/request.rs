@@ -3,10 +3,14 @@ use std::rc::Rc;
 use wire::http::{FieldSpan, Fields, KnownField, Method, Request, RequestHead, Span, Target, path};
 
 use super::{ClientLink, ClientLinkCell, Now, Proxied, Routed};
-use crate::log::Client;
+use crate::log::{Client, LogNeeds};
+use crate::memory_budget::Charge;
 use crate::metrics::HandlerKind;
 use crate::tls::TlsInfo;
 use crate::traces::Trace;
+
+/// Bytes of a target that are kept where nothing is logged: operators see them among open requests.
+const TOLD_BYTES_MAX: usize = 200;
 
 /// A request that outlives the buffer it came in: for whatever has to be waited for.
 #[derive(Debug)]
@@ -24,6 +28,8 @@ pub struct OwnedRequest {
     trace: Option<Rc<Trace>>,
     link: ClientLinkCell,
     now: Now,
+    /// Its memory, as long as it is kept for a client.
+    charge: Option<Charge>,
 }
 
 impl OwnedRequest {
@@ -38,6 +44,7 @@ impl OwnedRequest {
         let target = Target::parse(head.target.of(&bytes), head.method).ok();
         let query = target.and_then(|target| target.query);
         let query = query.map(|query| Span::new(head.target.end() - query.len(), head.target.end()));
+        let charge = charge(&head, &bytes, routed.link);
         Self {
             head,
             path,
@@ -50,7 +57,66 @@ impl OwnedRequest {
             trace: routed.trace.map(Rc::clone),
             link: routed.link.clone(),
             now: routed.now,
+            charge,
         }
+    }
+
+    /// What is logged, counted and traced of a request, and no more: for one that has been answered, while a client takes
+    /// its time with the response. Values longer than `value_bytes_max`, or than the log has them, are cut, but keep a byte
+    /// more, so that the log marks them.
+    pub fn for_log(routed: &Routed<'_>, needs: Option<LogNeeds<'_>>, value_bytes_max: usize) -> Self {
+        let request = routed.request;
+        let logged_bytes_max = needs.map_or(TOLD_BYTES_MAX, |needs| needs.value_bytes_max());
+        let cut = |value: &[u8]| value.len().min(value_bytes_max.min(logged_bytes_max) + 1);
+        let mut bytes = Vec::new();
+        let mut append = |value: &[u8]| {
+            bytes.extend_from_slice(&value[..cut(value)]);
+            bytes.len() - cut(value)..bytes.len()
+        };
+        let mut head = RequestHead::default();
+        (head.method, head.version) = (request.method(), request.head.version);
+        let mut span = |value: &[u8]| {
+            let range = append(value);
+            Span::new(range.start, range.end)
+        };
+        head.method_name = span(request.method_name());
+        head.target = span(request.target());
+        let mut lines: Vec<usize> = needs.iter().flat_map(|needs| needs.field_lines(&request)).collect();
+        if routed.trace.is_some() {
+            let fields = &request.head.fields;
+            let traced = [KnownField::Host, KnownField::UserAgent];
+            lines.extend(traced.iter().filter_map(|known| fields.iter().position(|field| field.known == *known)));
+        }
+        lines.sort_unstable();
+        lines.dedup();
+        for index in lines {
+            let FieldSpan { name, value, known, is_set_here } = request.head.fields[index];
+            let (name, value) = (span(name.of(request.bytes)), span(value.of(request.bytes)));
+            head.push(FieldSpan { name, value, known, is_set_here });
+        }
+        let path = bytes.len();
+        bytes.extend_from_slice(&routed.host[..cut(routed.host)]);
+        bytes.shrink_to_fit();
+        head.fields.shrink_to_fit();
+        Self {
+            path: Span::new(path, path),
+            query: None,
+            host: Span::new(path, bytes.len()),
+            charge: charge(&head, &bytes, routed.link),
+            head,
+            bytes,
+            client: routed.client,
+            tls: routed.tls.map(Rc::clone),
+            proxied: None,
+            trace: routed.trace.map(Rc::clone),
+            link: routed.link.clone(),
+            now: routed.now,
+        }
+    }
+
+    /// Bytes of memory that are charged for it.
+    pub fn held_bytes(&self) -> usize {
+        self.charge.as_ref().map_or(0, Charge::bytes)
     }
 
     /// A request with another method, target (in origin form) and other fields: those that it did not have before count as
@@ -131,4 +197,12 @@ impl OwnedRequest {
     pub fn received(&self) -> Now {
         self.now
     }
+}
+
+fn held_bytes(head: &RequestHead, bytes: &Vec<u8>) -> usize {
+    size_of::<OwnedRequest>() + bytes.capacity() + head.fields.capacity() * size_of::<FieldSpan>()
+}
+
+fn charge(head: &RequestHead, bytes: &Vec<u8>, link: &ClientLinkCell) -> Option<Charge> {
+    Some(link.counted_holder()?.charge_head(held_bytes(head, bytes)))
 }

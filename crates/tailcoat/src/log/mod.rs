@@ -35,7 +35,7 @@ use std::time::Duration;
 pub use convert::{ConvertError, ConvertReport, Damage, DamageKind, convert};
 pub(crate) use format::push_address;
 pub use format::{Template, TemplateError, TemplateErrorKind};
-pub use record::{Client, LogId, Record, Subject, TlsRecord, UpstreamRecord};
+pub use record::{Client, LogId, LogNeeds, Record, Subject, TlsRecord, UpstreamRecord};
 pub use recorder::Recorder;
 pub use server::{ServerLog, Style, escaped};
 pub use syslog::FACILITIES;

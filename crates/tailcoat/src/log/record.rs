@@ -179,6 +179,37 @@ impl CapturedField {
     }
 }
 
+/// What a log needs of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct LogNeeds<'a> {
+    pub(super) capture: &'a Capture,
+    pub(super) value_bytes_max: usize,
+}
+
+impl LogNeeds<'_> {
+    /// Bytes of a value that are logged; a longer one is cut and marked.
+    pub fn value_bytes_max(&self) -> usize {
+        self.value_bytes_max
+    }
+
+    /// The field lines that are logged, by their indices among all of the request's.
+    pub fn field_lines(&self, request: &Request<'_>) -> impl Iterator<Item = usize> {
+        let Capture { referer, user_agent, fields, .. } = self.capture;
+        let known = [(*referer, KnownField::Referer), (*user_agent, KnownField::UserAgent)];
+        let known = known.into_iter().filter_map(|(is_needed, field)| is_needed.then_some(field));
+        let request = *request;
+        let lines = &request.head.fields;
+        let first = move |known: KnownField| lines.iter().position(|line| line.known == known);
+        let named = fields.iter().filter_map(move |field| match field.known {
+            KnownField::Other => {
+                lines.iter().position(|line| line.name.of(request.bytes).eq_ignore_ascii_case(&field.name))
+            }
+            known => first(known),
+        });
+        known.filter_map(first).chain(named)
+    }
+}
+
 /// Methods in the order of their codes, which begin with 1.
 const METHODS: [(Method, &[u8]); 9] = [
     (Method::Get, b"GET"),

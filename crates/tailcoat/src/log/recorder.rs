@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use rtrb::Producer;
 
 use super::LogView;
-use super::record::{self, Record};
+use super::record::{self, LogId, LogNeeds, Record};
 use super::writer::{LogState, Shared};
 
 /// What recorders know of the logs, by their ids.
@@ -53,6 +53,12 @@ impl Recorder {
         self.logs = Arc::clone(logs);
         self.value_bytes_max = options.value_bytes_max.min(usize::from(u16::MAX));
         self.wake_bytes = (options.ring_bytes_max / 4).max(1);
+    }
+
+    /// What a log needs of requests, and no more.
+    pub fn needs(&self, log: LogId) -> Option<LogNeeds<'_>> {
+        let capture = &self.logs.get(log.index())?.capture;
+        Some(LogNeeds { capture, value_bytes_max: self.value_bytes_max })
     }
 
     /// Records a request. If the ring is full, the record is dropped and counted.

@@ -26,11 +26,13 @@ struct Count {
 }
 
 /// A connection that holds memory for its client.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Holder {
     /// `None` where nothing is counted: in tests, and for requests that no client has sent.
     count: Option<Rc<Count>>,
     held_bytes: Cell<u64>,
+    /// Bytes of them that are heads of requests.
+    head_bytes: Cell<u64>,
 }
 
 /// Memory that is held for a client, until this is dropped.
@@ -38,6 +40,7 @@ pub struct Holder {
 pub struct Charge {
     holder: Rc<Holder>,
     bytes: usize,
+    is_head: bool,
 }
 
 /// A connection's way to its holder, which is made when something is to be charged.
@@ -71,13 +74,18 @@ impl WorkerBudget {
         if holders.len() <= index {
             holders.resize(index + 1, None);
         }
-        let new = || Rc::new(Holder { count: Some(Rc::clone(&self.count)), held_bytes: Cell::new(0) });
+        let new = || Rc::new(Holder { count: Some(Rc::clone(&self.count)), ..Holder::default() });
         Rc::clone(holders[index].get_or_insert_with(new))
     }
 
     /// Bytes that the connection in this place holds.
     pub fn held_bytes(&self, slot: u32) -> u64 {
         self.holders.borrow().get(slot as usize).and_then(Option::as_ref).map_or(0, |holder| holder.held_bytes())
+    }
+
+    /// Bytes of heads of requests that the connection in this place holds.
+    pub fn head_bytes(&self, slot: u32) -> u64 {
+        self.holders.borrow().get(slot as usize).and_then(Option::as_ref).map_or(0, |holder| holder.head_bytes.get())
     }
 
     /// The connection in this place has been closed. What it still holds ends with its charges.
@@ -135,13 +143,21 @@ impl Drop for Count {
 impl Holder {
     /// A holder that is no connection's: what it holds is counted nowhere else.
     pub fn uncounted() -> Rc<Self> {
-        Rc::new(Self { count: None, held_bytes: Cell::new(0) })
+        Rc::default()
     }
 
     /// Counts memory that is held for the client, as long as the charge lives.
     pub fn charge(self: &Rc<Self>, bytes: usize) -> Charge {
-        self.change(bytes as i64);
-        Charge { holder: Rc::clone(self), bytes }
+        let mut charge = Charge { holder: Rc::clone(self), bytes: 0, is_head: false };
+        charge.set(bytes);
+        charge
+    }
+
+    /// The same for a request's head, of which a connection may hold only so much.
+    pub fn charge_head(self: &Rc<Self>, bytes: usize) -> Charge {
+        let mut charge = Charge { holder: Rc::clone(self), bytes: 0, is_head: true };
+        charge.set(bytes);
+        charge
     }
 
     /// Bytes that are held for the client now.
@@ -162,7 +178,12 @@ impl Charge {
     /// Changes how many bytes are held.
     pub fn set(&mut self, bytes: usize) {
         if bytes != self.bytes {
-            self.holder.change(bytes as i64 - self.bytes as i64);
+            let change = bytes as i64 - self.bytes as i64;
+            self.holder.change(change);
+            if self.is_head {
+                let head_bytes = &self.holder.head_bytes;
+                head_bytes.set(head_bytes.get().wrapping_add_signed(change));
+            }
             self.bytes = bytes;
         }
     }
@@ -206,10 +227,12 @@ mod tests {
         charge.set(40_000);
         assert_eq!((charge.bytes(), holder.held_bytes(), budget.held_bytes()), (40_000, 40_000, 40_000));
         let second = worker.holder(3).charge(5);
-        drop(charge);
+        let head = holder.charge_head(300);
+        assert_eq!((holder.held_bytes(), worker.head_bytes(3)), (40_305, 300));
+        drop((charge, head));
         assert_eq!((holder.held_bytes(), budget.held_bytes()), (5, 5), "a fall is published as a rise is");
         drop(second);
-        assert_eq!((holder.held_bytes(), budget.held_bytes()), (0, 0));
+        assert_eq!((holder.held_bytes(), worker.head_bytes(3), budget.held_bytes()), (0, 0, 0));
     }
 
     #[test]

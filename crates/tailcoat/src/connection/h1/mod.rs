@@ -25,6 +25,7 @@ use super::transmit::send_now;
 use super::{Context, Opened, Scratch, Socket, Stage, Transport, Verdict};
 use crate::handler::{ClientLinkCell, Now, OwnedRequest, Routed};
 use crate::log::Client;
+use crate::memory_budget::Charge;
 use crate::metrics::Limit;
 use crate::routing::{Account, ResponseFuture};
 use crate::tls::TlsInfo;
@@ -67,6 +68,8 @@ pub struct H1Connection {
     sending: Option<Box<Sending>>,
     /// What follows when HTTP has ended.
     tunneling: Option<Box<Tunneling>>,
+    /// What the connection holds for its client, but for heads of requests.
+    held: Option<Charge>,
 }
 
 struct Answering {
@@ -129,6 +132,7 @@ impl H1Connection {
             answering: None,
             sending: None,
             tunneling: None,
+            held: None,
         }
     }
 
@@ -203,7 +207,13 @@ impl H1Connection {
     /// closed.
     pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
         // A peer's error ends its connection, and concerns nobody else.
-        self.drive(task).map(|_| ())
+        let polled = self.drive(task).map(|_| ());
+        if polled.is_pending() {
+            let sending_bytes = self.sending.as_ref().map_or(0, |sending| sending.held_bytes());
+            let held_bytes = self.kept.capacity() + sending_bytes + self.socket.held_bytes();
+            self.context.charge_held(self.slot, held_bytes, &mut self.held);
+        }
+        polled
     }
 
     /// Goes on until something has to be waited for; ready when the connection is to be closed.

@@ -308,6 +308,11 @@ impl H1Connection {
 }
 
 impl Sending {
+    /// Bytes of output that wait for the client.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.transmission.held_bytes()
+    }
+
     /// The request that is answered, and how much of the answer was sent.
     pub(super) fn request(&self) -> Option<(&OwnedRequest, u64)> {
         Some((&self.exchange.as_ref()?.request, self.transmission.total_sent))

@@ -15,6 +15,7 @@ use super::upload::Upload;
 use super::wakers::WokenStreams;
 use crate::connection::arrival::is_too_slow;
 use crate::handler::{ClientLink, OwnedRequest, Response};
+use crate::memory_budget::Charge;
 use crate::routing::{Account, ResponseFuture};
 
 /// The exchange.
@@ -34,6 +35,10 @@ pub(super) struct Exchange {
     pub(super) waker: Waker,
     /// Something has come for it since it was polled.
     pub(super) is_due: bool,
+    /// Memory of the request's trailer fields, wherever they are kept.
+    pub(super) _trailers: Option<Charge>,
+    /// Of the request only what is logged is kept.
+    pub(super) is_slim: bool,
     pub(super) wait: ClientWait,
 }
 
@@ -208,6 +213,22 @@ impl Exchange {
         let is_waiting = wire.unsent_bytes(self.stream).is_some_and(|bytes| bytes > 0)
             || !matches!(self.work, Work::Answering(_)) && wire.wanted_bytes(self.stream) == 0;
         self.wait.on_look(is_waiting, self.outgoing.sent_bytes, now_ms);
+    }
+
+    /// Whether the request's head is needed no more: its response is under way, and the client takes its time with it.
+    pub(super) fn may_be_slimmed(&self) -> bool {
+        !self.is_slim && matches!(self.work, Work::Responding) && self.wait.looked_at_ms.is_some()
+    }
+
+    /// Bytes that are held for the client, besides the request's head.
+    pub(super) fn held_bytes(&self, wire: &mut ServerConnection) -> usize {
+        let unsent_bytes = if self.outgoing.has_stream() { wire.unsent_bytes(self.stream).unwrap_or(0) } else { 0 };
+        let received_bytes = self.upload.as_ref().map_or(0, Upload::held_bytes) + self.early.content.capacity();
+        let tunnel_bytes = match &self.work {
+            Work::Tunneling(tunneling) => tunneling.held_bytes(),
+            Work::Answering(_) | Work::Responding => 0,
+        };
+        size_of::<Self>() + unsent_bytes as usize + received_bytes + tunnel_bytes
     }
 
     /// Until when the client has to take something, if it has to.

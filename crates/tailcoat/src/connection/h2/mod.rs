@@ -34,6 +34,7 @@ use super::{Context, Opened, Scratch, Socket, Stage, Transport};
 use crate::config;
 use crate::handler::Now;
 use crate::log::Client;
+use crate::memory_budget::Charge;
 use crate::tls::TlsInfo;
 
 /// Output that is gathered before it is sent: four full records of TLS with one system call.
@@ -41,6 +42,11 @@ const OUTPUT_BYTES: usize = 64 << 10;
 
 /// Bytes that a connection sends before others have their turn.
 const TURN_BYTES_MAX: usize = 1 << 20;
+
+/// Heads of the largest size that a connection may hold; beyond, new streams are refused. With the default of
+/// `head-bytes-max` that is 512 KiB: for each of as many streams as a client may open, 2 KiB of a head that routing and a
+/// handler keep.
+const HEADS_MAX: u64 = 32;
 
 /// Reads of a connection before others have their turn: what is sliced into tiny frames takes longer to work through than
 /// to send.
@@ -74,6 +80,10 @@ pub struct H2Connection {
     /// The socket takes nothing now.
     is_blocked: bool,
     exchanges: Exchanges,
+    /// Bytes that those held when the connection was polled last.
+    exchange_bytes: usize,
+    /// What the connection holds for its client, but for heads of requests.
+    held: Option<Charge>,
     clocks: Clocks,
 }
 
@@ -182,6 +192,8 @@ impl H2Connection {
             unsent: Vec::new(),
             is_blocked: false,
             exchanges: Exchanges::default(),
+            exchange_bytes: 0,
+            held: None,
             clocks: Clocks::new(now),
             context,
         }
@@ -235,12 +247,27 @@ impl H2Connection {
         if self.state == State::Evicted {
             return Poll::Ready(Ok(()));
         }
+        self.charge_held(&context);
         if self.state == State::Finishing && self.unsent.is_empty() {
             self.state = State::Lingering;
             self.socket.shutdown_write()?;
             return self.drive_lingering(&mut scratch.input, &context, task);
         }
         Poll::Pending
+    }
+
+    /// Charges what the connection holds from now on until it is polled again.
+    fn charge_held(&mut self, context: &Context) {
+        let exchange_bytes = if self.exchanges.is_empty() { 0 } else { self.exchange_bytes };
+        let own_bytes = self.kept.capacity() + self.unsent.capacity() + self.socket.held_bytes();
+        context.charge_held(self.slot, exchange_bytes + own_bytes, &mut self.held);
+    }
+
+    /// Whether nothing more may be kept, and new streams are refused until the client has taken responses: it holds too many heads of requests.
+    fn holds_too_much(&self, turn: &Turn<'_, '_>) -> bool {
+        !self.exchanges.is_empty()
+            && turn.context.memory.head_bytes(self.slot)
+                >= HEADS_MAX * turn.context.generation().limits.head_bytes_max as u64
     }
 
     /// Reads, has requests answered, and sends, as far as it goes.

@@ -17,6 +17,9 @@ use crate::handler::{ClientLinkCell, PageFormat, Response, error_response};
 use crate::log::Subject;
 use crate::routing::Answer;
 
+/// Memory of a field besides its name and value.
+const FIELD_BYTES: usize = 32;
+
 /// Buffers of the thread that requests are read in.
 pub(super) struct Buffers<'a> {
     pub(super) input: &'a mut Vec<u8>,
@@ -64,6 +67,7 @@ impl H2Connection {
         let mut at = 0;
         loop {
             let rest = &input[at..];
+            self.wire.refuse_streams(self.holds_too_much(turn));
             let handled = self.wire.handle_input(rest, buffers.head, buffers.text, &mut turn.wire());
             at += handled.consumed_bytes;
             match handled.event {
@@ -82,7 +86,7 @@ impl H2Connection {
                         exchange.on_content(&rest[content], is_last, turn.now.monotonic_ms);
                     }
                 }
-                ServerEvent::Trailers { stream, fields } => self.on_trailers(stream, fields),
+                ServerEvent::Trailers { stream, fields } => self.on_trailers(stream, fields, turn),
                 ServerEvent::Reset { stream, .. } => self.on_reset(stream, turn),
                 ServerEvent::GoAway => {}
                 ServerEvent::Closed(_) => {
@@ -173,13 +177,19 @@ impl H2Connection {
         }
     }
 
-    fn on_trailers(&mut self, stream: StreamId, fields: Fields) {
-        if let Some(exchange) = self.exchanges.get(stream) {
-            exchange.is_due = true;
-            if let Some(upload) = &mut exchange.upload {
-                upload.on_trailers(fields);
-            }
+    fn on_trailers(&mut self, stream: StreamId, fields: Fields, turn: &mut Turn<'_, '_>) {
+        let holds_too_much = self.holds_too_much(turn);
+        let Some(index) = self.exchanges.find(stream) else { return };
+        let exchange = self.exchanges.at(index);
+        exchange.is_due = true;
+        let Some(upload) = &mut exchange.upload else { return };
+        if holds_too_much {
+            // Trailers are heads, too: a few bytes may stand for many.
+            return self.reset_exchange(index, ErrorCode::ENHANCE_YOUR_CALM, turn);
         }
+        let bytes: usize = fields.iter().map(|(name, value)| FIELD_BYTES + name.len() + value.len()).sum();
+        exchange._trailers = Some(turn.context.memory.holder(self.slot).charge_head(bytes));
+        upload.on_trailers(fields);
     }
 
     /// Answers a request that is wrong, or has more content than it may.

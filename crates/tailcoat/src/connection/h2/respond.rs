@@ -22,6 +22,12 @@ use crate::metrics::HandlerKind;
 use crate::object_cache::{CachedObject, Content};
 use crate::routing::Account;
 
+/// Bytes of heads that a connection may hold before less is kept of a request for the log.
+const LOGGED_BYTES_MAX: u64 = 32 << 10;
+
+/// Bytes of a logged value that are kept then, which is more than most have.
+const CROWDED_VALUE_BYTES_MAX: usize = 256;
+
 /// What a response became.
 struct Begun {
     status: Status,
@@ -78,10 +84,11 @@ impl H2Connection {
                 record(turn.context, self.peer(), &account, subject, routed.host, told, routed.now..turn.now);
             }
             Some(outgoing) => {
-                let request = Rc::new(OwnedRequest::new(routed));
+                let request = Rc::new(logged_request(routed, &account, self.slot, turn));
                 let exchange = Exchange {
                     outgoing,
                     is_due: true,
+                    is_slim: true,
                     reply: Some(Reply { status, is_hit }),
                     ..self.new_exchange(stream, asked, Work::Responding, request, account, turn)
                 };
@@ -150,6 +157,14 @@ impl H2Connection {
         };
     }
 
+    /// Keeps of a request only what is logged, once its response is under way and the client takes its time with it.
+    pub(super) fn slim(&mut self, index: usize, turn: &Turn<'_, '_>) {
+        let slot = self.slot;
+        let exchange = self.exchanges.at(index);
+        let slim = logged_request(&exchange.request.routed(false), &exchange.account, slot, turn);
+        (exchange.request, exchange.is_slim) = (Rc::new(slim), true);
+    }
+
     /// An exchange of which nothing has been sent.
     pub(super) fn new_exchange(
         &mut self,
@@ -172,6 +187,8 @@ impl H2Connection {
             reply: None,
             waker: self.exchanges.waker(stream, turn.task.waker()),
             is_due: false,
+            _trailers: None,
+            is_slim: false,
             wait: ClientWait::default(),
         }
     }
@@ -263,4 +280,12 @@ impl H2Connection {
         let subject = Subject::Request(request.request());
         record(&self.context, self.peer(), account, subject, request.host(), told, request.received()..now);
     }
+}
+
+/// What is kept of a request whose client takes its time with the response.
+fn logged_request(routed: &Routed<'_>, account: &Account, slot: u32, turn: &Turn<'_, '_>) -> OwnedRequest {
+    let recorder = turn.context.recorder.borrow();
+    let needs = account.log.and_then(|log| recorder.needs(log));
+    let is_crowded = turn.context.memory.head_bytes(slot) >= LOGGED_BYTES_MAX;
+    OwnedRequest::for_log(routed, needs, if is_crowded { CROWDED_VALUE_BYTES_MAX } else { usize::MAX - 1 })
 }

@@ -169,7 +169,8 @@ impl H2Connection {
     /// Notes until when what comes next is waited for.
     pub(super) fn await_next(&mut self, turn: &mut Turn<'_, '_>) {
         let (now_ms, context) = (turn.now.monotonic_ms, turn.context);
-        let limits = &context.generation().limits;
+        let generation = context.generation();
+        let limits = &generation.limits;
         let millis = |time: std::time::Duration| time.as_millis() as u64;
         let is_blocked = !turn.output.is_empty();
         let clocks = &mut self.clocks;
@@ -199,9 +200,15 @@ impl H2Connection {
             self.wire.next_timeout(turn.limits).map(millis),
         ];
         let mut deadline_ms = own.into_iter().flatten().min();
+        self.exchange_bytes = 0;
         for index in 0..self.exchanges.len() {
             let exchange = self.exchanges.at(index);
             exchange.note_wait(&mut self.wire, now_ms);
+            if exchange.may_be_slimmed() {
+                self.slim(index, turn);
+            }
+            let exchange = self.exchanges.at(index);
+            self.exchange_bytes += exchange.held_bytes(&mut self.wire);
             let upload = exchange.upload.as_ref();
             let tunnel = match &exchange.work {
                 Work::Tunneling(tunneling) => Some(tunneling.deadline_ms()),

@@ -50,6 +50,11 @@ impl Tunneling {
         }
     }
 
+    /// Bytes that wait for either side.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.early.capacity() + self.to_server.capacity()
+    }
+
     /// Whether both have ended, and know of each other.
     pub(super) fn is_complete(&self) -> bool {
         self.has_server_ended && self.client_end == End::PassedOn

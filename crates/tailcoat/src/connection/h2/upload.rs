@@ -105,6 +105,11 @@ impl Upload {
         length > 0
     }
 
+    /// Bytes that wait for the handler, or that it has and has not taken.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.received.capacity() + self.lent_bytes
+    }
+
     /// Until when the next piece has to come, if one is waited for.
     pub(super) fn deadline_ms(&self, timeout_ms: u64) -> Option<u64> {
         Some(self.waiting_since_ms? + timeout_ms)

@@ -1,0 +1,169 @@
+//! Memory that clients make the server hold: a connection no more than SECURITY.md says, all together no more than
+//! `client-memory-bytes-max`.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use wire::h2::PREFACE;
+
+use crate::support::h2::H2Client;
+use crate::support::upstream::Step::{Pause, Read as Await};
+use crate::support::upstream::Upstream;
+use crate::support::{PATIENCE, Server, read_until, site_with_large_file};
+
+/// What SECURITY.md says that a connection of HTTP/2 costs at most, without content that it uploads.
+const HTTP2_KIB_MAX: u64 = 512;
+
+/// The same for HTTP/1: 80 KiB of responses, and `head-bytes-max` + 16 KiB of requests.
+const HTTP1_KIB_MAX: u64 = 80 + 32;
+
+const STREAMS: u32 = 100;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    frame.extend_from_slice(&[kind, flags]);
+    frame.extend_from_slice(&stream.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// A literal that goes into the dynamic table, with a value of 3,900 bytes.
+fn large_field(name: &str) -> Vec<u8> {
+    let length = 3_900 - 127;
+    let mut field = vec![0x40, name.len() as u8];
+    field.extend(name.as_bytes());
+    field.extend([127, (length % 128) as u8 | 0x80, (length / 128) as u8]);
+    field.resize(field.len() + 3_900, b'v');
+    field
+}
+
+/// A client that opens no window, puts one large field in the dynamic table, and asks for a large file on many streams, each
+/// with four references of one byte to that field.
+fn amplifier(mut stream: TcpStream, field: &str) -> TcpStream {
+    let mut bytes = [&PREFACE[..], &frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]), &frame(4, 1, 0, b"")].concat();
+    for number in 0..STREAMS {
+        let mut block = b"\x82\x86\x04\x06/large\x01\x01a".to_vec();
+        match number {
+            0 => block.extend(large_field(field)),
+            _ => block.push(0xbe),
+        }
+        block.extend([0xbe; 3]);
+        bytes.extend(frame(1, 5, 1 + 2 * number, &block));
+    }
+    // A server that has had enough may close while this is sent.
+    let _ = stream.write_all(&bytes);
+    stream
+}
+
+fn server(options: &str) -> (Server, tempfile::TempDir) {
+    let site = site_with_large_file();
+    let place = site.path().display();
+    let server = Server::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n root \"{place}\"\n metrics \"/metrics\"\n respond \"/fixed\" 200 \"x\"\n \
+         access-log \"{place}/log\" format=\"combined\"\n}}\nserver {{ workers 2 }}\n{options}\n"
+    ));
+    (server, site)
+}
+
+/// Memory that each of these connections makes the server hold, in KiB.
+fn each_kib<T>(server: &Server, count: usize, mut connect: impl FnMut() -> T) -> (u64, Vec<T>) {
+    // What the first costs is not the others'.
+    let mut held = vec![connect()];
+    std::thread::sleep(Duration::from_millis(300));
+    let before_kib = server.memory_kib();
+    held.extend((0..count).map(|_| connect()));
+    std::thread::sleep(Duration::from_millis(1_500));
+    (server.memory_kib().saturating_sub(before_kib) / count as u64, held)
+}
+
+fn sample(server: &Server, name: &str) -> f64 {
+    let metrics = server.exchange(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {metrics}"))
+}
+
+/// Issue 17, defect 1: each waiting stream kept a whole decoded head, 2 MB a connection for 9 KB on the wire. The second
+/// field is one that the log wants.
+#[test]
+fn http2_memory_amplification() {
+    for field in ["x-a", "user-agent"] {
+        let (server, _site) = server("");
+        let (each_kib, held) = each_kib(&server, 20, || amplifier(server.connect(), field));
+        assert!(each_kib < HTTP2_KIB_MAX, "{field}: {each_kib} KiB a connection");
+        assert_eq!(H2Client::connect(&server).get("/fixed").status(), 200);
+        let held_bytes = sample(&server, "tailcoat_client_memory_bytes");
+        assert!(held_bytes > 0.0 && held_bytes < ((21 * HTTP2_KIB_MAX) << 10) as f64, "{held_bytes} bytes are counted");
+        drop(held);
+        let start = Instant::now();
+        while sample(&server, "tailcoat_client_memory_bytes") > 0.0 {
+            assert!(start.elapsed() < PATIENCE, "what was counted is released with the connections");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// The attack of 400 connections that had the server killed in a small container.
+#[test]
+fn clients_together_hold_no_more_than_they_may() {
+    const LIMIT_BYTES: f64 = (8 << 20) as f64;
+    let (server, _site) = server("limits { client-memory-bytes-max \"8MiB\" }");
+    let mut honest = H2Client::connect(&server);
+    let before_kib = server.memory_kib();
+    let mut held = Vec::new();
+    for number in 0..400_u16 {
+        // Each client has few enough connections to be served.
+        let stream = server.connect_from([127, 0, 1, (number / 10) as u8 + 1]);
+        held.push(amplifier(stream, "user-agent"));
+        if number % 20 == 0 {
+            assert_eq!(honest.get("/fixed").status(), 200, "a client that holds little keeps its connection");
+        }
+    }
+    assert_eq!(sample(&server, "tailcoat_client_memory_limit_bytes"), LIMIT_BYTES);
+    let start = Instant::now();
+    while sample(&server, "tailcoat_client_memory_bytes") > LIMIT_BYTES {
+        assert!(start.elapsed() < PATIENCE, "connections that hold too much are closed");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let shed = sample(&server, "tailcoat_limit_hits_total{limit=\"client-memory-bytes-max\"}");
+    assert!((10.0..400.0).contains(&shed), "{shed} connections were closed");
+    let taken_kib = server.memory_kib().saturating_sub(before_kib);
+    assert!(taken_kib < 64 << 10, "{taken_kib} KiB");
+    assert_eq!(honest.get("/fixed").status(), 200);
+    server.await_log("closed connections that held much memory");
+}
+
+/// Requests that wait for an upstream keep their heads: as many as a connection may hold, and no more.
+#[test]
+fn heads_that_wait_for_an_upstream_are_bounded() {
+    let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Pause(100_000)]]);
+    let server = Server::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n respond \"/fixed\" 200 \"x\"\n forward \"http://{}\"\n}}\nserver {{ workers 1 }}\n",
+        upstream.address
+    ));
+    assert_eq!(H2Client::connect(&server).get("/fixed").status(), 200);
+    let (each_kib, _held) = each_kib(&server, 10, || amplifier(server.connect(), "x-a"));
+    // With what the upstream's side keeps of each request.
+    assert!(each_kib < 4 * HTTP2_KIB_MAX, "{each_kib} KiB a connection");
+    assert_eq!(H2Client::connect(&server).get("/fixed").status(), 200);
+}
+
+/// Pipelined requests whose client reads no response.
+#[test]
+fn http1_pipelined_requests_without_a_reader() {
+    let (server, _site) = server("");
+    let request = format!("GET /fixed HTTP/1.1\r\nHost: a\r\nX-Filler: {}\r\n\r\n", "x".repeat(100));
+    let (each_kib, held) = each_kib(&server, 20, || {
+        let mut stream = server.connect();
+        stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+        let requests = request.repeat(100);
+        while stream.write_all(requests.as_bytes()).is_ok() {}
+        stream
+    });
+    assert!(each_kib < HTTP1_KIB_MAX, "{each_kib} KiB a connection");
+    assert!(sample(&server, "tailcoat_client_memory_bytes") > 0.0);
+    drop(held);
+    let mut stream = server.connect();
+    stream.write_all(b"GET /fixed HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert!(read_until(&mut stream, "\r\n\r\n").starts_with("HTTP/1.1 200 "));
+}
