@@ -95,7 +95,9 @@ fn fields_become_variables() {
     // httpoxy (CVE-2016-5385)
     check("Proxy: http://evil/\r\nproxy: x\r\n", &[]);
     // As CGI has it, an underscore is a hyphen: nobody forges a field by it.
-    check("X_Real_IP: 127.0.0.1\r\nContent_Length: 9\r\nX-Real-IP: 1\r\n", &["HTTP_X_REAL_IP=1"]);
+    check("X_Mine: 127.0.0.1\r\nContent_Length: 9\r\nX-Mine: 1\r\n", &["HTTP_X_MINE=1"]);
+    // Nor the client's address (issue 17).
+    check("X_Real_IP: 1\r\nX-Real-IP: 1\r\nClient-IP: 1\r\nTrue-Client-IP: 1\r\nCF-Connecting-IP: 1\r\n", &[]);
     check("X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: https\r\nForwarded: for=1\r\nVia: x\r\n", &[]);
     check("Connection: x-mine\r\nX-Mine: 1\r\nTE: x\r\nUpgrade: x\r\nKeep-Alive: 1\r\n", &[]);
     check("X!Y: 1\r\nX.Y: 2\r\nX~Z: 1\r\n", &[]);

@@ -100,12 +100,12 @@ fn both_ways_at_the_same_time() {
         client.wait(|client| client.answers[&stream].content.ends_with(said.as_bytes()));
     }
     let mut trailers = wire::http::Fields::new();
-    trailers.push("x-t", "1");
+    trailers.push("content-digest", "1");
     client.turn(|engine, turn| engine.send_trailers(stream, trailers, turn)).unwrap();
     client.flush();
     let answer = client.finish(stream);
     assert_eq!(answer.content, b"onetwothree");
-    assert_eq!(answer.trailers.get("x-t"), Some(&b"1"[..]));
+    assert_eq!(answer.trailers.get("content-digest"), Some(&b"1"[..]));
 }
 
 fn protocol_request(path: &'static str, protocol: &'static str) -> OutgoingRequest<'static> {

@@ -38,18 +38,149 @@ fn told_fields_are_ours_however_they_are_spelt() {
     }
 }
 
-/// Servers may join trailers to the head.
+/// Servers may join trailers to the head: those pass that are named, and no others (issue 17).
 #[test]
 fn trailers_are_no_way_around_rules() {
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Await("X-Sum: 1\r\n\r\n"), Say(OK)]]);
-    let server = front(&[upstream.address], "", "request-header \"X-User\" \"{user}\"", "");
-    ask(
+    for (options, last) in [("", "Content-Digest: 1"), ("request-trailers \"X-Sum\"", "X-Sum: 1")] {
+        let upstream = Upstream::start(vec![vec![Await(HEAD), Await("0\r\n"), Await(": 1\r\n\r\n"), Say(OK)]]);
+        let server = front(&[upstream.address], "", "request-header \"X-User\" \"{user}\"", options);
+        let head = "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
+        let trailers: String = [
+            "X-User",
+            "X_user",
+            "X_Forwarded_For",
+            "Proxy",
+            "Content_Length",
+            "X_Real_IP",
+            "X-Real-IP",
+            "Authorization",
+            "X-Original-URL",
+            "X-Admin",
+            "X_Sum",
+            "ETag",
+            "Grpc-Status",
+        ]
+        .map(|name| format!("{name}: evil\r\n"))
+        .concat();
+        let answer = ask(&server, &format!("{head}1\r\na\r\n0\r\n{trailers}{last}\r\n\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        let seen = upstream.connection();
+        assert!(!seen.contains("evil"), "{seen}");
+        assert!(seen.ends_with(&format!("1\r\na\r\n0\r\n{last}\r\n\r\n")), "{seen}");
+    }
+}
+
+/// The other way: a client, or a proxy before us, may join them too.
+#[test]
+fn trailers_of_responses_pass_by_name() {
+    const TRAILED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n1\r\na\r\n0\r\n\
+        X-Admin: evil\r\nSet-Cookie: evil\r\nX_Sum: evil\r\nLocation: evil\r\nServer-Timing: a\r\nX-Sum: 1\r\n\
+        grpc-status: 0\r\n\r\n";
+    for (options, sum) in [("", ""), ("response-trailers \"X-Sum\"", "X-Sum: 1\r\n")] {
+        let upstream = Upstream::start(vec![vec![Await(HEAD), Say(TRAILED)]]);
+        let server = front(&[upstream.address], "", "", options);
+        let answer = ask(&server, GET);
+        let expect = format!("\r\n\r\n1\r\na\r\n0\r\nServer-Timing: a\r\n{sum}grpc-status: 0\r\n\r\n");
+        assert!(answer.ends_with(&expect), "{answer}");
+    }
+}
+
+/// A field that may not be a trailer can't be named either.
+#[test]
+fn no_option_lets_fields_of_the_head_be_trailers() {
+    for option in ["request-trailers \"Authorization\"", "response-trailers \"X-A\" \"Set-Cookie\""] {
+        let config = tempfile::NamedTempFile::new().unwrap();
+        let text = format!("site {{\n listen \"127.0.0.1:0\"\n forward \"http://127.0.0.1:1\" {{ {option} }}\n}}\n");
+        std::fs::write(config.path(), text).unwrap();
+        let output = crate::support::tailcoat().arg("check").arg("-c").arg(config.path()).output().unwrap();
+        let said = String::from_utf8([output.stderr, output.stdout].concat()).unwrap();
+        assert!(!output.status.success() && said.contains("may not be a trailer field"), "{option}: {said}");
+    }
+}
+
+/// A metadata field of an application's own is in no list.
+#[test]
+fn metadata_of_grpc_passes_in_trailers() {
+    let upstream = Upstream::start(vec![vec![
+        Await("\r\n\r\n"),
+        Say(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/grpc\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n",
+        ),
+        Say("1\r\na\r\n0\r\nshop_order-bin: 1\r\nSet-Cookie: evil\r\ngrpc-status: 0\r\ngrpc-message: ok\r\n\r\n"),
+    ]]);
+    let server = front(&[upstream.address], "", "", "");
+    let answer = ask(
         &server,
-        "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n1\r\na\r\n0\r\nX-User: evil\r\n\
-         X_user: evil\r\nX_Forwarded_For: evil\r\nProxy: evil\r\nContent_Length: 9evil\r\nX-Sum: 1\r\n\r\n",
+        "POST /a.B/C HTTP/1.1\r\nHost: h\r\nContent-Type: application/grpc\r\nTE: trailers\r\nConnection: close\r\n\
+         Content-Length: 0\r\n\r\n",
     );
-    let seen = upstream.connection();
-    assert!(!seen.contains("evil"), "{seen}");
+    assert!(answer.ends_with("0\r\nshop_order-bin: 1\r\ngrpc-status: 0\r\ngrpc-message: ok\r\n\r\n"), "{answer}");
+}
+
+/// Forwards to itself: each pass takes two file descriptors, and there was no end before the head was too large (issue 17).
+#[test]
+fn a_site_that_forwards_to_itself_is_a_loop() {
+    for (options, passes_max) in
+        [("", 10), ("via-passes-max 3", 3), ("via-name \"edge\"\n via-passes-max 2", 2), ("cache {}", 10)]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let (log, port) = (directory.path().join("log"), free_port());
+        let server = Server::run(&format!(
+            "site {{\n listen \"127.0.0.1:{port}\"\n access-log \"{}\" format=\"{{status}}\"\n\
+             forward \"http://127.0.0.1:{port}\" {{\n {options}\n }}\n}}\nserver {{ workers 1 }}\n",
+            log.display()
+        ));
+        let answer = ask(&server, GET);
+        assert!(answer.starts_with("HTTP/1.1 508 Loop Detected\r\n"), "{options}: {answer}");
+        let (began, expect) = (Instant::now(), "508\n".repeat(passes_max + 1));
+        while std::fs::read_to_string(&log).unwrap_or_default() != expect {
+            let found = std::fs::read_to_string(&log).unwrap_or_default();
+            assert!(began.elapsed() < PATIENCE / 2 && found.len() <= expect.len(), "{options}: {found}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// A request may pass through several sites of one server, and several servers.
+#[test]
+fn some_passes_through_the_same_server_are_no_loop() {
+    let upstream = Upstream::start(vec![vec![Await(HEAD), Say(OK)]]);
+    let ports: Vec<u16> = std::iter::repeat_with(free_port).take(10).collect();
+    let mut targets: Vec<String> = ports[1..].iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    targets.push(upstream.address.to_string());
+    let sites: String = ports
+        .iter()
+        .zip(&targets)
+        .map(|(port, target)| format!("site {{\n listen \"127.0.0.1:{port}\"\n forward \"http://{target}\"\n}}\n"))
+        .collect();
+    let _server = Server::run(&format!("{sites}server {{ workers 1 }}\n"));
+    let mut stream = TcpStream::connect(("127.0.0.1", ports[0])).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(GET.as_bytes()).unwrap();
+    let answer = read_all(&mut stream);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let via = format!("Via: {}1.1 tailcoat\r\n", "1.1 tailcoat, ".repeat(9));
+    assert!(upstream.connection().contains(&via));
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// What clients say of their address reaches no application, as X-Forwarded-* do not (issue 17).
+#[test]
+fn clients_do_not_choose_their_address() {
+    const LINES: &str = "X-Real-IP: 6.6.6.6\r\nTrue-Client-IP: 6.6.6.6\r\nCF-Connecting-IP: 6.6.6.6\r\nX-Client-IP: 6.6.6.6\r\n\
+        Client-IP: 6.6.6.6\r\nX-Cluster-Client-IP: 6.6.6.6\r\nFastly-Client-IP: 6.6.6.6\r\nX_Real_IP: 6.6.6.6\r\n";
+    for (site, real_ip) in [("", None), ("request-header \"X-Real-IP\" \"{client}\"", Some("X-Real-IP: 127.0.0.1\r\n"))]
+    {
+        let upstream = Upstream::start(vec![vec![Await(HEAD), Say(OK)]]);
+        let server = front(&[upstream.address], "", site, "underscore-fields on");
+        ask(&server, &format!("GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{LINES}\r\n"));
+        let seen = upstream.connection();
+        assert!(!seen.contains("6.6.6.6") && seen.contains("X-Forwarded-For: 127.0.0.1\r\n"), "{seen}");
+        assert!(real_ip.is_none_or(|line| seen.contains(line)), "{seen}");
+    }
 }
 
 #[test]

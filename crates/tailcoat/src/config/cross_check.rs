@@ -374,6 +374,12 @@ fn check_forward(
         let finding = Finding::new(span.clone(), message, "`strip-prefix` in here");
         note(site, Severity::Error, finding, diagnostics);
     }
+    if let Some(name) = forward.intermediary.misplaced() {
+        let message = format!("`{name}` may not be a trailer field (RFC 9110, section 6.5.1)");
+        let finding = Finding::new(span.clone(), message, "`request-trailers` or `response-trailers` in here");
+        let help = "servers may take it for the field of the head that it is named like; leave it out";
+        note(site, Severity::Error, finding.help(help.to_owned()), diagnostics);
+    }
 }
 
 /// What is forwarded to is known.

@@ -17,6 +17,7 @@ use super::confinement::Confinement;
 pub use super::fixed::{ErrorPage, ErrorPageFile, Respond};
 use super::gateway::{Gateway, GatewayProtocol, ProgramUser};
 use super::http2::{Http2Limits, HttpVersions};
+use super::intermediary::Intermediary;
 use super::module::{Module, Modules};
 use super::programs::PROGRAM_EXTENSIONS;
 use super::response_caching::ResponseCaching;
@@ -447,6 +448,8 @@ pub struct Forward {
     pub response_fields_max: usize,
     /// Whether and how responses are cached.
     pub cache: Option<ResponseCaching>,
+    /// What is added to messages and left out of them on their way.
+    pub intermediary: Box<Intermediary>,
     /// Whether who answers is told what the client asked for besides what that was rewritten to, as scripts are.
     pub tells_target_asked: bool,
     /// Whether scripts or applications answer, a few at a time.
@@ -512,6 +515,7 @@ impl Forward {
             response_head_bytes_max: 64 << 10,
             response_fields_max: 256,
             cache: None,
+            intermediary: Box::default(),
             tells_target_asked: false,
             runs_scripts: false,
             buffers: Box::default(),

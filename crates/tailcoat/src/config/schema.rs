@@ -139,6 +139,7 @@ fn value(kind: Kind) -> Map<String, Json> {
         | Kind::ForwardTarget
         | Kind::ForwardHost
         | Kind::UpgradeProtocol
+        | Kind::ProxyName
         | Kind::OutgoingHost
         | Kind::EnvironmentName
         | Kind::CompiledDirectory

@@ -44,6 +44,8 @@ pub enum KnownField {
     Upgrade,
     /// User-Agent
     UserAgent,
+    /// Via
+    Via,
     /// Any other field.
     Other,
 }
@@ -59,6 +61,7 @@ impl KnownField {
         let is = |lower_case: &[u8]| name.eq_ignore_ascii_case(lower_case);
         match name.len() {
             2 if is(b"te") => Self::Te,
+            3 if is(b"via") => Self::Via,
             4 if is(b"host") => Self::Host,
             5 if is(b"range") => Self::Range,
             6 if is(b"accept") => Self::Accept,
@@ -95,6 +98,7 @@ mod tests {
             ("hOST", KnownField::Host),
             ("IF-Unmodified-since", KnownField::IfUnmodifiedSince),
             ("Hos", KnownField::Other),
+            ("vIA", KnownField::Via),
             ("X-Host", KnownField::Other),
             ("", KnownField::Other),
         ] {

@@ -38,9 +38,55 @@ pub fn is_named_by_connection<'a>(name: &[u8], mut values: impl Iterator<Item = 
         && !END_TO_END.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Whether a field may be passed on in a trailer section: not those that frame, route or condition a message, or that
-/// say who sent it, for recipients may merge trailers into the head (RFC 9110, section 6.5.1); nor Proxy, which CGI programs
-/// would take for a setting (CVE-2016-5385). With underscores they are the same.
+/// Trailer fields that are passed on, besides those that are named in the configuration (lower case): those that are
+/// defined for trailer sections and that no application decides by. Recipients may merge trailers into the head (RFC 9110,
+/// section 6.5.1), so that any other could be taken for a field of the head that a proxy has removed or set there.
+const DIGESTS: [&[u8]; 4] = [b"content-digest", b"content-md5", b"digest", b"repr-digest"];
+
+/// The same, of responses alone.
+const OF_RESPONSES: [&[u8]; 5] =
+    [b"etag", b"grpc-message", b"grpc-status", b"grpc-status-details-bin", b"server-timing"];
+
+/// Whether a trailer field of a request is passed on.
+pub fn is_request_trailer(name: &[u8]) -> bool {
+    DIGESTS.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Whether a trailer field of a response is passed on.
+pub fn is_response_trailer(name: &[u8]) -> bool {
+    DIGESTS.iter().chain(&OF_RESPONSES).any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// How often a request was forwarded by a recipient of this name (RFC 9110, section 7.6.3), by these lines of Via.
+pub fn via_passes<'a>(lines: impl Iterator<Item = &'a [u8]>, name: &[u8]) -> usize {
+    let is_name = |element: &&[u8]| {
+        let mut words = element.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+        let received_by = words.nth(1).unwrap_or_default();
+        let host = received_by.split(|&byte| byte == b':').next().unwrap_or_default();
+        host.eq_ignore_ascii_case(name) || received_by.eq_ignore_ascii_case(name)
+    };
+    lines.flat_map(|line| line.split(|&byte| byte == b',')).filter(is_name).count()
+}
+
+/// Fields that tell applications a client's address, besides X-Forwarded-For and Forwarded: those of proxies and content
+/// delivery networks that frameworks believe without being told to. With underscores they are the same.
+pub fn is_client_address_field(name: &[u8]) -> bool {
+    let names: &[&[u8]] = match name.len() {
+        9 => &[b"x-real-ip", b"client-ip"],
+        11 => &[b"x-client-ip"],
+        14 => &[b"true-client-ip"],
+        15 => &[b"proxy-client-ip"],
+        16 => &[b"cf-connecting-ip", b"fastly-client-ip"],
+        18 => &[b"wl-proxy-client-ip", b"cf-connecting-ipv6"],
+        19 => &[b"x-cluster-client-ip"],
+        24 => &[b"x-original-forwarded-for", b"x-envoy-external-address"],
+        _ => return false,
+    };
+    names.iter().any(|known| is_same_field(name, known))
+}
+
+/// Whether a field may be in a trailer section at all: not those that frame, route or condition a message, or that say who
+/// sent it; nor Proxy, which CGI programs would take for a setting (CVE-2016-5385). With underscores they are the same.
 pub fn may_be_trailer(name: &[u8]) -> bool {
     const NEVER: [&[u8]; 23] = [
         b"age",
@@ -67,7 +113,7 @@ pub fn may_be_trailer(name: &[u8]) -> bool {
         b"vary",
         b"via",
     ];
-    let is_forwarded = name.len() > 12 && is_same_field(&name[..12], b"x-forwarded-");
+    let is_forwarded = is_client_address_field(name) || name.len() > 12 && is_same_field(&name[..12], b"x-forwarded-");
     !is_hop_by_hop(name) && !is_forwarded && !NEVER.iter().any(|known| is_same_field(name, known))
 }
 
@@ -170,8 +216,49 @@ mod tests {
             ("X_Forwarded_For", false),
             ("Content_Type", false),
             ("Proxy", false),
+            ("X_Real_IP", false),
         ] {
             assert_eq!(may_be_trailer(name.as_bytes()), expect, "{name}");
+        }
+        for (name, of_requests, of_responses) in [
+            ("Content-Digest", true, true),
+            ("ETag", false, true),
+            ("Grpc-Status", false, true),
+            ("grpc-status-details-bin", false, true),
+            ("grpc_status", false, false),
+            ("X_Real_IP", false, false),
+            ("X-Checksum", false, false),
+            ("Authorization", false, false),
+        ] {
+            assert_eq!(is_request_trailer(name.as_bytes()), of_requests, "{name}");
+            assert_eq!(is_response_trailer(name.as_bytes()), of_responses, "{name}");
+            assert!(may_be_trailer(name.as_bytes()) || !of_responses, "{name}");
+        }
+    }
+
+    #[test]
+    fn passes_in_via() {
+        let check = |lines: &[&str], expect: usize| {
+            assert_eq!(via_passes(lines.iter().map(|line| line.as_bytes()), b"tailcoat"), expect, "{lines:?}");
+        };
+        check(&[], 0);
+        check(&["1.1 tailcoat"], 1);
+        check(&["1.1 Tailcoat, 2 tailcoat (edge),1.1\ttailcoat:8080", "HTTP/1.0 tailcoat"], 4);
+        check(&["1.1 other, 1.1 tailcoat-2, tailcoat, 1.1 a (tailcoat)", ""], 0);
+    }
+
+    #[test]
+    fn client_addresses() {
+        for (name, expect) in [
+            ("X-Real-IP", true),
+            ("x_real_ip", true),
+            ("True-Client-IP", true),
+            ("CF-Connecting-IP", true),
+            ("X-Cluster-Client-IP", true),
+            ("X-Real-IPs", false),
+            ("X-Forwarded-For", false),
+        ] {
+            assert_eq!(is_client_address_field(name.as_bytes()), expect, "{name}");
         }
     }
 }

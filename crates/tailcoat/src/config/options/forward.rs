@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{BODY_BYTES, FLAG, Kind, OPTION, OptionDefinition, Place, Set, many, one};
+use super::{BODY_BYTES, FLAG, Kind, OPTION, OptionDefinition, Place, Set, Values, many, one};
 use crate::config::buffering::Buffering;
 use crate::config::model::*;
 use crate::config::value::Value;
@@ -10,6 +10,15 @@ const TIMEOUT: Kind = Kind::Duration { min: Duration::from_millis(1), max: Durat
 
 /// Whether messages are buffered.
 const BUFFERING: Kind = Kind::Choice(&["auto", "on", "off"]);
+
+/// Names of fields, in lower case.
+fn lower_case(values: &Values) -> Vec<Box<str>> {
+    let names = values.all("name").filter_map(|(value, _)| match value {
+        Value::Text(name) => Some(name.to_ascii_lowercase().into()),
+        _ => None,
+    });
+    names.collect()
+}
 
 /// What stands in `forward` alone.
 pub(super) static OPTIONS: &[OptionDefinition] = &[
@@ -36,9 +45,13 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         default: "client-fields x-forwarded",
         doc: "How the server is told who the client is and what it asked for: by `X-Forwarded-For`, `-Host` and \
               `-Proto`, by `Forwarded` (RFC 7239), by `both` or `none`. What clients write there themselves, or in other \
-              fields that begin with `X-Forwarded-`, is not passed on, except with `keep`. If the request comes from \
-              one of the `trusted-proxies`, the list goes on from what such proxies have written, and what they say \
-              of host and protocol stays.",
+              fields that begin with `X-Forwarded-`, is not passed on, except with `keep`. The same holds for other \
+              fields that tell a client's address: `X-Real-IP`, `X-Client-IP`, `X-Cluster-Client-IP`, `Client-IP`, \
+              `True-Client-IP`, `CF-Connecting-IP`, `CF-Connecting-IPv6`, `Fastly-Client-IP`, `Proxy-Client-IP`, \
+              `WL-Proxy-Client-IP`, `X-Envoy-External-Address` and `X-Original-Forwarded-For`. If the request comes \
+              from one of the `trusted-proxies`, these fields pass, the list goes on from what such proxies have \
+              written, and what they say of host and protocol stays. `request-header \"X-Real-IP\" \"{client}\"` sets \
+              one.",
         example: "client-fields both",
         known_as: &["ProxyAddHeaders", "proxy.header", "option forwardfor", "trusted_proxies"],
         set: Set::Forward(|forward, values| {
@@ -56,6 +69,53 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         example: "underscore-fields on",
         known_as: &["underscores_in_headers", "ignore_invalid_headers"],
         set: Set::Forward(|forward, values| forward.underscore_fields = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "request-trailers",
+        parameters: &[many("name", Kind::RequestFieldName)],
+        doc: "Trailer fields of requests that the server gets, besides `Content-Digest`, `Repr-Digest`, `Digest` and \
+              `Content-MD5`. No others are passed on: many applications take a trailer for a field of the head.",
+        example: r#"request-trailers "X-Checksum""#,
+        known_as: &["MergeTrailers", "proxy_pass_trailers"],
+        set: Set::Forward(|forward, values| forward.intermediary.request_trailers = lower_case(values)),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "response-trailers",
+        parameters: &[many("name", Kind::FieldName)],
+        doc: "Trailer fields of responses that clients get, besides `Content-Digest`, `Repr-Digest`, `Digest`, \
+              `Content-MD5`, `ETag`, `Server-Timing`, `grpc-status`, `grpc-message` and `grpc-status-details-bin`. Of \
+              responses to gRPC requests, all pass except those that no trailer may be, such as `Set-Cookie`.",
+        example: r#"response-trailers "X-Checksum""#,
+        known_as: &["proxy_pass_trailers"],
+        set: Set::Forward(|forward, values| forward.intermediary.response_trailers = lower_case(values)),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "via-name",
+        parameters: &[one("name", Kind::ProxyName)],
+        default: r#"via-name "tailcoat""#,
+        doc: "The name of this proxy in `Via` (RFC 9110, section 7.6.3). `via-passes-max` counts it. Give proxies that \
+              stand one behind the other names of their own if together they are more than `via-passes-max`.",
+        example: r#"via-name "edge""#,
+        known_as: &["ProxyVia", "http-request set-header Via"],
+        set: Set::Forward(|forward, values| {
+            forward.intermediary.via_name = values.text("name").unwrap_or_default();
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "via-passes-max",
+        parameters: &[one("count", Kind::Count { min: 1, max: 100 })],
+        default: "via-passes-max 10",
+        doc: "How often proxies of this `via-name` may have forwarded a request. One more is a loop: the request is \
+              answered with 508.",
+        example: "via-passes-max 3",
+        known_as: &["CDN-Loop", "ProxyMaxForwards", "LimitInternalRecursion"],
+        set: Set::Forward(|forward, values| {
+            forward.intermediary.via_passes_max = values.number("count").unwrap_or_default() as usize;
+        }),
         ..OPTION
     },
     OptionDefinition {

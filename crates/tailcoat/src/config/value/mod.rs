@@ -84,6 +84,8 @@ pub(super) enum Kind {
     ForwardHost,
     /// The name of a protocol that a connection may change to, or `off`.
     UpgradeProtocol,
+    /// The name of a proxy in Via.
+    ProxyName,
     /// What of a request chooses a server.
     HashKey,
     /// A host that modules may send requests to.
@@ -185,6 +187,7 @@ impl Kind {
             Self::VariableName => "the name of a variable: letters, digits and `_`".into(),
             Self::ForwardHost => "`keep`, `upstream` or a host".into(),
             Self::UpgradeProtocol => "the name of a protocol, or `off`".into(),
+            Self::ProxyName => "a name such as `\"edge\"`".into(),
             Self::HashKey => "`address`, `\"field:NAME\"` or `\"cookie:NAME\"`".into(),
             Self::OutgoingHost => "a host such as `\"api.example.com\"`, `\"*.example.com\"` or `\"HOST:PORT\"`".into(),
             Self::EnvironmentName => "the name of an environment variable".into(),

@@ -13,8 +13,8 @@ use super::network::{parse_host, parse_host_suffix, parse_listen, parse_mode};
 use super::rules::*;
 use super::traces::{parse_collector_url, parse_ratio};
 use super::upstream::{
-    parse_forward_host, parse_forward_target, parse_gateway_target, parse_hash_key, parse_request_target,
-    parse_server_address, parse_upgrade_protocol,
+    parse_forward_host, parse_forward_target, parse_gateway_target, parse_hash_key, parse_proxy_name,
+    parse_request_target, parse_server_address, parse_upgrade_protocol,
 };
 use super::web::*;
 use super::{Kind, Value, format_duration, format_size};
@@ -115,6 +115,7 @@ fn parse_text(kind: Kind, text: &str, directory: &Path) -> Result<Value, Wrong> 
         Kind::VariableName => Value::Text(parse_variable_name(text)?),
         Kind::ForwardHost => Value::Text(parse_forward_host(text)?),
         Kind::UpgradeProtocol => Value::Text(parse_upgrade_protocol(text)?),
+        Kind::ProxyName => Value::Text(parse_proxy_name(text)?),
         Kind::HashKey => Value::HashKey(parse_hash_key(text)?),
         Kind::OutgoingHost => Value::OutgoingHost(parse_outgoing_host(text)?),
         Kind::EnvironmentName => Value::Text(parse_environment_name(text)?),

@@ -152,6 +152,15 @@ pub(super) fn parse_upgrade_protocol(text: &str) -> Result<String, Wrong> {
     Ok(text.to_owned())
 }
 
+/// Reads the pseudonym of a proxy (RFC 9110, section 7.6.3).
+pub(super) fn parse_proxy_name(text: &str) -> Result<String, Wrong> {
+    if !is_token(text) {
+        let help = "use letters, digits, `-`, `.` and `_`";
+        return Err(Wrong::help(format!("`{text}` is not a name that Via can have"), help));
+    }
+    Ok(text.to_owned())
+}
+
 /// Reads what of a request chooses a server.
 pub(super) fn parse_hash_key(text: &str) -> Result<HashKey, Wrong> {
     match text.split_once(':') {

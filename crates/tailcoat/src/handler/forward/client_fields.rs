@@ -8,13 +8,14 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
 use wire::http::forwarding::{
-    forwarded_elements, forwarded_parameter, is_same_field, parse_node, x_forwarded_for_entries,
+    forwarded_elements, forwarded_parameter, is_client_address_field, is_same_field, parse_node, via_passes,
+    x_forwarded_for_entries,
 };
 use wire::http::trace_context::{TRACEPARENT, TRACESTATE};
-use wire::http::{FieldSpan, Fields, Host, Request, Version};
+use wire::http::{FieldSpan, Fields, Host, KnownField, Request, Version};
 
 use super::request::host_and_port;
-use crate::config::{ClientFields, ForwardedField};
+use crate::config::{ClientFields, ForwardedField, Intermediary};
 use crate::handler::{Proxied, Routed};
 use crate::log::{Client, push_address};
 
@@ -36,12 +37,13 @@ pub fn told_scheme<'a>(routed: &Routed<'a>) -> Option<&'a [u8]> {
 pub(super) fn is_ours(field: &FieldSpan, routed: &Routed<'_>, client_fields: ClientFields) -> bool {
     let name = field.name.of(routed.request.bytes);
     match name.len() {
-        3 => is_same_field(name, b"via"),
         10 | 11 if routed.trace.is_some() && is_trace_field(name) => true,
         _ if field.is_set_here => false,
         5 => is_same_field(name, b"proxy"),
         9.. if client_fields == ClientFields::Keep => false,
-        9 => is_same_field(name, b"forwarded"),
+        9 if is_same_field(name, b"forwarded") => true,
+        // A proxy that is trusted may set those.
+        _ if is_client_address_field(name) => routed.proxied.is_none(),
         15.. if is_same_field(&name[..X_FORWARDED.len()], X_FORWARDED) => {
             // Frameworks believe more of them: -Port, -Prefix, -Ssl. A proxy that is trusted may set those.
             routed.proxied.is_none()
@@ -195,18 +197,27 @@ pub(in crate::handler) fn push_trace_fields(routed: &Routed<'_>, is_elsewhere: b
     }
 }
 
-/// Adds our entry to Via, behind those that the request has.
-pub(super) fn push_via(routed: &Routed<'_>, fields: &mut Fields) {
+/// Adds an entry of this name to Via, after those that the request has.
+pub(super) fn push_via(routed: &Routed<'_>, name: &str, fields: &mut Fields) {
     fields.push_with("Via", |via| {
-        for earlier in routed.request.field_lines_by_name(b"via").filter(|value| !value.is_empty()) {
+        for earlier in routed.request.field_lines(KnownField::Via).filter(|value| !value.is_empty()) {
             via.extend_from_slice(earlier);
             via.extend_from_slice(b", ");
         }
         via.extend_from_slice(match routed.request.head.version {
-            Version::Http10 => b"1.0 tailcoat",
-            Version::Http11 => b"1.1 tailcoat",
-            Version::Http2 => b"2 tailcoat",
-            Version::Http3 => b"3 tailcoat",
+            Version::Http10 => b"1.0 ",
+            Version::Http11 => b"1.1 ",
+            Version::Http2 => b"2 ",
+            Version::Http3 => b"3 ",
         });
+        via.extend_from_slice(name.as_bytes());
     });
+}
+
+/// Whether proxies of our name have forwarded a request so often that it goes in a circle. Sites that forward to other
+/// sites of the same server, and servers one behind the other, take some passes each.
+pub(super) fn is_loop(routed: &Routed<'_>, intermediary: &Intermediary) -> bool {
+    routed.request.head.has(KnownField::Via)
+        && via_passes(routed.request.field_lines(KnownField::Via), intermediary.via_name.as_bytes())
+            >= intermediary.via_passes_max
 }

@@ -12,7 +12,7 @@ use super::peer::Peer;
 use super::read_ahead::ReadAhead;
 use super::records::Records;
 use super::response::body_limits;
-use super::upload::{Upload, passed_on_trailers};
+use super::upload::{Upload, response_trailers};
 use crate::handler::{ClientLink, ContentSource, Filled, Now, TunnelStream};
 use crate::log::{Client, escaped};
 use crate::upstream::{self, Ending, Failure, Tried};
@@ -30,6 +30,8 @@ pub(super) struct Upstreaming {
     pub(super) is_http: bool,
     /// The server may send content where a response has none.
     pub(super) may_have_content: bool,
+    /// The client has called a method of gRPC.
+    pub(super) is_grpc: bool,
     pub(super) trailer_limits: usize,
     /// When what was read last has come.
     pub(super) now: Now,
@@ -265,8 +267,10 @@ impl UpstreamContent {
             length += content_bytes;
             at += decoded.consumed_bytes;
             if decoded.is_complete {
-                let trailers = passed_on_trailers(&decoder.take_trailers());
-                let trailers = (!trailers.is_empty()).then(|| Box::new(trailers));
+                let trailers = Box::new(decoder.take_trailers());
+                let trailers = self.upstreaming.as_ref().and_then(|upstreaming| {
+                    response_trailers(trailers, &upstreaming.inner.plan.config.intermediary, upstreaming.is_grpc)
+                });
                 self.finish(at == count, trailers);
                 break;
             }
@@ -290,7 +294,7 @@ impl ContentSource for UpstreamContent {
                 return self.fail(Failure::TimedOut, io::ErrorKind::TimedOut);
             }
             // A server may answer while it is still being asked.
-            let _ = upload.poll_send(peer, link, task);
+            let _ = upload.poll_send(peer, link, &inner.plan.config.intermediary, task);
             let room = match self.awaiting {
                 // And a byte, to see that the server sends more than it has promised.
                 Awaiting::Length(remaining) => {

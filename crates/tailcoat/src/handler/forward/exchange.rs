@@ -240,7 +240,7 @@ impl Exchange {
         for _ in 0..READS_PER_TURN_MAX {
             let State::Exchanging(peer) = &mut self.state else { return Poll::Pending };
             // What can't be sent may have been answered before: so the end of sending, well or not, is not waited for.
-            let _ = self.upload.poll_send(peer, &self.link, task);
+            let _ = self.upload.poll_send(peer, &self.link, &self.inner.plan.config.intermediary, task);
             let scratch = &mut *inner.scratch.borrow_mut();
             let kept = self.received.len();
             scratch.input[..kept].copy_from_slice(&self.received);
@@ -411,6 +411,7 @@ impl Exchange {
             records: self.records.take(),
             is_http: self.is_http,
             may_have_content: false,
+            is_grpc: self.is_grpc,
             trailer_limits: self.inner.plan.head_limits.head_bytes_max,
             now: self.now,
         };

@@ -9,7 +9,7 @@ use wire::http::Fields;
 use super::Inner;
 use super::exchange::StreamUpload;
 use super::read_ahead::ReadAhead;
-use super::upload::passed_on_trailers;
+use super::upload::response_trailers;
 use crate::handler::{ClientLink, ContentSource, Filled, Now, TunnelStream};
 use crate::log::{Client, escaped};
 use crate::upstream::{Failure, ResponsePiece, StreamFailure, StreamLease, StreamTunnel, Tried};
@@ -22,6 +22,8 @@ pub(super) struct Downloading {
     pub(super) link: Rc<ClientLink>,
     pub(super) inner: Rc<Inner>,
     pub(super) request_line: Vec<u8>,
+    /// The client has called a method of gRPC.
+    pub(super) is_grpc: bool,
 }
 
 impl Downloading {
@@ -74,9 +76,10 @@ impl Http2Content {
     }
 
     fn on_end(&mut self, trailers: Option<Box<Fields>>) -> Poll<io::Result<Filled>> {
-        let trailers = trailers.map(|trailers| passed_on_trailers(&trailers));
-        self.trailers = trailers.filter(|trailers| !trailers.is_empty()).map(Box::new);
         if let Some(downloading) = self.downloading.take() {
+            let intermediary = &downloading.inner.plan.config.intermediary;
+            self.trailers =
+                trailers.and_then(|trailers| response_trailers(trailers, intermediary, downloading.is_grpc));
             downloading.finish();
         }
         Poll::Ready(Ok(Filled::End(self.trailers.take())))
@@ -107,7 +110,7 @@ impl ContentSource for Http2Content {
             return self.fail(Failure::TimedOut, io::ErrorKind::TimedOut);
         }
         // A server may answer while it is still being asked.
-        let _ = upload.poll_send(lease, link, task);
+        let _ = upload.poll_send(lease, link, &inner.plan.config.intermediary, task);
         let Poll::Ready(piece) = lease.poll_response(task, buffer) else {
             if link.has_client_ended() && inner.plan.config.abort_with_client {
                 return self.give_up();

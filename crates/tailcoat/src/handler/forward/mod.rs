@@ -37,7 +37,7 @@ use super::gateway::ErrorLines;
 use super::response_cache::{Fetch, FetchFuture, ResponseCache};
 use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed};
 use crate::config::{self, Balance, Buffers, HashKey, unmapped};
-use crate::log::{Client, ServerLog};
+use crate::log::{Client, ServerLog, escaped};
 use crate::overload::Overload;
 use crate::spool::{MessageLimits, SpoolStore};
 use crate::upstream::{SharedUpstream, Upstream, hash_key};
@@ -161,6 +161,8 @@ impl Forward {
             _ if has_hidden_dot_segments(routed.path) => {
                 return Outcome::Ready(Response::Built(BuiltResponse::new(Status::BAD_REQUEST)));
             }
+            // Before the cache, where it would wait for itself.
+            _ if client_fields::is_loop(routed, &self.inner.plan.config.intermediary) => return self.on_loop(routed),
             _ => {}
         }
         if let Some(refused) = self.refuse_content(routed) {
@@ -182,6 +184,22 @@ impl Forward {
 }
 
 impl Forward {
+    #[cold]
+    fn on_loop(&self, routed: &Routed<'_>) -> Outcome {
+        let Plan { log, config, .. } = &*self.inner.plan;
+        let request = escaped(routed.request.target());
+        let (upstream, passes) = (&config.upstream, config.intermediary.via_passes_max);
+        let message = format_args!(
+            "rejected a request that goes in a loop: Via names this proxy {passes} times; check where {upstream} leads, \
+             or raise via-passes-max: {request}"
+        );
+        log.warn_of(routed.client, message);
+        Outcome::Ready(Response::Built(match is_grpc(routed) {
+            true => grpc_error(Status::LOOP_DETECTED),
+            false => BuiltResponse::new(Status::LOOP_DETECTED),
+        }))
+    }
+
     /// Sets how much content there may be; answers a request that has more.
     pub fn refuse_content(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
         let link = routed.link.get()?;

@@ -107,7 +107,7 @@ pub(super) fn forwarded_head<'a>(
     for (name, value) in changes.iter().filter(|(_, value)| !value.is_empty()) {
         fields.push(name, value);
     }
-    push_via(routed, &mut fields);
+    push_via(routed, &config.intermediary.via_name, &mut fields);
     push_client_fields(routed, config.client_fields, &mut fields);
     push_trace_fields(routed, true, &mut fields);
     match framing {
@@ -210,7 +210,8 @@ pub(in crate::handler) fn is_passed_on(routed: &Routed<'_>, field: &FieldSpan, c
         | KnownField::ContentLength
         | KnownField::TransferEncoding
         | KnownField::Te
-        | KnownField::Upgrade => return false,
+        | KnownField::Upgrade
+        | KnownField::Via => return false,
         KnownField::Other => {}
         _ => return !is_nominated(routed, name),
     }

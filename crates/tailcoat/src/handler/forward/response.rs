@@ -8,7 +8,7 @@ use wire::http::{Fields, Method, Span, Status};
 use super::content::{Awaiting, Upstreaming};
 use super::peer::Peer;
 use super::read_ahead::may_read_ahead;
-use super::upload::passed_on_trailers;
+use super::upload::response_trailers;
 use crate::handler::{Body, BuiltResponse, ContentSource, ContentStream, Forwarded, Segment, Tunnel};
 
 /// What has come of a response: its head, and what was read behind it.
@@ -219,13 +219,14 @@ fn chunked(
         content.extend_from_slice(&rest[at..][decoded.content]);
         at += decoded.consumed_bytes;
         if decoded.is_complete {
-            let trailers = passed_on_trailers(&decoder.take_trailers());
+            let intermediary = &upstreaming.inner.plan.config.intermediary;
+            let trailers = response_trailers(Box::new(decoder.take_trailers()), intermediary, upstreaming.is_grpc);
             let is_clean = is_persistent && at == rest.len();
-            if trailers.is_empty() {
+            if trailers.is_none() {
                 upstreaming.finish(is_clean);
                 return Ok(Body::from_bytes(content));
             }
-            let source = upstreaming.stream(Awaiting::Nothing(Some(Box::new(trailers))), is_clean);
+            let source = upstreaming.stream(Awaiting::Nothing(trailers), is_clean);
             return Ok(streamed(content.into(), None, source.into_source(false)));
         }
         if decoded.consumed_bytes == 0 || at == rest.len() {

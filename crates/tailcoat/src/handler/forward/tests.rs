@@ -222,6 +222,29 @@ fn who_the_client_is_behind_a_trusted_proxy() {
     );
 }
 
+/// Fields that applications take for the client's address (issue 17).
+#[test]
+fn addresses_that_clients_claim_are_not_passed_on() {
+    for name in ["X-Real-IP", "x_real_ip", "True-Client-IP", "CF-Connecting-IP", "Client-IP", "X-Cluster-Client-IP"] {
+        let input = format!("GET / HTTP/1.1\r\nHost: h\r\n{name}: 127.0.0.1\r\n\r\n");
+        let head = |client_fields| {
+            forwarded(&input, BodyFraming::None, |forward| {
+                (forward.client_fields, forward.underscore_fields) = (client_fields, true);
+            })
+        };
+        for which in [ClientFields::XForwarded, ClientFields::Forwarded, ClientFields::Both, ClientFields::None] {
+            assert!(!head(which).contains("127.0.0.1"), "{name} {which:?}");
+        }
+        assert!(head(ClientFields::Keep).contains(&format!("{name}: 127.0.0.1|")), "{name}");
+        let field = ForwardedField::XForwardedFor;
+        let proxied = Proxied { peer: Client::Ip("10.0.0.9:1".parse().unwrap()), field, entries: 0 };
+        let of_proxy = forwarded_for("10.0.0.9:1", Some(proxied), &input, BodyFraming::None, |forward| {
+            forward.underscore_fields = true;
+        });
+        assert!(of_proxy.contains(&format!("{name}: 127.0.0.1|")), "{name}");
+    }
+}
+
 #[test]
 fn via_is_added_to() {
     for (input, expect) in [
@@ -234,6 +257,10 @@ fn via_is_added_to() {
         let head = forwarded(input, BodyFraming::None, |_| {});
         assert_eq!(head, format!("GET / HTTP/1.1|Host: h|Via: {expect}"));
     }
+    let head = forwarded("GET / HTTP/1.1\r\nHost: h\r\n\r\n", BodyFraming::None, |forward| {
+        forward.intermediary.via_name = "edge".into();
+    });
+    assert_eq!(head, "GET / HTTP/1.1|Host: h|Via: 1.1 edge");
 }
 
 #[test]

@@ -6,9 +6,9 @@ use std::task::{Context as Task, Poll, ready};
 use wire::fastcgi::{CONTENT_BYTES_MAX, write_stdin_end, write_stdin_header};
 use wire::h1::{BodyFraming, CHUNK_SIZE_LINE_BYTES_MAX, write_chunk_size_line, write_fields};
 use wire::http::Fields;
-use wire::http::forwarding::may_be_trailer;
 
 use super::peer::Peer;
+use crate::config::Intermediary;
 use crate::handler::ClientLink;
 
 /// A request on its way to a server.
@@ -111,8 +111,14 @@ impl Upload {
     }
 
     /// Sends what there is. Ready when nothing more is to be sent.
-    pub(super) fn poll_send(&mut self, peer: &mut Peer, link: &ClientLink, task: &mut Task<'_>) -> Poll<()> {
-        match self.poll_send_all(peer, link, task) {
+    pub(super) fn poll_send(
+        &mut self,
+        peer: &mut Peer,
+        link: &ClientLink,
+        intermediary: &Intermediary,
+        task: &mut Task<'_>,
+    ) -> Poll<()> {
+        match self.poll_send_all(peer, link, intermediary, task) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(())) => {
                 if self.state != State::Complete {
@@ -128,7 +134,13 @@ impl Upload {
         }
     }
 
-    fn poll_send_all(&mut self, peer: &mut Peer, link: &ClientLink, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+    fn poll_send_all(
+        &mut self,
+        peer: &mut Peer,
+        link: &ClientLink,
+        intermediary: &Intermediary,
+        task: &mut Task<'_>,
+    ) -> Poll<io::Result<()>> {
         if matches!(self.state, State::Complete | State::Broken) {
             return Poll::Ready(if self.state == State::Complete {
                 Ok(())
@@ -155,12 +167,18 @@ impl Upload {
             if self.awaits_continue {
                 return Poll::Pending;
             }
-            ready!(self.poll_take(peer, link, task))?;
+            ready!(self.poll_take(peer, link, intermediary, task))?;
         }
     }
 
     /// Takes content from the client.
-    fn poll_take(&mut self, peer: &mut Peer, link: &ClientLink, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+    fn poll_take(
+        &mut self,
+        peer: &mut Peer,
+        link: &ClientLink,
+        intermediary: &Intermediary,
+        task: &mut Task<'_>,
+    ) -> Poll<io::Result<()>> {
         let (coding, chunks) = (self.coding, &mut self.chunks);
         let taken = ready!(link.poll_take(task, |task, content| {
             match coding {
@@ -175,7 +193,7 @@ impl Upload {
             self.state = State::Ended;
             match coding {
                 Coding::Plain => {}
-                Coding::Chunks => push_last_chunk(link.take_trailers().as_deref(), &mut self.chunks),
+                Coding::Chunks => push_last_chunk(request_trailers(link, intermediary), &mut self.chunks),
                 Coding::Records => write_stdin_end(&mut self.chunks),
             }
         }
@@ -200,19 +218,27 @@ fn push_records(content: &[u8], records: &mut Vec<u8>) {
     }
 }
 
-fn push_last_chunk(trailers: Option<&Fields>, chunks: &mut Vec<u8>) {
+fn push_last_chunk(trailers: Option<Box<Fields>>, chunks: &mut Vec<u8>) {
     chunks.extend_from_slice(b"0\r\n");
     if let Some(trailers) = trailers {
-        write_fields(chunks, &passed_on_trailers(trailers));
+        write_fields(chunks, &trailers);
     }
     chunks.extend_from_slice(b"\r\n");
 }
 
-/// The trailer fields that may be passed on.
-pub(super) fn passed_on_trailers(trailers: &Fields) -> Fields {
-    let mut passed_on = Fields::new();
-    for (name, value) in trailers.iter().filter(|(name, _)| may_be_trailer(name)) {
-        passed_on.push(name, value);
-    }
-    passed_on
+/// The trailer fields of a request that are passed on, if there are any.
+pub(super) fn request_trailers(link: &ClientLink, intermediary: &Intermediary) -> Option<Box<Fields>> {
+    let mut trailers = link.take_trailers()?;
+    trailers.retain(|name| intermediary.passes_request_trailer(name));
+    (!trailers.is_empty()).then_some(trailers)
+}
+
+/// The trailer fields of a response that are passed on, if there are any.
+pub(super) fn response_trailers(
+    mut trailers: Box<Fields>,
+    intermediary: &Intermediary,
+    is_grpc: bool,
+) -> Option<Box<Fields>> {
+    trailers.retain(|name| intermediary.passes_response_trailer(name, is_grpc));
+    (!trailers.is_empty()).then_some(trailers)
 }

@@ -118,6 +118,7 @@ const fn known_field_of(index: usize) -> KnownField {
         51 => KnownField::Referer,
         57 => KnownField::TransferEncoding,
         58 => KnownField::UserAgent,
+        60 => KnownField::Via,
         _ => KnownField::Other,
     }
 }

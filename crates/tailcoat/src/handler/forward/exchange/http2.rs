@@ -12,8 +12,9 @@ use wire::http::{Fields, Method, Status};
 
 use super::super::http2_content::Downloading;
 use super::super::read_ahead::may_read_ahead;
-use super::super::upload::passed_on_trailers;
+use super::super::upload::request_trailers;
 use super::{CLOSED, Exchange, INTERIM_RESPONSES_MAX, READS_PER_TURN_MAX, State};
+use crate::config::Intermediary;
 use crate::handler::{
     Body, BuiltResponse, ClientLink, ContentStream, Forwarded, Now, Outcome, Response, Tunnel, TunnelStream,
 };
@@ -52,11 +53,12 @@ impl StreamUpload {
         &mut self,
         lease: &mut StreamLease,
         link: &ClientLink,
+        intermediary: &Intermediary,
         task: &mut Task<'_>,
     ) -> Poll<()> {
         while !self.is_over && !self.awaits_continue {
             // What a server that takes no more answers is still read.
-            self.is_over = ready!(self.poll_piece(lease, link, task)).unwrap_or(true);
+            self.is_over = ready!(self.poll_piece(lease, link, intermediary, task)).unwrap_or(true);
         }
         Poll::Ready(())
     }
@@ -66,6 +68,7 @@ impl StreamUpload {
         &mut self,
         lease: &mut StreamLease,
         link: &ClientLink,
+        intermediary: &Intermediary,
         task: &mut Task<'_>,
     ) -> Poll<Result<bool, StreamFailure>> {
         let room = ready!(lease.poll_room(task))?;
@@ -82,8 +85,7 @@ impl StreamUpload {
         if taken > 0 {
             return Poll::Ready(Ok(false));
         }
-        let trailers = link.take_trailers().map(|trailers| passed_on_trailers(&trailers));
-        lease.end_request(trailers.filter(|trailers| !trailers.is_empty()))?;
+        lease.end_request(request_trailers(link, intermediary).map(|trailers| *trailers))?;
         Poll::Ready(Ok(true))
     }
 }
@@ -119,7 +121,8 @@ impl Exchange {
             }
             // A tunnel's content is sent when there is one.
             if !self.asks_upgrade {
-                let _ = streaming.upload.poll_send(&mut streaming.lease, &self.link, task);
+                let intermediary = &self.inner.plan.config.intermediary;
+                let _ = streaming.upload.poll_send(&mut streaming.lease, &self.link, intermediary, task);
             }
             let outcome = match streaming.lease.poll_response(task, &mut []) {
                 Poll::Pending => {
@@ -229,7 +232,7 @@ impl Exchange {
         }
         let request_line = self.upload.request_line().to_vec();
         let (link, inner) = (Rc::clone(&self.link), Rc::clone(&self.inner));
-        let downloading = Downloading { lease, upload, link, inner, request_line };
+        let downloading = Downloading { lease, upload, link, inner, request_line, is_grpc: self.is_grpc };
         if has_content {
             let may_read_ahead = may_read_ahead(&response.fields, self.inner.plan.buffers_responses);
             let source = downloading.into_source(self.client, may_read_ahead);
