@@ -335,3 +335,13 @@ fn no_user_gets_what_was_made_for_another() {
     // The cache has something to decide.
     assert!(hits > HISTORIES as usize && not_modified > HISTORIES as usize, "{hits} {not_modified}");
 }
+
+#[test]
+fn no_user_gets_what_was_made_for_another_at_the_same_time() {
+    let (mut hits, mut not_modified) = (0, 0);
+    for history in 0..HISTORIES {
+        let (more_hits, more_not_modified) = run(history, 6);
+        (hits, not_modified) = (hits + more_hits, not_modified + more_not_modified);
+    }
+    assert!(hits > HISTORIES as usize && not_modified > HISTORIES as usize, "{hits} {not_modified}");
+}
