@@ -229,7 +229,7 @@ mod tests {
         let second = worker.holder(3).charge(5);
         let head = holder.charge_head(300);
         assert_eq!((holder.held_bytes(), worker.head_bytes(3)), (40_305, 300));
-        drop((charge, head));
+        drop((head, charge));
         assert_eq!((holder.held_bytes(), budget.held_bytes()), (5, 5), "a fall is published as a rise is");
         drop(second);
         assert_eq!((holder.held_bytes(), worker.head_bytes(3), budget.held_bytes()), (0, 0, 0));
