@@ -68,8 +68,8 @@ fn server(options: &str) -> (Server, tempfile::TempDir) {
 
 /// Memory that each of these connections makes the server hold, in KiB.
 fn each_kib<T>(server: &Server, count: usize, mut connect: impl FnMut() -> T) -> (u64, Vec<T>) {
-    // What the first costs is not the others'.
-    let mut held = vec![connect()];
+    // The first ones make each worker allocate its own buffers, which the others share.
+    let mut held: Vec<T> = (0..8).map(|_| connect()).collect();
     std::thread::sleep(Duration::from_millis(300));
     let before_kib = server.memory_kib();
     held.extend((0..count).map(|_| connect()));
@@ -101,7 +101,7 @@ fn http2_memory_amplification() {
         assert!(each_kib < HTTP2_KIB_MAX, "{field}: {each_kib} KiB a connection");
         assert_eq!(H2Client::connect(&server).get("/fixed").status(), 200);
         let held_bytes = sample(&server, "tailcoat_client_memory_bytes");
-        assert!(held_bytes > 0.0 && held_bytes < ((21 * HTTP2_KIB_MAX) << 10) as f64, "{held_bytes} bytes are counted");
+        assert!(held_bytes > 0.0 && held_bytes < ((28 * HTTP2_KIB_MAX) << 10) as f64, "{held_bytes} bytes are counted");
         drop(held);
         let start = Instant::now();
         while sample(&server, "tailcoat_client_memory_bytes") > 0.0 {
@@ -163,8 +163,9 @@ fn http1_pipelined_requests_without_a_reader() {
     let request = format!("GET /fixed HTTP/1.1\r\nHost: a\r\nX-Filler: {}\r\n\r\n", "x".repeat(100));
     let (each_kib, held) = each_kib(&server, 20, || {
         let mut stream = server.connect();
-        stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+        stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
         let requests = request.repeat(100);
+        // Until the server takes nothing for a while: a busy machine is not a stuck one.
         while stream.write_all(requests.as_bytes()).is_ok() {}
         stream
     });
