@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use wire::h2::PREFACE;
 
+use crate::http2_attacks::frame;
 use crate::support::h2::H2Client;
 use crate::support::upstream::Step::{Pause, Read as Await};
 use crate::support::upstream::Upstream;
@@ -19,14 +20,6 @@ const HTTP2_KIB_MAX: u64 = 512;
 const HTTP1_KIB_MAX: u64 = 80 + 32;
 
 const STREAMS: u32 = 100;
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-    frame.extend_from_slice(&[kind, flags]);
-    frame.extend_from_slice(&stream.to_be_bytes());
-    frame.extend_from_slice(payload);
-    frame
-}
 
 /// A literal that goes into the dynamic table, with a value of 3,900 bytes.
 fn large_field(name: &str) -> Vec<u8> {

@@ -94,7 +94,7 @@ fn hide(stream: &mut TcpStream, fields: &str, content: &str) {
     read_until(stream, "\r\n\r\n/post");
 }
 
-/// What another client gets.
+/// Response to another client.
 fn other_client(server: &Server) -> String {
     let mut stream = server.connect_from([127, 0, 0, 2]);
     stream.write_all(GET.as_bytes()).unwrap();

@@ -153,7 +153,7 @@ fn passwords_and_addresses() {
     }
 }
 
-/// Issue 17: a path with something behind it, that the server behind takes for the guarded one.
+/// Issue 17: a path with something behind it, that the upstream takes for the guarded one.
 #[test]
 fn guards_hold_for_what_the_upstream_reads() {
     let anna = "Authorization: Basic YW5uYTpzZWNyZXQ=\r\n";

@@ -37,7 +37,7 @@ fn status_of(answer: &str) -> &str {
     answer.get(9..12).unwrap_or("none")
 }
 
-/// What `status` says of overload.
+/// Overload in `status`.
 fn overload(directory: &TempDir) -> Value {
     let socket = directory.path().join("control.sock");
     let output = tailcoat().args(["status", "--json", "--socket"]).arg(socket).output().unwrap();

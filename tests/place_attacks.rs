@@ -60,7 +60,7 @@ fn check_others(server: &Server, files: &TempDir) {
     assert!(status(files)["workers"].is_array());
 }
 
-/// What the listener for monitoring says.
+/// Metrics from the listener for monitoring.
 fn status(files: &TempDir) -> Value {
     let mut stream = UnixStream::connect(files.path().join("status.sock")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -131,7 +131,7 @@ fn alerts_say_what_is_wrong_with_a_first_message() {
         }
         hello
     };
-    // Values that nobody knows (RFC 8701).
+    // Reserved values (RFC 8701).
     let no_common_suite = changed(cipher_suites(&hello), &[0x0a, 0x0a]);
     assert_eq!(told(&no_common_suite), alert(AlertDescription::HandshakeFailure), "no common cipher suite");
     let key_share = extension(&hello, 51);

@@ -77,7 +77,7 @@ pub trait QueueOwner {
 }
 
 impl FairQueue {
-    /// Whether no request waits. Sequentially consistent, as the counter of places in use must be: a worker that frees a
+    /// True if no request waits. Sequentially consistent, as the counter of places in use must be: a worker that frees a
     /// place and then sees an empty queue is seen by every request that joins later.
     pub fn is_empty(&self) -> bool {
         self.length.load(Ordering::SeqCst) == 0
@@ -88,7 +88,7 @@ impl FairQueue {
         self.length.load(Ordering::Relaxed)
     }
 
-    /// Whether the queue is overloaded.
+    /// True if the queue is overloaded.
     pub fn is_overloaded(&self) -> bool {
         self.is_overloaded.load(Ordering::Relaxed)
     }
@@ -164,7 +164,7 @@ impl<Q: QueueOwner> QueuePlace<Q> {
         Some(Self { owner: Arc::clone(owner), ticket: joined?, limits })
     }
 
-    /// Whether the request was called since the last time; wakes `waker` when it is called again.
+    /// True if the request was called since the last time; wakes `waker` when it is called again.
     pub fn is_called(&self, waker: &Waker) -> bool {
         matches!(self.poll_called(waker), Poll::Ready(Ok(())))
     }

@@ -122,7 +122,7 @@ fn compile(config: Option<PathBuf>, files: Vec<PathBuf>) -> ExitCode {
     let files: BTreeSet<PathBuf> = if files.is_empty() { of_config() } else { files.into_iter().collect() };
     let compile = || {
         precompile(&config.modules, files.iter().map(PathBuf::as_path), |file, time| {
-            // If nobody reads that, the modules are compiled all the same.
+            // If the receiver is gone, the modules are compiled all the same.
             let _ = print(&format!("{}: compiled in {} ms\n", file.display(), time.as_millis()));
         })
     };

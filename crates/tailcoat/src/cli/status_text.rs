@@ -225,7 +225,7 @@ impl View<'_> {
         lines
     }
 
-    /// Whether and why requests are shed.
+    /// Shedding of requests, with its reasons.
     fn overload(&self) -> Option<String> {
         let overload = &self.status.overload;
         let shed = overload.shed.iter().filter(|shed| shed.count > 0);

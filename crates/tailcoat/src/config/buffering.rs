@@ -8,7 +8,7 @@ use super::upstream::Upstream;
 /// Bytes in the file of a message by default.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// Whether messages in one direction are buffered.
+/// Buffering of messages in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buffering {
     /// Where the upstream works on few requests at a time: it runs scripts, or has a limit of connections.
@@ -22,9 +22,9 @@ pub enum Buffering {
 /// How messages of a handler are buffered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
-    /// Whether requests are received whole before the upstream is asked.
+    /// True if requests are received whole before the upstream is asked.
     pub requests: Buffering,
-    /// Whether responses are read ahead of slow clients.
+    /// True if responses are read ahead of slow clients.
     pub responses: Buffering,
     /// Bytes of a message in memory.
     pub memory_bytes_max: usize,
@@ -32,7 +32,7 @@ pub struct Buffers {
     pub file_bytes_max: Option<u64>,
 }
 
-/// What all buffers together may have.
+/// Limits of all buffers together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferLimits {
     /// Bytes in memory; `None` is 128 MiB, but no more than an eighth of the memory there is.
@@ -44,7 +44,7 @@ pub struct BufferLimits {
 }
 
 impl Buffering {
-    /// What the word in the configuration stands for.
+    /// Value of the word in the configuration.
     pub(super) fn from_name(name: &str) -> Self {
         match name {
             "on" => Self::On,
@@ -53,7 +53,7 @@ impl Buffering {
         }
     }
 
-    /// Whether messages are buffered. `is_limited`: the upstream works on few requests at a time.
+    /// True if messages are buffered. `is_limited`: the upstream works on few requests at a time.
     pub fn is_on(self, is_limited: bool) -> bool {
         self == Self::On || self == Self::Auto && is_limited
     }
@@ -75,7 +75,7 @@ impl Forward {
         self.buffers.file_bytes_max.unwrap_or(of_request.max(FILE_BYTES_MAX))
     }
 
-    /// Whether something is written to files. `upstream` is who answers, unless programs do.
+    /// True if something is written to files. `upstream` is who answers, unless programs do.
     fn may_use_files(&self, upstream: Option<&Upstream>) -> bool {
         let is_limited = self.runs_scripts || upstream.is_some_and(Upstream::limits_connections);
         let Buffers { requests, responses, .. } = *self.buffers;
@@ -87,7 +87,7 @@ impl Upstream {
     /// Connections in use at once to each server, where no option says how many.
     pub const CONNECTIONS_MAX: u32 = 10_000;
 
-    /// Whether the configuration says how many connections its servers may have: few, most likely.
+    /// True if the configuration says how many connections its servers may have: few, most likely.
     pub fn limits_connections(&self) -> bool {
         (1..Self::CONNECTIONS_MAX).contains(&self.connections_max)
     }

@@ -8,7 +8,7 @@ use super::model::{Handler, Listen, PathPattern, RootPattern, RootPiece, Route};
 use super::programs::programs_of;
 use super::read::{Finding, Reader};
 
-/// What answers, whatever the site.
+/// Handlers of all sites.
 #[derive(PartialEq)]
 enum Backend<'c> {
     Upstream(&'c str),
@@ -122,7 +122,7 @@ fn sample(pattern: &PathPattern) -> Option<String> {
     }
 }
 
-/// Whether a site can be reached by those from whom another guards a path. One for this machine alone may be open on purpose.
+/// True if a site can be reached by those from whom another guards a path. One for this machine alone may be open on purpose.
 fn is_as_public(other: &SiteDraft, site: &SiteDraft) -> bool {
     let is_local = |site: &SiteDraft| site.site.listen.iter().all(Listen::is_of_this_machine);
     !is_local(other) || is_local(site)

@@ -11,7 +11,7 @@ pub struct Intermediary {
     pub via_passes_max: usize,
     /// Trailer fields of requests that are passed on besides the usual ones, in lower case.
     pub request_trailers: Vec<Box<str>>,
-    /// The same, of responses.
+    /// Trailer fields of responses, likewise.
     pub response_trailers: Vec<Box<str>>,
 }
 
@@ -27,12 +27,12 @@ impl Default for Intermediary {
 }
 
 impl Intermediary {
-    /// Whether a trailer field of a request is passed on.
+    /// True if a trailer field of a request is passed on.
     pub fn passes_request_trailer(&self, name: &[u8]) -> bool {
         is_request_trailer(name) || is_named(&self.request_trailers, name)
     }
 
-    /// Whether a trailer field of a response is passed on. Of gRPC, applications name their own (metadata).
+    /// True if a trailer field of a response is passed on. Of gRPC, applications name their own (metadata).
     pub fn passes_response_trailer(&self, name: &[u8], is_grpc: bool) -> bool {
         is_response_trailer(name) || is_named(&self.response_trailers, name) || (is_grpc && may_be_trailer(name))
     }

@@ -64,7 +64,7 @@ impl Config {
         self.rules.guards(path) || site.rules.guards(path)
     }
 
-    /// Whether these sites, which share a listener, answer with status and fixed responses alone. Such a listener has places
+    /// True if these sites, which share a listener, answer with status and fixed responses alone. Such a listener has places
     /// of its own, so that monitoring gets through when all others are taken.
     pub fn is_for_monitoring(&self, sites: &[usize]) -> bool {
         let routes = || sites.iter().flat_map(|site| &self.sites[*site].routes);
@@ -452,7 +452,7 @@ pub struct Forward {
     pub intermediary: Box<Intermediary>,
     /// Whether who answers is told what the client asked for besides what that was rewritten to, as scripts are.
     pub tells_target_asked: bool,
-    /// Whether scripts or applications answer, a few at a time.
+    /// True if scripts or applications answer, a few at a time.
     pub runs_scripts: bool,
     /// How messages are buffered.
     pub buffers: Box<Buffers>,

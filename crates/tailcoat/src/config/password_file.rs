@@ -77,7 +77,7 @@ impl PasswordFile {
         place.insert(hash);
     }
 
-    /// The hash that is verified for a user who is not in the file, so that time doesn't tell who is; `None` if nobody is.
+    /// The hash that is verified for a user who is not in the file, so that time doesn't tell who is; `None` for none.
     ///
     /// Each name always gets the same, and the kinds and costs of hashes are as frequent among unknown names as among the
     /// users of the file. The key of that choice is the file's first hash, which clients don't know: it outlives restarts,
@@ -112,7 +112,7 @@ impl PasswordHash {
         (parameters, salt.len(), hash.len())
     }
 
-    /// Whether a password takes as long to verify against both.
+    /// True if a password takes as long to verify against both.
     pub fn costs_as(&self, other: &Self) -> bool {
         self.parameters() == other.parameters()
     }

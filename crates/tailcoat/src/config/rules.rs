@@ -62,7 +62,7 @@ pub struct ClientRule {
 }
 
 impl ClientRule {
-    /// Whether no client may come that no rule before it lets in.
+    /// True if no client may come that no rule before it lets in.
     pub fn keeps_all_out(&self) -> bool {
         !self.is_allowed && self.conditions.is_of_path_only() && self.clients.contains(&ClientPattern::All)
     }

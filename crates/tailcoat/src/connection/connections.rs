@@ -108,7 +108,7 @@ impl Connections {
         Ok(Self { context, client_limit, epoll, places, group, woken: Arc::default() })
     }
 
-    /// Whether a client may have a connection that was accepted from a listener: not if it is banned, or has as many as the
+    /// True if a client may have a connection that was accepted from a listener: not if it is banned, or has as many as the
     /// configuration says. To be asked before room is made for it.
     pub fn admit(&self, client: Client, listener: u16) -> Option<Admission> {
         let generation = self.context.generation();
@@ -160,7 +160,7 @@ impl Connections {
         place.poll(self);
     }
 
-    /// Whether a new connection is closed because the worker is overloaded: not on a listener with reserved places, nor while
+    /// True if a new connection is closed because the worker is overloaded: not on a listener with reserved places, nor while
     /// an authority is to see a handshake, which looks like any other.
     fn sheds_handshake(&self, generation: &Generation, client: Client, listener: u16) -> bool {
         let overload = &self.context.overload;

@@ -49,7 +49,7 @@ pub struct ListenerState {
     pub tls: Option<Arc<ListenerTls>>,
     /// Whether there are no sites for it any more, so that its connections end with their next answers.
     pub is_retired: bool,
-    /// Whether it serves monitoring alone, and has places of its own for that.
+    /// True if it serves monitoring alone, and has places of its own for that.
     pub is_reserved: bool,
 }
 
@@ -94,7 +94,7 @@ impl Generation {
         (listener.is_proxied && self.router.trusts(client), listener.tls.clone())
     }
 
-    /// Whether a listener has reserved places.
+    /// True if a listener has reserved places.
     pub(super) fn is_reserved(&self, listener: u16) -> bool {
         self.listeners.get(usize::from(listener)).is_some_and(|listener| listener.is_reserved)
     }

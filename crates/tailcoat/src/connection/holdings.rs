@@ -8,7 +8,7 @@ use super::eviction::CLIENTS_A_NETWORK;
 /// ones.
 const CLIENT_PART: usize = 8;
 
-/// The same for a network.
+/// Share of a network.
 const NETWORK_PART: usize = 4;
 
 /// The least share, where there are few places.
@@ -22,7 +22,7 @@ pub struct Origin {
     network: u32,
 }
 
-/// Whose connections are too many.
+/// Owner of too many connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimant {
     /// The client's.
@@ -57,14 +57,14 @@ impl Origin {
         Self { client: (client as u32).max(1), network: (network as u32).max(1) }
     }
 
-    /// Whether it may hold any number.
+    /// True if it may hold any number.
     pub fn is_exempt(self) -> bool {
         self == Self::EXEMPT
     }
 }
 
 impl Claimant {
-    /// Whether a connection of this origin counts for it.
+    /// True if a connection of this origin counts for it.
     pub(super) fn has(self, origin: Origin) -> bool {
         match self {
             Self::Client(own) => origin.client == own.client,
@@ -117,7 +117,7 @@ impl Holdings {
         client.max(network / CLIENTS_A_NETWORK)
     }
 
-    /// Who holds a whole share already.
+    /// Owner of a whole share.
     pub(super) fn over_share(&self, origin: Origin, shares: Shares) -> Option<Claimant> {
         let reaches = |counts: &HashMap<u32, u32>, key, share: Option<u32>| {
             share.is_some_and(|share| counts.get(&key).is_some_and(|count| *count >= share))

@@ -63,17 +63,17 @@ pub enum Verdict {
 pub struct Newcomer {
     /// Client and network that it counts for.
     pub origin: Origin,
-    /// Whether its listener has reserved places.
+    /// True if its listener has reserved places.
     pub is_reserved: bool,
 }
 
-/// Whether there is a place for a newcomer.
+/// True if there is a place for a newcomer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// There is one.
     Free,
     /// Most places are taken, and the client or its network holds more than its share of them: it gives up some first.
-    /// Whether there are free places for all that.
+    /// True if there are free places for all that.
     OverShare(Claimant, bool),
     /// All are taken.
     None,
@@ -102,13 +102,13 @@ pub const RESERVED_PLACES: usize = 16;
 /// Connections for each of which one newcomer is spared a look at all of them.
 const LOOKS_PART: usize = 64;
 
-/// Whether most of so many places are taken, so that clients are held to their shares. The rest is for those that hold
+/// True if most of so many places are taken, so that clients are held to their shares. The rest is for those that hold
 /// less.
 fn is_crowded(taken: usize, connections_max: usize) -> bool {
     taken >= connections_max - connections_max / 8
 }
 
-/// Whether so few are taken that it is no longer counted who holds them.
+/// True if so few are taken that it is no longer counted who holds them.
 fn is_quiet(taken: usize, connections_max: usize) -> bool {
     taken < connections_max - connections_max / 4
 }
@@ -230,7 +230,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Whether there is a place for a newcomer among so many.
+    /// True if there is a place for a newcomer among so many.
     pub fn room(&mut self, newcomer: Newcomer, shares: Shares, connections_max: usize) -> Room {
         if newcomer.is_reserved {
             return if self.reserved < RESERVED_PLACES { Room::Free } else { Room::None };

@@ -23,7 +23,7 @@ pub struct QueueLimits {
     pub places: u64,
 }
 
-/// What has changed.
+/// The change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadChange {
     /// The queue is overloaded.
@@ -74,7 +74,7 @@ impl QueueLoad {
         Some(LoadChange::Began)
     }
 
-    /// Takes note that nobody waits.
+    /// Notes that no request waits.
     pub(super) fn on_empty(&mut self) -> Option<LoadChange> {
         self.above = None;
         self.overloaded_ms.take().map(|_| LoadChange::Ended)

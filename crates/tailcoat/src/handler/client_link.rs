@@ -68,7 +68,7 @@ pub struct ClientLinkCell {
     link: OnceCell<Rc<ClientLink>>,
     /// The way to the connection's holder; `None` if memory is not counted.
     holder_source: Option<HolderSource>,
-    /// The number of the client's connection, which the worker gives to no other; `None` if nobody waits there.
+    /// The number of the client's connection, which the worker gives to no other; `None` if no client waits there.
     client_connection: Option<NonZeroU64>,
     /// Who answers, as far as is known.
     handler: Cell<HandlerKind>,
@@ -272,7 +272,7 @@ impl ClientLink {
         }
     }
 
-    /// Whether all content has come that a handler gets, so that nothing is left to receive.
+    /// True if all content has come that a handler gets, so that nothing is left to receive.
     pub fn is_received(&self) -> bool {
         let state = self.state.borrow();
         state.replacement.is_some() || state.buffered.is_some() || self.framing.get() == BodyFraming::None
@@ -290,12 +290,12 @@ impl ClientLink {
         state.buffered = Some(Box::new(spool));
     }
 
-    /// Whether content was received before an upstream was asked.
+    /// True if content was received before an upstream was asked.
     pub fn is_buffered(&self) -> bool {
         self.state.borrow().buffered.is_some()
     }
 
-    /// Whether the content can be taken from its beginning: none was, or all of it is kept.
+    /// True if the content can be taken from its beginning: none was, or all of it is kept.
     pub fn can_rewind(&self) -> bool {
         let state = self.state.borrow();
         match &state.buffered {

@@ -76,7 +76,7 @@ impl StatusHandler {
     }
 }
 
-/// Whether a request comes from this machine, and was meant for it. A page of another site whose name leads here (DNS
+/// True if a request comes from this machine, and was meant for it. A page of another site whose name leads here (DNS
 /// rebinding) has a browser on this machine send that name as Host.
 fn is_of_this_machine(routed: &Routed<'_>) -> bool {
     let is_local = match routed.client {
@@ -88,7 +88,7 @@ fn is_of_this_machine(routed: &Routed<'_>) -> bool {
     is_local && (is_vouched_for || !is_from_proxy(&routed.request)) && is_name_of_this_machine(routed.host)
 }
 
-/// Whether a proxy has passed the request on, which may be one of this machine with clients from anywhere.
+/// True if a proxy has passed the request on, which may be one of this machine with clients from anywhere.
 fn is_from_proxy(request: &Request<'_>) -> bool {
     const NAMES: [&[u8]; 8] = [
         b"forwarded",

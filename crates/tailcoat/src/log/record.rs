@@ -123,7 +123,7 @@ pub enum Client {
 }
 
 impl Client {
-    /// Whether this is where a proxy on the same machine connects from: a unix socket, 127.0.0.1 or ::1.
+    /// True if this is where a proxy on the same machine connects from: a unix socket, 127.0.0.1 or ::1.
     pub fn is_local_proxy(self) -> bool {
         match self {
             Self::Ip(address) => {
@@ -179,7 +179,7 @@ impl CapturedField {
     }
 }
 
-/// What a log needs of a request.
+/// Parts of a request that a log needs.
 #[derive(Clone, Copy, Debug)]
 pub struct LogNeeds<'a> {
     pub(super) capture: &'a Capture,

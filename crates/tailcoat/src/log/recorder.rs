@@ -55,7 +55,7 @@ impl Recorder {
         self.wake_bytes = (options.ring_bytes_max / 4).max(1);
     }
 
-    /// What a log needs of requests, and no more.
+    /// Parts of requests that a log needs, and no more.
     pub fn needs(&self, log: LogId) -> Option<LogNeeds<'_>> {
         let capture = &self.logs.get(log.index())?.capture;
         Some(LogNeeds { capture, value_bytes_max: self.value_bytes_max })

@@ -17,7 +17,7 @@ pub struct WorkerBudget {
     holders: RefCell<Vec<Option<Rc<Holder>>>>,
 }
 
-/// What connections of a worker hold together.
+/// Memory that connections of a worker hold together.
 #[derive(Debug)]
 struct Count {
     budget: Arc<MemoryBudget>,

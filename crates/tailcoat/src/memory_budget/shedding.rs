@@ -9,7 +9,7 @@ use super::{MemoryBudget, Pressure, WorkerBudget};
 /// closes more.
 const REPORTED_MAX: usize = 1_024;
 
-/// What each worker's connections hold, as of its last look.
+/// Memory that each worker's connections hold, as of its last look.
 #[derive(Debug, Default)]
 pub(super) struct Reports(Vec<Holding>);
 
@@ -65,7 +65,7 @@ impl WorkerBudget {
         shed
     }
 
-    /// Whether connections must be closed.
+    /// True if connections must be closed.
     pub fn is_critical(&self) -> bool {
         self.budget().pressure() == Pressure::Critical
     }

@@ -111,7 +111,7 @@ kinds! {
         ConnectionsMax = "connections-max",
         /// A client had as many connections as it may, or more than its share of the places when most were taken.
         ConnectionsPerClientMax = "connections-per-client-max",
-        /// The same of a client's network.
+        /// Count of a client's network, likewise.
         ConnectionsPerNetworkMax = "connections-per-network-max",
         /// A banned client has connected.
         Ban = "ban",
@@ -147,7 +147,7 @@ kinds! {
 }
 
 kinds! {
-    /// What connections awaited whose places were needed for others.
+    /// Evicted connections, by what they awaited.
     Eviction {
         /// The end of a TLS handshake, or a proxy's header.
         Opening = "opening",

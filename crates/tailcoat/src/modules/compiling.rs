@@ -26,7 +26,7 @@ pub(super) struct Job {
     pub(super) deliver: Box<dyn FnOnce(Option<Loaded>) + Send>,
 }
 
-/// How far the jobs are that somebody waits for.
+/// Progress of the jobs that a request waits for.
 struct Progress {
     state: Mutex<State>,
     changed: Condvar,
@@ -37,7 +37,7 @@ struct State {
     waiting: VecDeque<Job>,
     /// Jobs that have not ended.
     left: usize,
-    /// What the first has failed with.
+    /// Error of the first failure.
     error: Option<LoadError>,
     /// Who waits is told of errors; otherwise the log is.
     is_awaited: bool,
@@ -107,7 +107,7 @@ impl Progress {
             let now = Instant::now();
             if let Some(error) = state.error.take() {
                 state.is_awaited = false;
-                // Nobody wants the others any more.
+                // The others are not needed any more.
                 state.waiting.clear();
                 return Err(error);
             }

@@ -170,7 +170,7 @@ fn by_file(modules: impl Iterator<Item = Arc<Module>>) -> Vec<Vec<Arc<Module>>> 
     files
 }
 
-/// What makes these modules ready: each file is compiled once.
+/// Compilation of these modules: each file is compiled once.
 fn jobs_of(modules: &[Arc<Module>]) -> Vec<Job> {
     let job = |modules: Vec<Arc<Module>>| Job {
         file: modules[0].config.file.clone(),
@@ -295,7 +295,7 @@ impl Module {
         }
     }
 
-    /// Whether its file is to be compiled again by a reload.
+    /// True if its file is to be compiled again by a reload.
     fn has_changed(&self) -> bool {
         matches!(&*self.stage(), Stage::Unusable(_)) || self.file_state() != FileState::of(&self.config.file)
     }

@@ -85,7 +85,7 @@ impl Guest {
 }
 
 impl Pollables {
-    /// Whether there are so few handles that the instance may answer another request.
+    /// True if there are so few handles that the instance may answer another request.
     pub(super) fn are_few(&self) -> bool {
         self.handles <= KEPT_HANDLES_MAX
     }

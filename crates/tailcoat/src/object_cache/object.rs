@@ -147,7 +147,7 @@ impl Object {
         Self { key, state, identity, codings: codings.map(Box::new), last_modified_unix_seconds, origin }
     }
 
-    /// Whether it was evicted, replaced or removed, or never stored.
+    /// True if it was evicted, replaced or removed, or never stored.
     pub fn is_dead(&self) -> bool {
         self.state.dead.load(Ordering::Relaxed)
     }

@@ -86,7 +86,7 @@ impl Controller {
         *self = Self::default();
     }
 
-    /// Whether the lag has stood above the target for long enough, and does not drain.
+    /// True if the lag has stood above the target for long enough, and does not drain.
     fn stands(&mut self, now_ms: u64, lag_permille: u64, interval_ms: u64) -> bool {
         if lag_permille <= 1_000 {
             self.above = None;
@@ -125,7 +125,7 @@ impl Controller {
     }
 }
 
-/// What part of a class is shed at this level, in 1/1,024.
+/// Part of a class that is shed at this level, in 1/1,024.
 pub(super) fn part_of(level: f64, cost: Cost) -> u32 {
     let part = (level - cost as usize as f64).clamp(0.0, 1.0);
     (part * 1_024.0) as u32

@@ -47,7 +47,7 @@ const RETRY_AFTER_SECONDS_MAX: u64 = 3;
 /// While asleep, a worker's pass over its connections has no beginning.
 const ASLEEP: u64 = u64::MAX;
 
-/// What can be shed, by its cost: the costliest first.
+/// Requests and handshakes that can be shed, by cost: the costliest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// A new TLS handshake.
@@ -90,7 +90,7 @@ pub struct OverloadReport {
 /// The overload of one worker. It stays on the worker's thread.
 #[derive(Debug)]
 pub struct Overload {
-    /// What requests and connections look at: whether anything is shed.
+    /// True while anything is shed; requests and connections read it.
     sheds: Cell<bool>,
     /// The part of each class that is shed, and what is left over of it for the next.
     parts: [Cell<u32>; CLASSES],
@@ -159,19 +159,19 @@ impl Overload {
         }
     }
 
-    /// Whether anything is shed.
+    /// True if anything is shed.
     #[inline]
     pub fn is_shedding(&self) -> bool {
         self.sheds.get()
     }
 
-    /// Whether this request or handshake is shed. Counts it if it is.
+    /// True if this request or handshake is shed. Counts it if it is.
     #[inline]
     pub fn sheds(&self, cost: Cost) -> bool {
         self.sheds.get() && self.takes_part(cost)
     }
 
-    /// Whether the class comes to its next one. Spreads those that are shed evenly over those that come.
+    /// True if the class comes to its next one. Spreads those that are shed evenly over those that come.
     #[cold]
     fn takes_part(&self, cost: Cost) -> bool {
         let class = cost as usize;

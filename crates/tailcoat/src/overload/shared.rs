@@ -5,10 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use crate::log::ServerLog;
 use crate::metrics::ShedReason;
 
-/// What a person can do.
+/// Advice for the operator.
 const HELP: &str = "`tailcoat status` shows what is shed; add workers or machines, or look for the costly requests";
 
-/// What workers share of overload.
+/// Part of overload that workers share.
 #[derive(Debug)]
 pub struct SharedOverload {
     log: ServerLog,

@@ -6,7 +6,7 @@ use super::*;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// What shedding a request costs, in microseconds.
+/// Cost of shedding a request, in microseconds.
 const SHED_US: u64 = 50;
 
 /// From which second on how many requests come a second.

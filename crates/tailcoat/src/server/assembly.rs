@@ -40,7 +40,7 @@ const CACHE_PART: u64 = 4;
 /// half of it for the program, its modules and the kernel's buffers of sockets.
 const CLIENT_MEMORY_PART: u64 = 4;
 
-/// What a person can do when connections are closed because clients hold too much memory.
+/// Advice for when connections are closed because clients hold too much memory.
 const MEMORY_HELP: &str = "clients that hold most lose their connections first; raise `client-memory-bytes-max` if these are \
                            honest clients and there is more memory";
 /// Memory of all buffers between clients and upstreams, and at most which part of the memory there is, unless the
@@ -52,7 +52,7 @@ const BUFFERED_PART: u64 = 8;
 const ACCEPT_HELP: &str = "raise the limit of open files (`LimitNOFILE` of systemd, `ulimit -n`), or memory; idle connections \
                            are closed for others meanwhile";
 
-/// What an operator can do when places run out.
+/// Advice for when places run out.
 const PLACE_HELP: &str = "`tailcoat status` names the clients that hold most places: name those that are proxies in \
                           `trusted-proxies`, ban attackers, or raise `connections-max`";
 
@@ -71,7 +71,7 @@ pub(super) struct Lasting {
     pub(super) memory: Arc<MemoryBudget>,
     pub(super) memory_trouble: Arc<Trouble>,
     pub(super) place_trouble: Arc<Trouble>,
-    /// What workers share of overload.
+    /// Part of overload that workers share.
     pub(super) overload: Arc<SharedOverload>,
     /// What has become of spans.
     pub(super) span_counts: Arc<SpanCounts>,

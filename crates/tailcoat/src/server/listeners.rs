@@ -63,7 +63,7 @@ impl Listeners {
     }
 
     /// What there is for another process: addresses, each with the number of its sockets, and these. Those of TCP that were
-    /// retired are among them, because nobody else can listen there until they are closed.
+    /// retired are among them, because no other process can listen there until they are closed.
     ///
     /// # Errors
     /// Out of descriptors.
@@ -246,7 +246,7 @@ impl OpenAddress {
         self.retired_at.is_none() || !matches!(self.listen, Listen::Unix(..))
     }
 
-    /// Whether another process may go on with it: clients can connect, or can again.
+    /// True if another process may go on with it: clients can connect, or can again.
     fn can_be_offered(&self) -> bool {
         let accepts_again = || self.sockets.iter().all(|(_, socket)| socket.ignore_new(false).is_ok());
         self.retired_at.is_none() || (self.can_stay() && accepts_again())

@@ -11,7 +11,7 @@ use super::spooled::Full;
 use crate::log::{ServerLog, Trouble};
 use crate::memory_budget::{Charge, Holder};
 
-/// What an operator can do when files cannot be written.
+/// Advice for when files cannot be written.
 const HELP: &str = "make room in `buffer-directory`, or name another one; until then slow clients hold upstreams";
 
 /// Parts of the table of clients, each with a lock of its own.
@@ -47,7 +47,7 @@ pub struct SpoolStore {
     trouble: Trouble,
 }
 
-/// What one spool holds. Dropping it releases all of it.
+/// Memory and disk space that one spool holds. Dropping it releases all of it.
 #[derive(Debug)]
 pub(super) struct Account {
     store: Arc<SpoolStore>,
@@ -140,7 +140,7 @@ impl Account {
         &self.store
     }
 
-    /// Whether all spools together hold as much in memory as they may.
+    /// True if all spools together hold as much in memory as they may.
     pub(super) fn is_memory_full(&self) -> bool {
         self.store.memory_bytes() >= self.store.memory_bytes_max.load(Ordering::Relaxed)
     }

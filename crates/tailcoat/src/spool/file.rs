@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What came of writing.
+/// Result of writing.
 #[derive(Debug)]
 pub(super) struct Written {
     /// The file, if there is one now.

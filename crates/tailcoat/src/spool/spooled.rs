@@ -22,7 +22,7 @@ const SMALL_BLOCK_BYTES: usize = 8 << 10;
 /// Bytes of a message beyond `memory_bytes_max` that wait to be written.
 const UNWRITTEN_BYTES_MAX: usize = 2 * BLOCK_BYTES;
 
-/// What one message may have.
+/// Limits of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageLimits {
     /// Bytes in memory. Bytes on their way to a file, at most 128 KiB, come on top.
@@ -78,7 +78,7 @@ pub struct Spool {
     read_error: Option<io::ErrorKind>,
 }
 
-/// What another thread does for the spool.
+/// Job that another thread does for the spool.
 #[derive(Debug)]
 enum Job {
     /// Writes so many bytes, which are nowhere else meanwhile.
@@ -129,12 +129,12 @@ impl Spool {
         (self.front.held_bytes() + self.back.held_bytes() + self.writing_bytes()) as u64 + self.written_bytes
     }
 
-    /// Whether all bytes were read.
+    /// True if all bytes were read.
     pub fn is_drained(&self) -> bool {
         self.next() == Next::Nowhere
     }
 
-    /// Whether [`Self::rewind`] can be called.
+    /// True if [`Self::rewind`] can be called.
     pub fn keeps_all(&self) -> bool {
         self.keeps_all
     }
@@ -347,7 +347,7 @@ impl Spool {
         }
     }
 
-    /// Whether no byte is behind those of the front.
+    /// True if no byte is behind those of the front.
     fn appends_to_front(&self) -> bool {
         let is_file_empty = self.written_bytes == 0 || !self.keeps_all && self.is_file_read();
         is_file_empty && self.writing_bytes() == 0 && self.back.held_bytes() == 0 && !self.account.is_memory_full()

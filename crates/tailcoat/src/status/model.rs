@@ -21,7 +21,7 @@ pub struct Status {
     pub process: ProcessStatus,
     /// Each worker.
     pub workers: Vec<WorkerStatus>,
-    /// Whether and why requests are shed.
+    /// Shedding of requests, with its reasons.
     pub overload: OverloadStatus,
     /// Each site, and `none` and `other`.
     pub sites: Vec<SiteStatus>,
@@ -95,7 +95,7 @@ pub struct WorkerStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OverloadStatus {
-    /// Whether a worker or the queue of an upstream sheds now.
+    /// True if a worker or the queue of an upstream sheds now.
     pub is_shedding: bool,
     /// Why: `lag`, `handshakes`, `memory`, `queue`.
     pub reasons: Vec<String>,
@@ -103,7 +103,7 @@ pub struct OverloadStatus {
     pub shed: Vec<ShedCount>,
 }
 
-/// What was shed for a reason.
+/// Requests and handshakes that were shed for a reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShedCount {
@@ -159,7 +159,7 @@ pub struct UpstreamStatus {
     pub first_byte: TimesStatus,
     /// Requests that wait for a connection.
     pub queue: u64,
-    /// Whether they wait too long, so that some are rejected.
+    /// True if they wait too long, so that some are rejected.
     pub is_overloaded: bool,
     /// Requests that were rejected so.
     pub shed: u64,
@@ -333,7 +333,7 @@ pub struct PlaceStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EvictionCount {
-    /// What they awaited.
+    /// Stage that they awaited.
     pub awaited: String,
     /// How many.
     pub count: u64,

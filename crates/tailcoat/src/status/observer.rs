@@ -226,7 +226,7 @@ fn upstream_statuses(sources: &Sources, reports: &[Option<WorkerReport>]) -> Vec
     statuses.collect()
 }
 
-/// Whether anything sheds, and why; counts are for later.
+/// Shedding now, with its reasons; counts are for later.
 fn overload_status(status: &Status) -> OverloadStatus {
     let is_shedding_for = |reason: &ShedReason| match reason {
         ShedReason::Queue => status.upstreams.iter().any(|upstream| upstream.is_overloaded),

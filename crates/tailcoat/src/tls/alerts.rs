@@ -46,7 +46,7 @@ pub fn correct(error: &Error, unsent: &mut [u8]) {
     }
 }
 
-/// Whether a record to be sent is an alert, plain or encrypted: those of TLS 1.3 say that they are application data, but only
+/// True if a record to be sent is an alert, plain or encrypted: those of TLS 1.3 say that they are application data, but only
 /// an alert has two bytes, besides its type and an authentication tag of 16 bytes.
 pub fn is_alert(record: &[u8]) -> bool {
     matches!(record, [ALERT, ..] | [APPLICATION_DATA, _, _, 0, 19, ..])

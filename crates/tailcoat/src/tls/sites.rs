@@ -108,7 +108,7 @@ impl ListenerTls {
         self.validations.handshake(hello)
     }
 
-    /// Whether a handshake may be an authority's that wants to see whether a name is ours.
+    /// True if a handshake may be an authority's that wants to see whether a name is ours.
     pub fn has_validations(&self) -> bool {
         self.validations.has_handshakes()
     }

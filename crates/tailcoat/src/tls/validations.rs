@@ -40,7 +40,7 @@ impl Validations {
         self.responses.get(std::str::from_utf8(token).ok()?)
     }
 
-    /// Whether any authority is to get a handshake.
+    /// True if any authority is to get a handshake.
     pub fn has_handshakes(&self) -> bool {
         !self.handshakes.is_empty()
     }

@@ -177,7 +177,7 @@ impl SharedUpstream {
         self.queue.length()
     }
 
-    /// Whether the queue is overloaded: requests wait too long, and not all can be served.
+    /// True if the queue is overloaded: requests wait too long, and not all can be served.
     pub fn is_queue_overloaded(&self) -> bool {
         self.queue.is_overloaded()
     }
@@ -187,7 +187,7 @@ impl SharedUpstream {
         self.queue.shed()
     }
 
-    /// Whether the log is to be told that an overload has begun: not again soon, because overload may come and go.
+    /// True if the log is to be told that an overload has begun: not again soon, because overload may come and go.
     fn may_tell_overload(&self) -> bool {
         let (now_ms, told_ms) = (monotonic_ms(), self.overload_told_ms.load(Ordering::Relaxed));
         let may_tell = told_ms == 0 || now_ms.saturating_sub(told_ms) >= OVERLOAD_TOLD_INTERVAL_MS;

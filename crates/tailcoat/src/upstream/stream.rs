@@ -79,7 +79,7 @@ impl Stream {
         either!(self, stream => Pin::new(stream).poll_shutdown(task))
     }
 
-    /// Whether TLS has decrypted nothing that has not been read.
+    /// True if TLS has decrypted nothing that has not been read.
     fn has_all_been_read(&self) -> bool {
         !matches!(self, Self::Tls(stream) if !stream.get_ref().1.wants_read())
     }

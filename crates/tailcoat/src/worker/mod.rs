@@ -62,7 +62,7 @@ pub struct WorkerPlan {
     pub accept_trouble: Arc<Trouble>,
     /// The log line about places that ran out.
     pub place_trouble: Arc<Trouble>,
-    /// What workers share of overload.
+    /// Part of overload that workers share.
     pub overload: Arc<SharedOverload>,
     /// The object store of all workers.
     pub store: Arc<ObjectStore>,

@@ -78,7 +78,7 @@ impl ReceiveWindow {
         Ok(())
     }
 
-    /// What the peer may still send.
+    /// Bytes that the peer may still send.
     pub fn available_bytes(&self) -> u32 {
         self.available_bytes
     }

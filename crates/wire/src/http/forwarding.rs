@@ -43,16 +43,16 @@ pub fn is_named_by_connection<'a>(name: &[u8], mut values: impl Iterator<Item = 
 /// section 6.5.1), so that any other could be taken for a field of the head that a proxy has removed or set there.
 const DIGESTS: [&[u8]; 4] = [b"content-digest", b"content-md5", b"digest", b"repr-digest"];
 
-/// The same, of responses alone.
+/// Further trailer fields, of responses alone.
 const OF_RESPONSES: [&[u8]; 5] =
     [b"etag", b"grpc-message", b"grpc-status", b"grpc-status-details-bin", b"server-timing"];
 
-/// Whether a trailer field of a request is passed on.
+/// True if a trailer field of a request is passed on.
 pub fn is_request_trailer(name: &[u8]) -> bool {
     DIGESTS.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Whether a trailer field of a response is passed on.
+/// True if a trailer field of a response is passed on.
 pub fn is_response_trailer(name: &[u8]) -> bool {
     DIGESTS.iter().chain(&OF_RESPONSES).any(|known| name.eq_ignore_ascii_case(known))
 }
@@ -85,7 +85,7 @@ pub fn is_client_address_field(name: &[u8]) -> bool {
     names.iter().any(|known| is_same_field(name, known))
 }
 
-/// Whether a field may be in a trailer section at all: not those that frame, route or condition a message, or that say who
+/// True if a field may be in a trailer section at all: not those that frame, route or condition a message, or that say who
 /// sent it; nor Proxy, which CGI programs would take for a setting (CVE-2016-5385). With underscores they are the same.
 pub fn may_be_trailer(name: &[u8]) -> bool {
     const NEVER: [&[u8]; 23] = [

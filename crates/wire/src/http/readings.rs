@@ -1,6 +1,6 @@
 //! Other readings of a path: what servers make of it that parse paths in another way than we do.
 //!
-//! A guard (an access rule, a limit, a password) that looks at one spelling of a path protects nothing if the server behind
+//! A guard (an access rule, a limit, a password) that looks at one spelling of a path protects nothing if the upstream
 //! it takes another spelling for the same resource. This is the one place that knows those spellings. A reading may be one
 //! that no server has; guards use readings only to restrict.
 
@@ -61,7 +61,7 @@ pub fn readings(path: &[u8]) -> Vec<Reading> {
     found
 }
 
-/// Whether a path certainly has no other reading; a cheap test that may say no where there is none.
+/// True if a path certainly has no other reading; a cheap test that may say no where there is none.
 fn is_plain(path: &[u8]) -> bool {
     let (mut has_dot, mut segment_start) = (false, 1);
     for (at, &byte) in path.iter().enumerate().skip(1) {
@@ -138,7 +138,7 @@ fn programs(path: &[u8]) -> impl Iterator<Item = usize> {
     ends.take(PROGRAMS_MAX)
 }
 
-/// Whether what lies in a directory of this name is run by custom, with or without an extension.
+/// True if what lies in a directory of this name is run by custom, with or without an extension.
 fn is_program_directory(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 8] =
         [b"cgi-bin", b"fcgi-bin", b"scgi-bin", b"cgi", b"cgi-sys", b"cgi-local", b"cgi-win", b"servlet"];
@@ -169,7 +169,7 @@ fn joined<'s>(segments: impl Iterator<Item = &'s [u8]>) -> Vec<u8> {
     path
 }
 
-/// Whether a path in normal form leads elsewhere for some server: it has `/..;a/`, `\..\` or `/.. /`.
+/// True if a path in normal form leads elsewhere for some server: it has `/..;a/`, `\..\` or `/.. /`.
 pub fn has_hidden_dot_segments(path: &[u8]) -> bool {
     let is_dots = |segment: &[u8]| matches!(trimmed(segment), b"." | b"..");
     memchr::memmem::find(path, b"/.").or_else(|| memchr::memchr(b'\\', path)).is_some()

@@ -8,7 +8,7 @@ use crate::config::value::Value;
 /// A time limit from a millisecond to a day.
 const TIMEOUT: Kind = Kind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(86_400) };
 
-/// Whether messages are buffered.
+/// Buffering of messages.
 const BUFFERING: Kind = Kind::Choice(&["auto", "on", "off"]);
 
 /// Names of fields, in lower case.

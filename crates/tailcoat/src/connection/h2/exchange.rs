@@ -215,7 +215,7 @@ impl Exchange {
         self.wait.on_look(is_waiting, self.outgoing.sent_bytes, now_ms);
     }
 
-    /// Whether the request's head is needed no more: its response is under way, and the client takes its time with it.
+    /// True if the request's head is needed no more: its response is under way, and the client takes its time with it.
     pub(super) fn may_be_slimmed(&self) -> bool {
         !self.is_slim && matches!(self.work, Work::Responding) && self.wait.looked_at_ms.is_some()
     }

@@ -263,7 +263,7 @@ impl H2Connection {
         context.charge_held(self.slot, exchange_bytes + own_bytes, &mut self.held);
     }
 
-    /// Whether nothing more may be kept, and new streams are refused until the client has taken responses: it holds too many heads of requests.
+    /// True if nothing more may be kept, and new streams are refused until the client has taken responses: it holds too many heads of requests.
     fn holds_too_much(&self, turn: &Turn<'_, '_>) -> bool {
         !self.exchanges.is_empty()
             && turn.context.memory.head_bytes(self.slot)

@@ -45,7 +45,7 @@ pub(super) async fn receive_content(
     loop {
         let Err(full) = poll_fn(|task| poll_receive(&mut spool, link, task)).await else {
             if needs_length {
-                // Nobody there knows trailers.
+                // That protocol has no trailers.
                 drop(link.take_trailers());
             }
             link.put_buffered(spool);

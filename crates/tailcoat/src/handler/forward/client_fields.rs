@@ -214,7 +214,7 @@ pub(super) fn push_via(routed: &Routed<'_>, name: &str, fields: &mut Fields) {
     });
 }
 
-/// Whether proxies of our name have forwarded a request so often that it goes in a circle. Sites that forward to other
+/// True if proxies of our name have forwarded a request so often that it goes in a circle. Sites that forward to other
 /// sites of the same server, and servers one behind the other, take some passes each.
 pub(super) fn is_loop(routed: &Routed<'_>, intermediary: &Intermediary) -> bool {
     routed.request.head.has(KnownField::Via)

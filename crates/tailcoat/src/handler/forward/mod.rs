@@ -78,9 +78,9 @@ pub struct Plan {
     /// What Host says where the client's request does not.
     authority: String,
     spools: Arc<SpoolStore>,
-    /// Whether content of requests is received whole before the upstream is asked.
+    /// True if content of requests is received whole before the upstream is asked.
     buffers_requests: bool,
-    /// Whether responses are read ahead of slow clients, unless they are streams or say otherwise.
+    /// True if responses are read ahead of slow clients, unless they are streams or say otherwise.
     buffers_responses: bool,
     buffer_limits: MessageLimits,
 }
@@ -262,7 +262,7 @@ fn outcome_of(response: Box<BuiltResponse>) -> Outcome {
 }
 
 impl Inner {
-    /// Whether the request has content that is to be received whole before the upstream is asked.
+    /// True if the request has content that is to be received whole before the upstream is asked.
     fn buffers_request(&self, routed: &Routed<'_>) -> bool {
         self.plan.buffers_requests && routed.link.get().is_some_and(|link| !link.is_received()) && !is_grpc(routed)
     }

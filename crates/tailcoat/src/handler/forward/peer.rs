@@ -66,7 +66,7 @@ impl Destination {
         }
     }
 
-    /// What a request costs that goes there.
+    /// Cost of a request that goes there.
     pub(super) fn cost(&self) -> Cost {
         match self {
             Self::Servers(_) => Cost::Upstream,

@@ -25,7 +25,7 @@ pub(super) struct ReadAhead<S> {
     ahead: Option<Box<Ahead>>,
 }
 
-/// What was read ahead.
+/// Content that was read ahead.
 struct Ahead {
     spool: Spool,
     end: Option<Result<Option<Box<Fields>>, io::ErrorKind>>,
@@ -37,7 +37,7 @@ impl<S: ContentSource> ReadAhead<S> {
     }
 }
 
-/// Whether a response with these fields is read ahead of a slow client, where the configuration `allows` it. Streams of
+/// True if a response with these fields is read ahead of a slow client, where the configuration `allows` it. Streams of
 /// events and calls have no end to be read up to.
 pub(super) fn may_read_ahead(fields: &Fields, allows: bool) -> bool {
     if !allows {

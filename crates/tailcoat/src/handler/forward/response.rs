@@ -135,7 +135,7 @@ impl Received<'_> {
         self.head.values(self.bytes, b"content-length").next().and_then(parse_content_length)
     }
 
-    /// Whether fields say that content follows, wherever it may be that of another response.
+    /// True if fields say that content follows, wherever it may be that of another response.
     fn declares_content(&self) -> bool {
         let has_coding = self.head.values(self.bytes, b"transfer-encoding").next().is_some();
         has_coding || self.head.values(self.bytes, b"content-length").any(|length| length != b"0")

@@ -100,7 +100,7 @@ impl Upload {
         self.state == State::Complete
     }
 
-    /// Whether anything is sent behind the head.
+    /// True if anything is sent behind the head.
     pub(super) fn has_content(&self) -> bool {
         self.has_content
     }

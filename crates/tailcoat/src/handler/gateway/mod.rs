@@ -271,7 +271,7 @@ impl Fetch for ScriptFetch {
     }
 }
 
-/// Whether the path that the client asked for, which scripts are told of after a rewrite, too, has hidden dot segments.
+/// True if the path that the client asked for, which scripts are told of after a rewrite, too, has hidden dot segments.
 fn hides_dot_segments(target: &[u8]) -> bool {
     // Nothing is decoded where nothing can be hidden.
     if memchr::memchr3(b';', b'\\', b'%', target).is_none() {

@@ -311,7 +311,7 @@ fn is_failure(response: &BuiltResponse) -> bool {
     matches!(response.status.code(), 500 | 502 | 503 | 504)
 }
 
-/// Whether a stale response may be served because no other is to be had: not one that was removed meanwhile, maybe because
+/// True if a stale response may be served because no other is to be had: not one that was removed meanwhile, maybe because
 /// it turned out not to be for this client.
 fn is_spare(stale: &CachedObject, asked: &RequestDirectives) -> bool {
     let now_ms = Now::read().monotonic_ms;

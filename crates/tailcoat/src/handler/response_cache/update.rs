@@ -27,7 +27,7 @@ pub(super) struct Update {
     cookies: Vec<Vec<u8>>,
 }
 
-/// What a validation does to what is stored.
+/// Effect of a validation on the stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     /// It answers the same requests, with other fields.
@@ -61,7 +61,7 @@ impl Inner {
         is_proved.then_some(update)
     }
 
-    /// Whether what is stored for a request still has this content: it may have been removed while it was validated, because
+    /// True if what is stored for a request still has this content: it may have been removed while it was validated, because
     /// another validation made it one for fewer clients.
     fn still_answers(&self, routed: &Routed<'_>, stale: &Object) -> bool {
         if !stale.is_dead() {
@@ -188,12 +188,12 @@ impl Inner {
     }
 }
 
-/// Whether a response says that no shared cache may keep it, whoever asks.
+/// True if a response says that no shared cache may keep it, whoever asks.
 fn is_for_one(directives: &ResponseDirectives) -> bool {
     directives.private || (directives.no_store && !directives.must_understand)
 }
 
-/// Whether a response names request fields in Vary that had no part in choosing the stored one.
+/// True if a response names request fields in Vary that had no part in choosing the stored one.
 fn depends_on_more(stored: &Object, updated: &Fields) -> bool {
     let known =
         stored.response().and_then(|response| response.variant.as_ref()).map_or(&[][..], |variant| &variant.names);

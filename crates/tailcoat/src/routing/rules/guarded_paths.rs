@@ -1,4 +1,4 @@
-//! Which paths a guard holds for: those its pattern names, and those that a server behind may take for one of them.
+//! Which paths a guard holds for: those its pattern names, and those that an upstream may take for one of them.
 //!
 //! Guards (`allow` and `deny`, limits, `basic-auth`) are asked for each [`GuardedPath`] of a request, one at a time and in
 //! their order, and the strictest verdict counts. So another reading of a path can restrict, and never lets a client in.
@@ -32,12 +32,12 @@ pub struct GuardPattern {
     folded: PathPattern,
 }
 
-/// What paths are read as.
+/// Other readings of paths.
 #[derive(Clone, Debug, Default)]
 pub struct Readings {
-    /// Whether a pattern may fit another path once it is folded, even if folding leaves the path as it is.
+    /// True if a pattern may fit another path once it is folded, even if folding leaves the path as it is.
     has_foldable_pattern: bool,
-    /// Whether a rule is for some paths only. The others don't depend on readings.
+    /// True if a rule is for some paths only. The others don't depend on readings.
     is_needed: bool,
 }
 
@@ -64,12 +64,12 @@ impl OtherPath {
         &self.path
     }
 
-    /// Whether the case of its letters is not the client's.
+    /// True if the case of its letters is not the client's.
     pub fn is_folded(&self) -> bool {
         self.is_folded
     }
 
-    /// Whether it has the same segments as the request, written in another way.
+    /// True if it has the same segments as the request, written in another way.
     pub fn is_spelling(&self) -> bool {
         self.is_spelling
     }
@@ -135,7 +135,7 @@ impl GuardPattern {
         Self { pattern: pattern.clone(), folded }
     }
 
-    /// Whether the guard holds for a path.
+    /// True if the guard holds for a path.
     pub fn holds_for(&self, guarded: GuardedPath<'_>) -> bool {
         if guarded.is_folded { self.folded.guards(guarded.path) } else { self.pattern.guards(guarded.path) }
     }

@@ -31,7 +31,7 @@ pub struct SharedRules {
     request_limits: Vec<(RequestLimit, GuardPattern, Arc<CountTable>)>,
     /// Of each rule for passwords.
     password_paths: Vec<GuardPattern>,
-    /// What paths are read as.
+    /// Other readings of paths.
     readings: Readings,
     /// Of each rule for passwords that has a file.
     stores: Vec<Option<Arc<PasswordStore>>>,

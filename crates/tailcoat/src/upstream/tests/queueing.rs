@@ -231,7 +231,7 @@ fn an_overloaded_queue_serves_the_newest_and_recovers() {
         let median = waits[waits.len() / 2];
         assert!(median <= 100, "half of them waited for {median} ms");
         let longest = of(5_000, END_MS).map(|(_, waited_ms, _)| *waited_ms).max();
-        assert!(longest <= Some(1_500), "nobody waits for longer: {longest:?} ms");
+        assert!(longest <= Some(1_500), "no request waits for longer: {longest:?} ms");
         let after: Vec<_> = of(OVERLOAD_MS + 1_000, END_MS).collect();
         assert!(after.iter().all(|(_, waited_ms, is_served)| *is_served && *waited_ms < 100), "{after:?}");
         assert!(!upstream.shared.is_queue_overloaded() && upstream.shared.queue_shed() > 0);

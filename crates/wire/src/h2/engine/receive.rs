@@ -81,7 +81,7 @@ impl Engine {
             self.take(None, header.payload_bytes as u32, turn);
         } else if self.takes_content(header.stream) {
             if content_bytes > 0 {
-                // Content that nobody reads earns nothing.
+                // Content that no handler reads earns nothing.
                 self.spent.pings.earn(1);
             }
             self.take(Some(header.stream), not_content_bytes as u32, turn);

@@ -96,7 +96,7 @@ pub fn is_update_of(stored: &Fields, fields: &Fields) -> bool {
     }
 }
 
-/// Whether a 304 names the stored response by a strong entity tag: its content is then, byte by byte, that of the response
+/// True if a 304 names the stored response by a strong entity tag: its content is then, byte by byte, that of the response
 /// to the request that was validated by, whatever chose the stored one (RFC 9110, section 8.8.1).
 pub fn is_same_representation(stored: &Fields, fields: &Fields) -> bool {
     fields.get("ETag").is_some_and(|etag| is_strong(etag) && stored.get("ETag") == Some(etag))

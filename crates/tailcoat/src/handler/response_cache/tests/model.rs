@@ -24,12 +24,12 @@ struct Asker {
     exchange: usize,
 }
 
-/// What the upstream has said of some content.
+/// Statements of the upstream about some content.
 #[derive(Debug)]
 struct Said {
     /// The last request that it was given to, or named to by a strong entity tag; `None` once that is not known.
     given: Option<Asker>,
-    /// What it depends on.
+    /// Request fields that it depends on.
     names: BTreeSet<Vec<u8>>,
     /// No shared cache may give it to another.
     is_for_one: bool,
@@ -61,7 +61,7 @@ impl Asker {
         }
     }
 
-    /// Whether this request is like another in the fields of these names.
+    /// True if this request is like another in the fields of these names.
     fn is_like(&self, other: &Self, names: &BTreeSet<Vec<u8>>) -> bool {
         names.iter().all(|name| match name.as_slice() {
             b"cookie" => self.user == other.user,

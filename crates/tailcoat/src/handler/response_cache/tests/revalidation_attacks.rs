@@ -204,7 +204,7 @@ fn a_conditional_head_removes_nothing() {
     site.ask("GET /").is(200, "1");
 }
 
-/// A cookie is for the client whose request validated: it gets it, and nobody else.
+/// A cookie is for the client whose request validated: no other client gets it.
 #[test]
 fn a_cookie_in_a_304_is_not_stored() {
     for policy in [SetCookie::Refuse, SetCookie::Drop, SetCookie::Keep] {
