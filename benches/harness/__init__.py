@@ -1,1 +1,1 @@
-"""What all scenarios share: servers, clients, accounting, files to serve, rounds and the report."""
+"""What the scenarios share: servers, clients, accounting, files to serve, turns and the report."""

@@ -27,7 +27,7 @@ def run(files):
         marks = {mark["text"]: mark for run in runs for mark in run["marks"] if mark.get("part") == part}
         for mark in marks.values():
             report.mark_ratio(part, comparison, mark["name"], mark["base"], mark["limit"], mark["at_least"])
-    return report.finish(None)
+    return report.end()
 
 
 def difference(one, other):

@@ -3,13 +3,13 @@
 import dataclasses
 import json
 import pathlib
-import statistics
 import sys
 import time
 
-from . import machine
-from .paired import CLIENT_LIMIT
-from .servers import OURS
+from . import machine, record
+from .paired import CLIENT_LIMIT, CONTROL_TOLERANCE
+from .record import quartiles
+from .servers import OURS, OURS_AGAIN
 
 
 @dataclasses.dataclass
@@ -35,6 +35,7 @@ class Report:
     def __init__(self, content):
         """A report with this heading; see `begin`."""
         self._content = content
+        self._recorded = []
         described = content["machine"]
         print(f"{content['scenario']}: {described['kernel']}, {described['cpu']}, {described['cores']} cores"
               f"{' (virtual)' if described['virtual'] else ''}, {described['network']}, {described['congestion_control']}")
@@ -73,9 +74,18 @@ class Report:
                       "their throughput and latency are the client's, their CPU a response is their own")
         self._content["parts"][part] = comparison.samples
         self._content["void"] += [f"{part}: {reason}" for reason in comparison.void]
+        samples = {name: [result["cpu_us"] for result in results] for name, results in comparison.samples.items()}
+        medians = lambda key: {name: comparison.median(name, key) for name in samples}
+        self._recorded.append(record.part(part, "CPU time a response", "us", samples, comparison.void, rates=medians("rate"),
+                                          p99s_us=medians("latency_us.p99")))
 
     def add_part(self, part, content):
+        """A part that is no comparison by CPU time, as `--json` writes it; `add_figures` adds its figures to the record."""
         self._content["parts"][part] = content
+
+    def add_figures(self, part, what, unit, samples, at_least=False):
+        """Figures of a part for the record: server name -> numbers. Servers that took turns have as many numbers each."""
+        self._recorded.append(record.part(part, what, unit, samples, at_least=at_least))
 
     def mark(self, text, measured, limit, at_least=False, **of):
         mark = Mark(text, measured, limit, at_least)
@@ -95,12 +105,25 @@ class Report:
     def void(self, reason):
         self._content["void"].append(reason)
 
-    def finish(self, json_file):
-        """Writes the JSON; returns the exit status: 1 if the run is void."""
+    def check_control(self, part, samples):
+        """Voids the run if the two medians of ours differ by more than the tolerance."""
+        if OURS in samples and OURS_AGAIN in samples:
+            ratio = record.spread(samples[OURS_AGAIN])["median"] / record.spread(samples[OURS])["median"]
+            if abs(ratio - 1) > CONTROL_TOLERANCE:
+                self.void(f"{part}: control: {OURS} against itself is {ratio:.3f}, more than {CONTROL_TOLERANCE:.0%} off")
+
+    def finish(self, arguments):
+        """Writes the files that were asked for; returns the exit status: 1 if the run is void."""
+        if arguments.json:
+            pathlib.Path(arguments.json).write_text(json.dumps(self._content, indent=1) + "\n")
+        if arguments.record:
+            print(f"recorded: {record.write(arguments, self._content, self._recorded)}")
+        return self.end()
+
+    def end(self):
+        """Prints why the run is void, if it is; returns the exit status."""
         for reason in self._content["void"]:
             print(f"VOID: {reason}", file=sys.stderr)
-        if json_file:
-            pathlib.Path(json_file).write_text(json.dumps(self._content, indent=1) + "\n")
         return 1 if self._content["void"] else 0
 
 
@@ -110,13 +133,6 @@ def spread(comparison, name, base):
         return "-"
     lower, upper = quartiles(comparison.ratios(name, base))
     return f"{comparison.ratio(name, base):.3f} ({lower:.2f}-{upper:.2f})"
-
-
-def quartiles(numbers):
-    if len(numbers) < 2:
-        return numbers[0], numbers[0]
-    lower, _, upper = statistics.quantiles(numbers, n=4, method="inclusive")
-    return lower, upper
 
 
 def is_comparison(part):

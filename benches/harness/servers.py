@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import itertools
 import os
@@ -22,23 +23,32 @@ PEERS = pathlib.Path(__file__).resolve().parent.parent / "peers"
 SERVER_CORE, CLIENT_CORE = 0, 1
 PRIORITY = -20  # Of all servers alike, so that other work on the machine disturbs the least.
 
-# Name -> config file below peers/, command, the command that prints its version.
+# Name -> config file below peers/, command, the command that prints its version. `{enter}` is empty, or enters the root
+# directory of another distribution (`--peer-root`).
+NGINX, HAPROXY = "{enter} nginx -c {config} -g 'daemon off;'", "{enter} haproxy -db -f {config}"
+APACHE, H2O, CADDY = "{enter} apache2 -f {config} -DFOREGROUND", "{enter} h2o -c {config}", "{enter} caddy run --adapter caddyfile --config {config}"
 KNOWN_PEERS = {
-    "nginx": ("nginx.conf", "nginx -c {config} -g 'daemon off;'", "nginx -v"),
-    "h2o": ("h2o.conf", "h2o -c {config}", "h2o -v"),
-    "lighttpd": ("lighttpd.conf", "lighttpd -D -f {config}", "lighttpd -v"),
-    "apache": ("apache.conf", "apache2 -f {config} -DFOREGROUND", "apache2 -v"),
-    "nginx-proxy": ("nginx-proxy.conf", "nginx -c {config} -g 'daemon off;'", "nginx -v"),
-    "nginx-fastcgi": ("nginx-fastcgi.conf", "nginx -c {config} -g 'daemon off;'", "nginx -v"),
-    "apache-fastcgi": ("apache-fastcgi.conf", "apache2 -f {config} -DFOREGROUND", "apache2 -v"),
-    "apache-cgi": ("apache-cgi.conf", "apache2 -f {config} -DFOREGROUND", "apache2 -v"),
-    "haproxy": ("haproxy.cfg", "haproxy -db -f {config}", "haproxy -v"),
-    "nginx-tls": ("nginx-tls.conf", "nginx -c {config} -g 'daemon off;'", "nginx -v"),
-    "h2o-tls": ("h2o-tls.conf", "h2o -c {config}", "h2o -v"),
-    "nginx-php": ("nginx-web99.conf", "nginx -c {config} -g 'daemon off;'", "nginx -v"),
-    "nginx-fastcgi-c": ("nginx-web99.conf", "nginx -c {config} -g 'daemon off;'", "nginx -v"),
-    "haproxy-unlogged": ("haproxy.cfg", "haproxy -db -f {config}", "haproxy -v"),
+    "nginx": ("nginx.conf", NGINX, "nginx -v"),
+    "h2o": ("h2o.conf", H2O, "h2o -v"),
+    "lighttpd": ("lighttpd.conf", "{enter} lighttpd -D -f {config}", "lighttpd -v"),
+    "apache": ("apache.conf", APACHE, "apache2 -v"),
+    "caddy": ("caddy.conf", CADDY, "caddy version"),
+    "nginx-proxy": ("nginx-proxy.conf", NGINX, "nginx -v"),
+    "nginx-fastcgi": ("nginx-fastcgi.conf", NGINX, "nginx -v"),
+    "apache-fastcgi": ("apache-fastcgi.conf", APACHE, "apache2 -v"),
+    "apache-cgi": ("apache-cgi.conf", APACHE, "apache2 -v"),
+    "haproxy": ("haproxy.cfg", HAPROXY, "haproxy -v"),
+    "caddy-proxy": ("caddy-proxy.conf", CADDY, "caddy version"),
+    "nginx-tls": ("nginx-tls.conf", NGINX, "nginx -v"),
+    "h2o-tls": ("h2o-tls.conf", H2O, "h2o -v"),
+    "caddy-tls": ("caddy-tls.conf", CADDY, "caddy version"),
+    "caddy-fastcgi": ("caddy-fastcgi.conf", CADDY, "caddy version"),
+    "nginx-php": ("nginx-web99.conf", NGINX, "nginx -v"),
+    "nginx-fastcgi-c": ("nginx-web99.conf", NGINX, "nginx -v"),
+    "haproxy-unlogged": ("haproxy.cfg", HAPROXY, "haproxy -v"),
 }
+IN_ROOT = PEERS / "in-root.sh"
+PROGRAM_DIRECTORIES = ("usr/sbin", "usr/bin")
 _numbers = itertools.count()
 
 OURS, OURS_AGAIN = "tailcoat", "tailcoat-again"
@@ -59,14 +69,26 @@ class Server:
     """Further values for braces and config."""
     files: dict = dataclasses.field(default_factory=dict)
     """Further files for its directory, by name, filled in like config."""
+    program: str = ""
+    """Path of its program, which says which build it is."""
+    peer_root: pathlib.Path | None = None
+    """The root directory it runs in, if not the machine's own."""
 
     def program_hash(self):
-        """Which build it is: runs of different ones are not put together."""
-        program = shutil.which(shlex.split(self.command)[0])
-        return hashlib.sha256(pathlib.Path(program).read_bytes()).hexdigest() if program else "unknown"
+        """Which build it is: runs of different builds are not pooled."""
+        return program_hash(self.program) if self.program else "unknown"
+
+    def enter(self, directories):
+        """The words before a command that runs it in its root directory, where it must see these directories."""
+        return shlex.join(map(str, [IN_ROOT, self.peer_root, *directories, "--"])) if self.peer_root else ""
 
 
-# What uploads go to.
+@functools.cache
+def program_hash(program):
+    return hashlib.sha256(pathlib.Path(program).read_bytes()).hexdigest()
+
+
+# The upstream of uploads.
 SINK = Server("sink", f"{sys.executable} {PEERS / 'sink.py'} {{port}}")
 
 
@@ -83,27 +105,41 @@ class RunningServer:
         return accounting.user_memory_bytes(self.group.process_ids())
 
 
-def named(names, tailcoat_command):
-    """The servers, in this order. `NAME=COMMAND` is any other server, or another build of ours. A server that is not
-    installed is an error, not left out silently."""
-    return [_named(*name.partition("=")[::2], tailcoat_command) for name in names]
+def named(names, tailcoat_command, peer_root=None):
+    """The servers, in this order. `NAME=COMMAND` is any other server, or another build of ours. A peer whose program is
+    below `peer_root` runs there. A server that is not installed is an error, not left out silently."""
+    return [_named(*name.partition("=")[::2], tailcoat_command, peer_root) for name in names]
 
 
-def _named(name, command, tailcoat_command):
+def _named(name, command, tailcoat_command, peer_root):
     if name in (OURS, OURS_AGAIN) or command:
         command = command or tailcoat_command
         program = shlex.split(command)[0]
         client.require(program, f"the program of `{name}`; `cargo build --release` makes ours")
         if "{port}" not in command:
             command = f"{command} {TAILCOAT_OPTIONS}"
-        return Server(name, command, version=first_line(f"{program} --version"))
+        return Server(name, command, version=first_line(f"{program} --version"), program=shutil.which(program))
     if name == "floor":
-        return Server(name, f"{client.compiled(PEERS / 'floor.c')} {{port}} {{root}}{{path}}", version="benches/peers/floor.c")
+        program = client.compiled(PEERS / "floor.c")
+        return Server(name, f"{program} {{port}} {{root}}{{path}}", version="benches/peers/floor.c", program=str(program))
     if name not in KNOWN_PEERS:
         raise SystemExit(f"unknown server `{name}`; known: {OURS} {OURS_AGAIN} floor {' '.join(KNOWN_PEERS)}, or NAME=COMMAND")
     config, command, version_command = KNOWN_PEERS[name]
-    client.require(shlex.split(command)[0], f"the server `{name}` is not installed (leave it out with --servers)")
-    return Server(name, command, (PEERS / config).read_text(), first_line(version_command))
+    server = Server(name, command, (PEERS / config).read_text())
+    server.program, server.peer_root = find_peer(name, shlex.split(version_command)[0], peer_root)
+    server.version = first_line(f"{server.enter([])} {version_command}")
+    return server
+
+
+def find_peer(name, program, peer_root):
+    """The path of a peer's program, and the root directory that it runs in, if not the machine's."""
+    if peer_root:
+        root = pathlib.Path(peer_root).resolve()
+        for directory in PROGRAM_DIRECTORIES:
+            if (root / directory / program).exists():
+                return str(root / directory / program), root
+    client.require(program, f"the server `{name}` is not installed (leave it out with --servers)")
+    return shutil.which(program), None
 
 
 def before(server, backend_port, our_config="tailcoat-proxy.kdl"):
@@ -156,7 +192,7 @@ def prepared_command(server, port, root, path, run):
     if "@RUN@/certificate.pem" in (server.config or ""):
         make_certificate(run)
     fill = {"port": port, "root": root, "path": path, "run": run, "config": run / "server.conf", "address": "127.0.0.1",
-            **server.fill}
+            "enter": server.enter(sorted({run.parent, pathlib.Path(root).parent.parent})), **server.fill}
     # As root, nginx would serve as another user, who may not read the tree.
     values = {**fill, "user": f"user {pwd.getpwuid(os.getuid()).pw_name};" if os.getuid() == 0 else ""}
     for name, text in {"server.conf": server.config or "", **server.files}.items():

@@ -83,6 +83,8 @@ def run(bench):
         for server in bench.servers if number % 2 == 0 else reversed(bench.servers):
             results[server.name].append(measure(bench, server, hot_plan, cold_plan, bench.tree.root / "cold"))
     bench.report.add_part("cold disk", results)
+    bench.report.add_figures("cold disk", "p99 beside cold files / p99 without them", "x",
+                             {name: [one["beside_us"] / one["alone_us"] for one in slots] for name, slots in results.items()})
     for name, slots in results.items():
         ratios = [one["beside_us"] / one["alone_us"] for one in slots]
         lower, upper = report.quartiles(ratios)

@@ -11,7 +11,8 @@ from harness import client, paired, report, servers
 from .scenario import Scenario
 
 DIRECT, CACHED = "direct", "cached"
-PROXIES = ("nginx-proxy", "haproxy")
+PROXIES = ("nginx-proxy", "haproxy", "caddy-proxy")
+MARKED_PROXIES = ("nginx-proxy", "haproxy")
 SMALL_BYTES, PEER_MARK = 1 << 10, 1.2
 LARGE = {"64KiB": (64 << 10, 64), "10MiB": (10 << 20, 8)}  # Bytes, connections.
 UPLOAD_BYTES, UPLOAD_CONNECTIONS = 10 << 20, 4
@@ -58,7 +59,7 @@ def run_download(bench, part, body_bytes, connections):
     bench.report.add_comparison(part, comparison)
     if part in LARGE:
         return mark_best(bench, part, comparison)
-    for peer in PROXIES:
+    for peer in MARKED_PROXIES:
         bench.report.mark_ratio(part, comparison, peer, servers.OURS, PEER_MARK, at_least=True)
 
 
@@ -130,6 +131,9 @@ def run_latency(bench):
         columns = [f"{key} {statistics.median(one[key] for one in results):6.0f}, added {statistics.median(added[name, key]):6.0f}"
                    " ({:.0f}-{:.0f})".format(*report.quartiles(added[name, key])) for key in ("p50", "p99")]
         print(f"  {name:15} {'   '.join(columns)}")
+    for key in ("p50", "p99"):
+        bench.report.add_figures(f"latency {key}", f"latency added, {key}", "us",
+                                 {name: added[name, key] for name in samples if name != DIRECT})
     if (servers.OURS, "p50") in added and ("haproxy", "p50") in added:
         for key in ("p50", "p99"):
             bench.report.mark(f"added {key}, us", statistics.median(added[servers.OURS, key]), statistics.median(added["haproxy", key]))

@@ -25,7 +25,7 @@ PARTS = {
     "1MiB": Part(1 << 20, 4, 4),
 }
 LARGE_BYTES = 1 << 20
-PEERS = ("nginx-tls", "h2o-tls")
+PEERS = ("nginx-tls", "h2o-tls", "caddy-tls")
 
 
 def add_arguments(parser):
@@ -56,4 +56,4 @@ def run(bench):
 
 
 HTTP2 = Scenario("http2", "HTTP/2 over TLS: 8 x 64 and 64 x 1 streams of 1 KiB, 16 KiB, 1 MiB", run, rounds=2, add_arguments=add_arguments,
-                 servers=("tailcoat", "nginx-tls", "h2o-tls", "tailcoat-again"))
+                 servers=("tailcoat", "nginx-tls", "h2o-tls", "caddy-tls", "tailcoat-again"))

@@ -49,6 +49,7 @@ def run(bench, has_tls):
         print(f"  {server.name:15} {statistics.median(slopes):8.0f} bytes ({min(slopes):.0f}-{max(slopes):.0f}),"
               f" {statistics.median(before for _, before in measured) / (1 << 20):7.1f} MiB at {FEW}")
     bench.report.add_part("idle", results)
+    bench.report.add_figures("idle", "user memory of an idle connection", "bytes", {name: one["bytes"] for name, one in results.items()})
     medians = {name: statistics.median(measured["bytes"]) for name, measured in results.items()}
     if servers.OURS in medians:
         bytes_max = TLS_BYTES_MAX if has_tls else BYTES_MAX
@@ -59,6 +60,6 @@ def run(bench, has_tls):
 
 
 IDLE = Scenario("idle", "user memory an idle keep-alive connection", functools.partial(run, has_tls=False), rounds=3,
-                servers=("floor", "tailcoat", "nginx", "h2o", "lighttpd", "apache"))
+                servers=("floor", "tailcoat", "nginx", "h2o", "lighttpd", "apache", "caddy"))
 IDLE_TLS = Scenario("idle-tls", "the same with TLS", functools.partial(run, has_tls=True), rounds=3,
-                    servers=("tailcoat", "nginx-tls", "h2o-tls"))
+                    servers=("tailcoat", "nginx-tls", "h2o-tls", "caddy-tls"))

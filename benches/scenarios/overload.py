@@ -121,6 +121,10 @@ def run_part(bench, part, path):
             bench.report.mark(f"{part}: p99 of served, ms", of["p99_ms"], TIMEOUT_SECONDS * 1000)
             bench.report.mark(f"{part}: recovery, s", of["recovery_seconds"], RECOVERY_SECONDS_MAX)
     bench.report.add_part(part, results)
+    for key, what, unit in (("goodput", "goodput / capacity", "of 1"), ("p99_ms", "p99 of served requests", "ms"),
+                            ("recovery_seconds", "time until latency is normal again", "s")):
+        samples = {name: [one[key] for one in rounds] for name, rounds in results.items()}
+        bench.report.add_figures(f"{part}: {key}", what, unit, samples, at_least=key == "goodput")
 
 
 def run(bench):

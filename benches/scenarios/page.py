@@ -52,6 +52,8 @@ def run(bench):
     for name, taken in times.items():
         print(f"  {name:15} {statistics.median(taken):7.1f} ({{:.1f}}-{{:.1f}})".format(*report.quartiles(taken)))
     bench.report.add_part("page", times)
+    bench.report.add_figures("page", "time to the last byte", "ms", times)
+    bench.report.check_control("page", times)
     medians = {name: statistics.median(taken) for name, taken in times.items()}
     peers = [medians[name] for name in PEERS if name in medians]
     if peers and servers.OURS in medians:

@@ -3,7 +3,7 @@
 import collections.abc
 import dataclasses
 
-ALL_SERVERS = ("floor", "tailcoat", "nginx", "h2o", "lighttpd", "apache", "tailcoat-again")
+ALL_SERVERS = ("floor", "tailcoat", "nginx", "h2o", "lighttpd", "apache", "caddy", "tailcoat-again")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,3 +17,5 @@ class Scenario:
     slots: int = 8
     seconds: float = 0.4
     add_arguments: collections.abc.Callable = lambda parser: None
+    enters_peer_root: bool = True
+    """Whether peers may run in another root directory (`--peer-root`), which takes some milliseconds to enter."""

@@ -9,7 +9,7 @@ import shutil
 from harness import client, paired, servers
 from .scenario import Scenario
 
-PEERS = {"fastcgi": ("nginx-fastcgi", "apache-fastcgi"), "cgi": ("apache-cgi",)}
+PEERS = {"fastcgi": ("nginx-fastcgi", "apache-fastcgi", "caddy-fastcgi"), "cgi": ("apache-cgi",)}
 PHP_FPM = "/usr/sbin/php-fpm8.2"
 HELLO_BYTES, PEER_MARK, CONNECTIONS = 13, 1.2, 8
 HELLO_PHP = "<?php header('Content-Type: text/plain'); header('Content-Length: 13'); echo 'Hello, world!';\n"
@@ -74,5 +74,5 @@ def run(bench):
 
 
 SCRIPTS = Scenario("scripts", "hello from php-fpm by FastCGI, and as a CGI program in C", run,
-                   servers=("tailcoat", "nginx-fastcgi", "apache-fastcgi", "apache-cgi", "tailcoat-again"), rounds=2,
+                   servers=("tailcoat", "nginx-fastcgi", "apache-fastcgi", "caddy-fastcgi", "apache-cgi", "tailcoat-again"), rounds=2,
                    add_arguments=add_arguments)

@@ -8,7 +8,7 @@ from .scenario import Scenario
 
 DEFAULT_SIZES = ["16KiB", "100KiB", "1MiB", "100MiB"]
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20}
-PEERS = ("nginx", "h2o", "lighttpd", "apache")
+PEERS = ("nginx", "h2o", "lighttpd", "apache", "caddy")
 ABOVE_BEST_PEER_MAX = 1.03
 
 # Files that were just written may be written on, and a server may treat them with more care.

@@ -87,6 +87,11 @@ def run(bench):
             bench.report.mark("99th percentile disturbed / undisturbed", statistics.median(ratios), DISTURBED_MAX)
             bench.report.mark("user memory a slow reader, bytes", memory_bytes, MEMORY_BYTES_MAX)
     bench.report.add_part("slow readers", results)
+    slots = {name: [slot for one in rounds for slot in one["slots"]] for name, rounds in results.items()}
+    bench.report.add_figures("latency", "p99 beside slow readers / p99 without them", "x",
+                             {name: [slot["disturbed_us"] / slot["undisturbed_us"] for slot in each] for name, each in slots.items()})
+    bench.report.add_figures("memory", "user memory of a slow reader", "bytes",
+                             {name: [one["memory_bytes"] for one in rounds] for name, rounds in results.items()})
 
 
 SLOW_READERS = Scenario("slow-readers", "5,000 slow readers of 1 MiB beside fast clients", run, rounds=1, slots=10, seconds=0.7,

@@ -60,9 +60,10 @@ def run(bench):
     for name, times in results.items():
         print(f"  {name:15} {statistics.median(times):7.1f} ({min(times):.1f}-{max(times):.1f})")
     bench.report.add_part("start", results)
+    bench.report.add_figures("start", "exec to first response", "ms", results)
     if servers.OURS in results:
         bench.report.mark("start to first response, ms", statistics.median(results[servers.OURS]), START_MS_MAX)
 
 
-START = Scenario("start", "time from exec to the first response", run, rounds=30, add_arguments=add_arguments,
+START = Scenario("start", "time from exec to the first response", run, rounds=30, add_arguments=add_arguments, enters_peer_root=False,
                  servers=("floor", "tailcoat", "nginx", "h2o", "lighttpd", "apache"))

@@ -51,4 +51,4 @@ def run(bench):
 
 
 TLS = Scenario("tls", "HTTP/1.1 over TLS 1.3: keep-alive, full and resumed handshakes", run, rounds=2, add_arguments=add_arguments,
-               servers=("tailcoat", "nginx-tls", "h2o-tls", "tailcoat-again"))
+               servers=("tailcoat", "nginx-tls", "h2o-tls", "caddy-tls", "tailcoat-again"))

@@ -17,7 +17,7 @@ MODULES = pathlib.Path(__file__).resolve().parent.parent.parent / "target/module
 CONFIG, NGINX_CONFIG, PHP_CONFIG = ((servers.PEERS / name).read_text()
                                     for name in ("tailcoat-web99.kdl", "nginx-web99.conf", "php-fpm-web99.conf"))
 PHP_FPM = "/usr/sbin/php-fpm8.2"
-NGINX = "exec nginx -c {config} -g \"daemon off;\""
+NGINX = "exec {enter} nginx -c {config} -g \"daemon off;\""
 SCRIPT, USERS, CONNECTIONS, DIRECTORIES = "/web99.php", 1000, 64, 25
 CLASS_SHARES, FILE_RANKS = (0.35, 0.50, 0.14, 0.01), (4, 3, 5, 2, 6, 1, 7, 8, 0)
 MARKS = {"nginx-php": 5, "nginx-fastcgi-c": 1.5}

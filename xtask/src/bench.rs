@@ -1,11 +1,26 @@
-//! `cargo xtask bench SCENARIO [OPTION]...`: builds the release server and measures it beside its peers.
+//! `cargo xtask bench`: measures the release build beside its peers, and draws BENCHMARKS.md.
 
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// Builds tailcoat and hands all arguments on to `benches/bench.py`, whose exit status is the result.
+use crate::charts;
+
+/// With `--charts`, writes BENCHMARKS.md and its charts from the results files. Otherwise builds tailcoat and tailor, and
+/// passes all arguments to `benches/bench.py`, whose exit status is the result.
 pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
+    let arguments: Vec<String> = arguments.collect();
+    if arguments == ["--charts"] {
+        return match charts::write(Path::new(".")) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(message) => {
+                eprintln!("{message}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo).args(["build", "--release", "--package", "tailcoat"]).status();
+    let built =
+        Command::new(cargo).args(["build", "--release", "--package", "tailcoat", "--package", "tailor"]).status();
     if !built.is_ok_and(|status| status.success()) {
         return ExitCode::FAILURE;
     }
@@ -13,7 +28,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("cannot start python3, which the benchmarks need: {error}");
+            eprintln!("cannot start python3, which runs the benchmarks: {error}");
             ExitCode::FAILURE
         }
     }

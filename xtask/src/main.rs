@@ -1,7 +1,8 @@
-//! One command each: ci, conformance, caching, modules, operate, kernel-tls, packaging, release, bench, fuzz.
+//! One command each: ci, conformance, caching, modules, operate, kernel-tls, packaging, release, bench, screenshots, fuzz.
 
 mod bench;
 mod caching;
+mod charts;
 mod ci;
 mod conformance;
 mod fuzz;
@@ -13,6 +14,7 @@ mod operate;
 mod packaging;
 mod process;
 mod release;
+mod screenshots;
 mod tidy;
 
 use std::error::Error;
@@ -27,7 +29,8 @@ usage: cargo xtask ci [CHECK]...
        cargo xtask kernel-tls [--kernel PACKAGE.deb]... [--timeout SECONDS] [TEST]
        cargo xtask packaging [--program FILE] [manual|kubernetes|container]...
        cargo xtask release [--target TRIPLE] [--no-build]
-       cargo xtask bench SCENARIO [OPTION]...
+       cargo xtask bench SCENARIO|all|--charts [OPTION]...
+       cargo xtask screenshots [OPTION]...
        cargo xtask fuzz [TARGET]... [--seconds N]";
 
 fn main() -> ExitCode {
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Some("packaging") => exit_code(packaging::run(arguments)),
         Some("release") => release::run(arguments),
         Some("bench") => bench::run(arguments),
+        Some("screenshots") => exit_code(screenshots::run(arguments)),
         Some("fuzz") => exit_code(fuzz::run(arguments)),
         _ => {
             eprintln!("{USAGE}");

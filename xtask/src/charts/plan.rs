@@ -1,0 +1,275 @@
+//! The charts: which question each answers, from which runs, and how servers are named in them.
+
+/// What the length of a bar says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scale {
+    /// Paired ratio to Tailcoat.
+    Ratio,
+    /// The figure itself, in the unit of its run; groups with the same unit share a scale.
+    Absolute,
+    /// The figure itself, each group with a scale of its own.
+    AbsolutePerGroup,
+}
+
+/// A chart, and the section of the page around it.
+pub(super) struct Plan {
+    /// Part of its files' names.
+    pub(super) name: &'static str,
+    pub(super) question: &'static str,
+    /// What was measured, and which direction is better.
+    pub(super) subtitle: &'static str,
+    pub(super) scale: Scale,
+    pub(super) groups: &'static [Group],
+    /// Names of bars other than `SERVERS` has.
+    pub(super) names: &'static [(&'static str, &'static str)],
+}
+
+/// Bars with a common heading.
+pub(super) struct Group {
+    pub(super) label: &'static str,
+    /// Name of the run.
+    pub(super) run: &'static str,
+    /// Start of the part's name; empty: the first part.
+    pub(super) part: &'static str,
+}
+
+/// Bars in the color of Tailcoat.
+pub(super) const OURS: [&str; 7] =
+    ["tailcoat", "cached", "component", "component-none", "http-wasm-fresh", "http-wasm-memory", "http-wasm-none"];
+
+/// The base of ratios.
+pub(super) const BASE: &str = "tailcoat";
+
+/// The second measurement of Tailcoat, whose ratio to the first is the control.
+pub(super) const CONTROL: &str = "tailcoat-again";
+
+/// Servers that have no bar.
+pub(super) const CONTROLS: [&str; 4] = [CONTROL, "component-again", "http-wasm-fresh-again", "undisturbed"];
+
+/// Servers in the order of their bars, with the name that readers know.
+pub(super) const SERVERS: [(&str, &str); 27] = [
+    ("tailcoat", "Tailcoat"),
+    ("cached", "Tailcoat, cache hit"),
+    ("nginx", "nginx"),
+    ("nginx-proxy", "nginx"),
+    ("nginx-tls", "nginx"),
+    ("nginx-fastcgi", "nginx"),
+    ("nginx-php", "nginx + php-fpm"),
+    ("nginx-fastcgi-c", "nginx + FastCGI in C"),
+    ("haproxy", "HAProxy"),
+    ("haproxy-unlogged", "HAProxy, no log"),
+    ("h2o", "h2o"),
+    ("h2o-tls", "h2o"),
+    ("lighttpd", "lighttpd"),
+    ("caddy", "Caddy"),
+    ("caddy-proxy", "Caddy"),
+    ("caddy-tls", "Caddy"),
+    ("caddy-fastcgi", "Caddy"),
+    ("apache", "Apache"),
+    ("apache-fastcgi", "Apache"),
+    ("apache-cgi", "Apache"),
+    ("file", "static file"),
+    ("component", "component, fresh"),
+    ("component-none", "component, reused"),
+    ("wasmtime-serve", "wasmtime serve"),
+    ("http-wasm-fresh", "http-wasm, fresh"),
+    ("http-wasm-memory", "http-wasm, restored"),
+    ("http-wasm-none", "http-wasm, reused"),
+];
+
+/// The reference that is no server.
+pub(super) const FLOOR: (&str, &str) = ("floor", "C: recv, send");
+
+const CPU_RATIO: &str = "CPU time per response, Tailcoat = 1. Shorter is better.";
+
+const fn group(label: &'static str, run: &'static str, part: &'static str) -> Group {
+    Group { label, run, part }
+}
+
+pub(super) const PLANS: [Plan; 18] = [
+    Plan {
+        name: "small-files",
+        question: "How much CPU time does a small file need?",
+        subtitle: CPU_RATIO,
+        scale: Scale::Ratio,
+        groups: &[group("1 KiB, 64 keep-alive connections", "keepalive-64", "")],
+        names: &[],
+    },
+    Plan {
+        name: "connections",
+        question: "Does that depend on the connections?",
+        subtitle: CPU_RATIO,
+        scale: Scale::Ratio,
+        groups: &[
+            group("512 keep-alive connections", "keepalive-512", ""),
+            group("16 pipelined requests", "pipelined", ""),
+            group("ten requests per connection", "ten", ""),
+            group("one request per connection", "close", ""),
+            group("10 % status 304, 10 % ranges", "mixed-conditional", ""),
+        ],
+        names: &[],
+    },
+    Plan {
+        name: "sizes",
+        question: "How much CPU time do larger files need?",
+        subtitle: CPU_RATIO,
+        scale: Scale::Ratio,
+        groups: &[
+            group("16 KiB", "sizes-16KiB", ""),
+            group("100 KiB", "sizes-100KiB", ""),
+            group("1 MiB", "sizes-1MiB", ""),
+            group("100 MiB", "sizes-100MiB", ""),
+        ],
+        names: &[],
+    },
+    Plan {
+        name: "many-files",
+        question: "What if there are 100,000 files?",
+        subtitle: "CPU time per response, Zipf access, Tailcoat = 1. Shorter is better.",
+        scale: Scale::Ratio,
+        groups: &[group("512 bytes to 32 KiB, 64 connections", "zipf", "")],
+        names: &[],
+    },
+    Plan {
+        name: "http2",
+        question: "How much CPU time does HTTP/2 need?",
+        subtitle: "CPU time per response with TLS 1.3, Tailcoat = 1. Shorter is better.",
+        scale: Scale::Ratio,
+        groups: &[
+            group("1 KiB, 8 connections of 64 streams", "http2-8x64", ""),
+            group("1 KiB, 64 connections of one stream", "http2-64x1", ""),
+            group("16 KiB, 8 connections of 64 streams", "http2-16KiB", ""),
+            group("1 MiB, 4 connections of 4 streams", "http2-1MiB", ""),
+        ],
+        names: &[],
+    },
+    Plan {
+        name: "page",
+        question: "How soon is a whole page there?",
+        subtitle: "20 files, HTTP/2, new connection, 50 ms round trip, 20 Mbit/s. Shorter is better.",
+        scale: Scale::Absolute,
+        groups: &[group("time to the last byte", "page", "")],
+        names: &[],
+    },
+    Plan {
+        name: "tls",
+        question: "How much CPU time does TLS need?",
+        subtitle: "CPU time per 1 KiB response, TLS 1.3, Tailcoat = 1. Shorter is better.",
+        scale: Scale::Ratio,
+        groups: &[
+            group("keep-alive", "tls-keep-alive", ""),
+            group("full handshake, P-256", "tls-handshake-p256", ""),
+            group("full handshake, X25519", "tls-handshake-x25519", ""),
+            group("resumed handshake", "tls-resumed", ""),
+        ],
+        names: &[],
+    },
+    Plan {
+        name: "proxying",
+        question: "How much CPU time does a reverse proxy need?",
+        subtitle: "CPU time per response or upload, Tailcoat = 1. Shorter is better.",
+        scale: Scale::Ratio,
+        groups: &[
+            group("1 KiB, 64 connections", "forwarding-1KiB", ""),
+            group("64 KiB, 64 connections", "forwarding-64KiB", ""),
+            group("10 MiB, 8 connections", "forwarding-10MiB", ""),
+            group("upload of 10 MiB, 4 connections", "forwarding-upload", ""),
+        ],
+        names: &[],
+    },
+    Plan {
+        name: "proxy-latency",
+        question: "How much latency does a reverse proxy add?",
+        subtitle: "Open loop, half of the slowest proxy's capacity. Shorter is better.",
+        scale: Scale::AbsolutePerGroup,
+        groups: &[
+            group("median", "forwarding-latency", "latency p50"),
+            group("p99", "forwarding-latency", "latency p99"),
+        ],
+        names: &[],
+    },
+    Plan {
+        name: "cache",
+        question: "What does a cache hit cost?",
+        subtitle: "CPU time per 1 KiB response, a file = 1. Shorter is better.",
+        scale: Scale::Ratio,
+        groups: &[group("64 keep-alive connections", "forwarding-cached", "")],
+        names: &[("tailcoat", "static file"), ("cached", "cache hit")],
+    },
+    Plan {
+        name: "fastcgi",
+        question: "How much CPU time do scripts need?",
+        subtitle: "CPU time per \u{201c}Hello, world!\u{201d}, Tailcoat = 1. Shorter is better.",
+        scale: Scale::Ratio,
+        groups: &[
+            group("FastCGI: web server alone, without php-fpm", "fastcgi", ""),
+            group("CGI: web server and a program in C", "cgi", ""),
+        ],
+        names: &[],
+    },
+    Plan {
+        name: "modules",
+        question: "What does a WebAssembly module cost?",
+        subtitle: "CPU time per response. Shorter is better.",
+        scale: Scale::Absolute,
+        groups: &[
+            group("a component says hello", "module", "modules"),
+            group("an http-wasm guest says hello", "module-http-wasm", "modules"),
+        ],
+        names: &[],
+    },
+    Plan {
+        name: "web99",
+        question: "How much CPU time does a dynamic page need?",
+        subtitle: "CPU time per GET of the web99 workload, Tailcoat = 1. Shorter is better.",
+        scale: Scale::Ratio,
+        groups: &[group("GET", "web99", "get"), group("GET with ad rotation", "web99", "rotation")],
+        names: &[("tailcoat", "Tailcoat, module")],
+    },
+    Plan {
+        name: "idle-memory",
+        question: "How much memory does an idle connection need?",
+        subtitle: "User memory per connection, 2,000 to 12,000 connections. Shorter is better.",
+        scale: Scale::Absolute,
+        groups: &[group("HTTP/1.1", "idle", ""), group("HTTP/1.1 with TLS", "idle-tls", "")],
+        names: &[],
+    },
+    Plan {
+        name: "slow-readers",
+        question: "Do slow clients disturb fast ones?",
+        subtitle: "5,000 slow readers of 1 MiB beside fast clients. Shorter is better.",
+        scale: Scale::Absolute,
+        groups: &[
+            group("p99 of fast clients, as a multiple of undisturbed", "slow-readers", "latency"),
+            group("user memory per slow reader", "slow-readers", "memory"),
+        ],
+        names: &[],
+    },
+    Plan {
+        name: "cold-disk",
+        question: "Does a slow disk disturb requests from memory?",
+        subtitle: "p99 beside clients of cold files, as a multiple of undisturbed. Shorter is better.",
+        scale: Scale::Absolute,
+        groups: &[group("2,000 requests/s from memory, disk at 20 MiB/s", "cold-disk", "")],
+        names: &[],
+    },
+    Plan {
+        name: "overload",
+        question: "What is still served at twice the capacity?",
+        subtitle: "Goodput as a share of capacity, time-out 5 s. Longer is better.",
+        scale: Scale::Absolute,
+        groups: &[
+            group("static file of 1 KiB", "overload-static", "static: goodput"),
+            group("reverse proxy, upstream with 8 slots", "overload-proxy", "proxy: goodput"),
+        ],
+        names: &[],
+    },
+    Plan {
+        name: "start",
+        question: "How fast does the server start?",
+        subtitle: "From exec to the first complete response. Shorter is better.",
+        scale: Scale::Absolute,
+        groups: &[group("one file, cold process", "start", "")],
+        names: &[],
+    },
+];

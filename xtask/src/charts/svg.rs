@@ -1,0 +1,182 @@
+//! Draws a chart: horizontal bars with whiskers for quartiles, as SVG that needs no script and no font of its own.
+
+use std::fmt::Write;
+
+use super::chart::{Bar, Chart, Kind};
+
+/// Colors of a page. The blues are of the palette by Okabe and Ito, which color-blind readers can tell apart.
+pub(super) struct Theme {
+    pub(super) name: &'static str,
+    background: &'static str,
+    text: &'static str,
+    muted: &'static str,
+    ours: &'static str,
+    peer: &'static str,
+    reference: &'static str,
+    warning: &'static str,
+}
+
+pub(super) const THEMES: [Theme; 2] = [
+    Theme {
+        name: "light",
+        background: "#ffffff",
+        text: "#1f2328",
+        muted: "#59636e",
+        ours: "#0072b2",
+        peer: "#b6bec8",
+        reference: "#dfe3e8",
+        warning: "#bc4c00",
+    },
+    Theme {
+        name: "dark",
+        background: "#0d1117",
+        text: "#f0f6fc",
+        muted: "#9198a1",
+        ours: "#56b4e9",
+        peer: "#4d5763",
+        reference: "#2f3742",
+        warning: "#f0883e",
+    },
+];
+
+const WIDTH: f64 = 560.0;
+const MARGIN: f64 = 16.0;
+const BARS_LEFT: f64 = 164.0;
+const BARS_RIGHT: f64 = 410.0;
+const ROW_HEIGHT: f64 = 26.0;
+const BAR_HEIGHT: f64 = 16.0;
+const HEADING_HEIGHT: f64 = 32.0;
+const CAP_HEIGHT: f64 = 7.0;
+const LINE_CHARACTERS_MAX: usize = 76;
+
+const FONT: &str = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Noto Sans', sans-serif";
+
+/// The text of an SVG file.
+pub(super) fn draw(chart: &Chart, theme: &Theme) -> String {
+    let mut body = String::new();
+    let subtitle = wrap(chart.subtitle);
+    text(&mut body, MARGIN, 32.0, "start", theme.text, "font-size=\"18\" font-weight=\"600\"", chart.title);
+    let mut y = 36.0;
+    for line in &subtitle {
+        y += 18.0;
+        text(&mut body, MARGIN, y, "start", theme.muted, "font-size=\"13\"", line);
+    }
+    y += 6.0;
+    for group in &chart.groups {
+        y += HEADING_HEIGHT;
+        text(&mut body, MARGIN, y - 9.0, "start", theme.text, "font-size=\"14\" font-weight=\"600\"", group.label);
+        if group.is_void {
+            text(&mut body, WIDTH - MARGIN, y - 9.0, "end", theme.warning, "font-size=\"13\"", "void run: see below");
+        }
+        let scale = (BARS_RIGHT - BARS_LEFT) / group.longest.max(f64::MIN_POSITIVE);
+        let top = y;
+        for bar in &group.bars {
+            draw_bar(&mut body, bar, y, scale, theme);
+            y += ROW_HEIGHT;
+        }
+        if chart.has_reference {
+            let x = BARS_LEFT + scale;
+            let _ = writeln!(
+                body,
+                "<path d=\"M{x:.1} {:.1}V{y:.1}\" stroke=\"{}\" stroke-dasharray=\"2 3\"/>",
+                top - 2.0,
+                theme.muted
+            );
+        }
+    }
+    let height = y + MARGIN - 4.0;
+    let description = escape(&describe(chart));
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" \
+         role=\"img\" aria-labelledby=\"title description\" font-family=\"{FONT}\">\n\
+         <title id=\"title\">{}</title>\n<desc id=\"description\">{description}</desc>\n\
+         <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"{}\"/>\n{body}</svg>\n",
+        escape(chart.title),
+        theme.background,
+    )
+}
+
+fn draw_bar(body: &mut String, bar: &Bar, y: f64, scale: f64, theme: &Theme) {
+    let (color, weight) = match bar.kind {
+        Kind::Ours => (theme.ours, "600"),
+        Kind::Peer => (theme.peer, "400"),
+        Kind::Reference => (theme.reference, "400"),
+    };
+    let middle = y + ROW_HEIGHT / 2.0;
+    let baseline = middle + 5.0;
+    let right = BARS_RIGHT.min(BARS_LEFT + bar.spread.median.max(bar.spread.upper) * scale);
+    let at = |value: f64| (BARS_LEFT + value.max(0.0) * scale).min(right);
+    let is_broken = BARS_LEFT + bar.spread.median * scale > BARS_RIGHT + 0.5;
+    let size = format!("font-size=\"14\" font-weight=\"{weight}\"");
+    text(body, BARS_LEFT - 10.0, baseline, "end", theme.text, &size, bar.label);
+    let width = at(bar.spread.median) - BARS_LEFT;
+    let top = middle - BAR_HEIGHT / 2.0;
+    let _ = writeln!(
+        body,
+        "<rect x=\"{BARS_LEFT}\" y=\"{top}\" width=\"{width:.1}\" height=\"{BAR_HEIGHT}\" rx=\"2\" fill=\"{color}\"/>"
+    );
+    let (lower, upper) = (at(bar.spread.lower), at(bar.spread.upper));
+    if is_broken {
+        let (x, bottom) = (BARS_RIGHT - 30.0, top + BAR_HEIGHT);
+        let _ = writeln!(
+            body,
+            "<path d=\"M{x} {bottom}l6 -{BAR_HEIGHT}h6l-6 {BAR_HEIGHT}z\" fill=\"{}\"/>",
+            theme.background
+        );
+    } else if upper - lower >= 1.0 {
+        let (cap_top, cap) = (middle - CAP_HEIGHT / 2.0, CAP_HEIGHT);
+        let _ = writeln!(
+            body,
+            "<path d=\"M{lower:.1} {cap_top}v{cap}M{lower:.1} {middle}H{upper:.1}M{upper:.1} {cap_top}v{cap}\" \
+             stroke=\"{}\" stroke-width=\"1.5\" fill=\"none\"/>",
+            theme.text
+        );
+    }
+    let value_left = upper.max(at(bar.spread.median)) + 8.0;
+    let note = if bar.note.is_empty() {
+        String::new()
+    } else {
+        let note = escape(&bar.note);
+        format!("<tspan dx=\"8\" font-weight=\"400\" font-size=\"13\" fill=\"{}\">{note}</tspan>", theme.muted)
+    };
+    let _ = writeln!(
+        body,
+        "<text x=\"{value_left:.1}\" y=\"{baseline}\" fill=\"{}\" {size}>{}{note}</text>",
+        theme.text,
+        escape(&bar.value)
+    );
+}
+
+fn text(body: &mut String, x: f64, y: f64, anchor: &str, color: &str, style: &str, content: &str) {
+    let content = escape(content);
+    let _ =
+        writeln!(body, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\" fill=\"{color}\" {style}>{content}</text>");
+}
+
+/// One or two lines; the second begins after a sentence.
+fn wrap(text: &str) -> Vec<&str> {
+    if text.chars().count() <= LINE_CHARACTERS_MAX {
+        return vec![text];
+    }
+    match text.rsplit_once(". ") {
+        Some((first, second)) => vec![&text[..=first.len()], second],
+        None => vec![text],
+    }
+}
+
+/// The chart in words, for readers who don't see it.
+pub(super) fn describe(chart: &Chart) -> String {
+    let mut words = chart.subtitle.to_owned();
+    for group in &chart.groups {
+        let _ = write!(words, " {}:", group.label);
+        for (index, bar) in group.bars.iter().enumerate() {
+            let _ = write!(words, "{} {} {}", if index == 0 { "" } else { "," }, bar.label, bar.value);
+        }
+        words.push('.');
+    }
+    words
+}
+
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
