@@ -1,5 +1,5 @@
-//! The binary format: a row of blocks, each of which stands for itself, so that logs can be appended to after a restart,
-//! concatenated, and read from any point on.
+//! Binary log format: a sequence of self-contained blocks. Logs can be appended to after a restart, concatenated, and
+//! read from any offset.
 //!
 //! A block is, little-endian:
 //!
@@ -9,12 +9,12 @@
 //! | 8..10 | version of the format, 1 |
 //! | 10..12 | reserved, 0 |
 //! | 12..16 | number of records |
-//! | 16..20 | bytes of the records together |
+//! | 16..20 | bytes of all records |
 //! | 20..24 | CRC-32 (as in gzip) of bytes 8..20 and the records |
 //! | 24.. | the records, each as [`super::record`] describes |
 //!
-//! The magic has a line feed and a control byte, which no value in a record can have: what a client sends can never be
-//! taken for the beginning of a block.
+//! The magic contains a line feed and a control byte, which no value in a record can contain. So a client cannot forge
+//! the start of a block.
 
 use std::ops::Range;
 
@@ -22,31 +22,31 @@ use flate2::Crc;
 
 use super::record::StoredRecord;
 
-/// What every block begins with.
+/// Start of every block.
 pub(super) const MAGIC: &[u8; 8] = b"\x89TClog\n\x1a";
-/// The version of the format that this program writes.
+/// Version of the format that this program writes.
 pub(super) const VERSION: u16 = 1;
-/// Bytes before a block's records.
+/// Bytes of a block before its records.
 pub(super) const BLOCK_HEAD_BYTES: usize = 24;
-/// Bytes of records after which a block is ended.
+/// Bytes of records after which a block ends.
 const BLOCK_BYTES: usize = 64 << 10;
-/// Bytes of records in a block that a reader takes for true.
+/// Largest block that a reader accepts, in bytes of records.
 pub(super) const BLOCK_BYTES_MAX: usize = 16 << 20;
 
 const COUNT: Range<usize> = 12..16;
 const LENGTH: Range<usize> = 16..20;
 const CHECKSUM: Range<usize> = 20..24;
 
-/// Puts records into blocks.
+/// Writer of records into blocks.
 #[derive(Debug, Default)]
 pub(super) struct BlockWriter {
-    /// Where the open block begins.
+    /// Offset of the open block in the output.
     open: Option<usize>,
     records: u32,
 }
 
 impl BlockWriter {
-    /// Appends a record to the open block, or begins one.
+    /// Appends a record to the open block; starts one if none is open.
     pub(super) fn append(&mut self, record: &StoredRecord<'_>, out: &mut Vec<u8>) {
         let start = *self.open.get_or_insert_with(|| {
             let start = out.len();
@@ -75,17 +75,17 @@ impl BlockWriter {
     }
 }
 
-/// The first fields of a block.
+/// Head of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockHead {
     pub(super) version: u16,
     pub(super) records: u32,
-    /// Bytes of the records together.
+    /// Bytes of all records.
     pub(super) length: usize,
 }
 
 impl BlockHead {
-    /// Reads the head of a block. `None` if there is none.
+    /// Reads the head of a block; `None` if the bytes are not one.
     pub(super) fn decode(head: &[u8; BLOCK_HEAD_BYTES]) -> Option<Self> {
         let number = |range: Range<usize>| head[range].iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
         head.starts_with(MAGIC).then(|| Self {
@@ -96,7 +96,7 @@ impl BlockHead {
     }
 }
 
-/// Whether a whole block is as it was written.
+/// Compares a whole block with its checksum.
 pub(super) fn is_intact(block: &[u8]) -> bool {
     block[CHECKSUM] == checksum(block).to_le_bytes()
 }

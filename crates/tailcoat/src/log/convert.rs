@@ -1,4 +1,4 @@
-//! Binary logs into text.
+//! Conversion of binary logs to text.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -8,48 +8,48 @@ use super::format::{Formatter, TemplateError};
 use super::record::StoredRecord;
 use crate::config::AccessLogFormat;
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 128 << 10;
-/// Bytes of text that are written at once.
+/// Bytes of text per write.
 const WRITE_BYTES: usize = 128 << 10;
-/// Damaged places that are reported one by one.
+/// Damaged places that are reported individually.
 const DAMAGE_MAX: usize = 100;
 
-/// What became of a binary log.
+/// Result of a conversion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConvertReport {
     /// Records converted.
     pub records: u64,
-    /// Bytes that were skipped because they are no whole records.
+    /// Bytes skipped because they are not whole records.
     pub skipped_bytes: u64,
-    /// The first of the damaged places, in order.
+    /// First damaged places, in the order of the log.
     pub damage: Vec<Damage>,
 }
 
-/// A place in a binary log where there are no whole records.
+/// Damaged place in a binary log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// Offset in bytes.
     pub offset: u64,
     /// Number of bytes skipped.
     pub bytes: u64,
-    /// What is wrong.
+    /// Kind of damage.
     pub kind: DamageKind,
 }
 
-/// What is wrong at a damaged place.
+/// Kind of damage in a binary log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DamageKind {
-    /// This is no block of records.
+    /// No block starts here.
     NoBlock,
-    /// A block is not as it was written.
+    /// The block does not match its checksum.
     Changed,
     /// The log ends within a block.
     Truncated,
-    /// A block is of a version of the format that this program does not know.
+    /// The block has a version of the format that this program does not know.
     UnknownVersion(u16),
-    /// A block is as it was written, but a record in it makes no sense to this program.
+    /// The block is intact, but has a record that this program does not understand.
     UnknownRecord,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Why a log could not be converted at all, or not to its end.
+/// Error that stopped a conversion.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConvertError {
@@ -78,9 +78,9 @@ pub enum ConvertError {
     Read(io::Error),
     /// The text could not be written.
     Write(io::Error),
-    /// The template has a fault.
+    /// The template is invalid.
     Template(TemplateError),
-    /// The format is the binary one.
+    /// The requested format is binary.
     NotText,
 }
 
@@ -99,10 +99,10 @@ impl fmt::Display for ConvertError {
 
 impl std::error::Error for ConvertError {}
 
-/// Converts a binary log to a text format. Damaged places are skipped and reported; what follows them is converted.
+/// Converts a binary log to a text format. Skips and reports damaged places, and continues after them.
 ///
 /// # Errors
-/// Reading or writing failed, or the format is no text format.
+/// Reading or writing failed, or the format is not a text format.
 pub fn convert(reader: impl Read, writer: impl Write, format: &AccessLogFormat) -> Result<ConvertReport, ConvertError> {
     if *format == AccessLogFormat::Binary {
         return Err(ConvertError::NotText);
@@ -127,7 +127,7 @@ struct Converter<R, W> {
 }
 
 impl<R: Read, W: Write> Converter<R, W> {
-    /// Converts the block that comes next, or skips what is none. Returns whether there was anything left.
+    /// Converts the next block, or skips bytes that are not one. Returns false at the end of the log.
     fn convert_block(&mut self) -> Result<bool, ConvertError> {
         let bytes = self.input.fill(BLOCK_HEAD_BYTES)?;
         if bytes.is_empty() {
@@ -162,7 +162,8 @@ impl<R: Read, W: Write> Converter<R, W> {
             let length = StoredRecord::length(rest).unwrap_or_default();
             let Some(record) = rest.get(..length).and_then(StoredRecord::decode) else { break };
             if !std::mem::replace(&mut self.has_begun, true) {
-                // Directives give the time of the first record: the conversion's own says nothing about the log.
+                // W3C directives state the time of the first record, because the time of the conversion says nothing
+                // about the log.
                 let began = std::time::UNIX_EPOCH + std::time::Duration::from_micros(record.unix_us);
                 self.formatter.push_start(began, &mut self.text);
             }
@@ -181,12 +182,12 @@ impl<R: Read, W: Write> Converter<R, W> {
         Ok(())
     }
 
-    /// Skips to where the next block may begin. Always returns true: something is left, and at least a byte is skipped.
+    /// Skips to the next possible start of a block. Always returns true, because at least one byte is skipped.
     fn skip_to_block(&mut self, kind: DamageKind) -> bool {
         let bytes = self.input.bytes();
         let skipped = match memchr::memmem::find(&bytes[1..], MAGIC) {
             Some(at) => 1 + at,
-            // A magic may have begun at the end of what is there.
+            // The buffer may end with the first bytes of a magic.
             None if !self.input.is_at_end => bytes.len().saturating_sub(MAGIC.len() - 1).max(1),
             None => bytes.len(),
         };
@@ -201,7 +202,7 @@ impl<R: Read, W: Write> Converter<R, W> {
         let has_room = places.len() < DAMAGE_MAX;
         let last = places.last_mut().filter(|last| last.offset + last.bytes == damage.offset);
         match last {
-            // More of the same, not a place of its own.
+            // Adjacent bytes without a block count as one damaged place.
             Some(last) if kind == DamageKind::NoBlock => last.bytes += damage.bytes,
             _ if has_room => places.push(damage),
             _ => {}
@@ -216,13 +217,13 @@ impl<R: Read, W: Write> Converter<R, W> {
     }
 }
 
-/// A reader, and what was read but not consumed.
+/// Reader with a buffer of unconsumed bytes.
 struct Input<R> {
     reader: R,
     bytes: Vec<u8>,
-    /// Where in `bytes` what is not consumed begins.
+    /// Offset in `bytes` of the first unconsumed byte.
     start: usize,
-    /// Offset of that in the log.
+    /// Offset of that byte in the log.
     offset: u64,
     is_at_end: bool,
 }
@@ -232,7 +233,7 @@ impl<R: Read> Input<R> {
         &self.bytes[self.start..]
     }
 
-    /// Reads until there are this many bytes or no more. Returns all that are there.
+    /// Reads until `wanted` bytes are available or the input ends; returns all available bytes.
     fn fill(&mut self, wanted: usize) -> Result<&[u8], ConvertError> {
         while self.bytes().len() < wanted && !self.is_at_end {
             self.bytes.drain(..self.start);
@@ -259,7 +260,7 @@ mod tests {
     use super::super::tests::{TestRequest, record_of};
     use super::*;
 
-    /// A log of this many records in this many blocks each; the records' targets are their numbers.
+    /// Log of `blocks` blocks with `records` records each; the target of a record is its number.
     fn binary_log(blocks: usize, records: usize) -> Vec<u8> {
         let mut formatter = Formatter::new(&AccessLogFormat::Binary).unwrap();
         let mut log = Vec::new();
@@ -344,10 +345,11 @@ mod tests {
         check(intact[..torn].to_vec(), &all[..20], &[(2 * block, block - 5, DamageKind::Truncated)]);
         check(intact[..10].to_vec(), "", &[(0, 10, DamageKind::Truncated)]);
         check(intact[..3].to_vec(), "", &[(0, 3, DamageKind::Truncated)]);
-        // A block torn by a crash, and a server that was started again after it.
+        // A crash tore a block, and the restarted server appended to the log.
         let appended = [&intact[..torn], &intact[..]].concat();
         check(appended, &format!("{}{all}", &all[..20]), &[(2 * block, block - 5, DamageKind::Changed)]);
-        // A record of the second block; its length, so that more is wanted than there is; its magic; its version.
+        // Damage in the second block: a record, a record's length (more bytes wanted than available), the magic, the
+        // version.
         let without_second = "/0/0 /0/1 /2/0 /2/1 ";
         check(changed(block + 90, b'!'), without_second, &[(block, block, DamageKind::Changed)]);
         check(changed(block + 18, 1), without_second, &[(block, block, DamageKind::Truncated)]);
@@ -372,13 +374,13 @@ mod tests {
         assert_eq!(targets(&log).1.damage[0].kind, DamageKind::UnknownVersion(2));
         assert_eq!(targets(&log).0, "/1/0 ");
         mark(&mut log, 8, 1);
-        // The record's method.
+        // Method of the first record.
         mark(&mut log, BLOCK_HEAD_BYTES + 52, 77);
         assert_eq!(targets(&log).1.damage[0].kind, DamageKind::UnknownRecord);
         assert_eq!(targets(&log).0, "/1/0 ");
     }
 
-    /// A reader that gives few bytes at a time.
+    /// Reader that returns few bytes at a time.
     struct Trickle<'a>(&'a [u8]);
 
     impl Read for Trickle<'_> {
@@ -401,7 +403,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes at all, with and without something that looks like a block: no panic, and all bytes accounted for.
+        /// Arbitrary bytes, with and without the start of a block: no panic, and every byte is accounted for.
         #[test]
         fn any_bytes(start in proptest::collection::vec(any::<u8>(), 0..200), rest in proptest::collection::vec(any::<u8>(), 0..200)) {
             for log in [[&start[..], &rest[..]].concat(), [&start[..], MAGIC, &rest[..]].concat()] {
@@ -410,7 +412,7 @@ mod tests {
             }
         }
 
-        /// A log with any bytes changed: what is converted was in the log, in its order.
+        /// A log with changed bytes: all converted records were in the log, in its order.
         #[test]
         fn changed_bytes(changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6)) {
             let mut log = binary_log(4, 3);
@@ -425,7 +427,7 @@ mod tests {
             }
         }
 
-        /// Records of the right length, with values that are anything: no panic, and nothing but text comes of them.
+        /// Records of the right length with arbitrary values: no panic, and only text comes out.
         #[test]
         fn any_record(
             kinds in (prop::sample::select(vec![0_u8, 4, 6]), prop::sample::select(vec![0_u8, 10, 11, 20, 30]), 0_u8..=10),

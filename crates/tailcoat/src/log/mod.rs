@@ -1,13 +1,13 @@
-//! The access log and the server's own log.
+//! Access logs and the server log.
 //!
-//! A worker copies each request's [`Record`] into a ring of its own ([`Recorder::record`]): no lock, no allocation, no
-//! formatting, no system call but to wake a writer that sleeps. One writer thread takes the records of all rings, formats
-//! them and hands them to the kernel in large pieces. If it cannot keep up, records are dropped whole and counted, and
-//! serving goes on.
+//! A worker copies each request's [`Record`] into its own ring ([`Recorder::record`]): no lock, no allocation, no
+//! formatting, and no system call except to wake a sleeping writer. One writer thread reads the records of all rings,
+//! formats them and writes them to the kernel in large pieces. If it cannot keep up, whole records are dropped and
+//! counted, and serving continues.
 //!
-//! When the configuration changes, what it has new is opened ([`LogHandle::prepare`]) before anything is changed
-//! ([`LogHandle::apply`]). A log keeps its id for good. One that is not wanted any more is closed; a request that began
-//! while it was opens it once more for its line.
+//! A new configuration opens its new logs ([`LogHandle::prepare`]) before it changes anything ([`LogHandle::apply`]). A
+//! log keeps its id for the life of the process. A log that is no longer configured is closed; a request that began
+//! before reopens it for its line.
 
 mod binary;
 mod convert;
@@ -50,20 +50,20 @@ use crate::config::{AccessLog, AccessLogFormat, AccessLogTarget, Limits, Server}
 /// Limits of the access logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Bytes of records that may wait for the writer, for each worker. Memory is taken as it is first used.
+    /// Bytes of records that may wait for the writer, per worker. Memory is allocated on first use.
     pub ring_bytes_max: usize,
     /// Bytes of a single value (target, field, user); longer ones are cut and marked. At most 65,535.
     pub value_bytes_max: usize,
-    /// Bytes of formatted lines that may wait, for each log, while its target takes nothing.
+    /// Bytes of formatted lines that may wait while the target accepts nothing, per log.
     pub pending_bytes_max: usize,
-    /// A record reaches its target after this time at the latest.
+    /// Longest delay of a record before it reaches its target.
     pub flush_interval: Duration,
-    /// Dropped records are reported in the server's own log at most this often.
+    /// Shortest interval between reports of dropped records in the server log.
     pub report_interval: Duration,
 }
 
 impl Options {
-    /// Those of a configuration.
+    /// Limits from a configuration.
     pub fn of(server: &Server, limits: &Limits) -> Self {
         Self {
             ring_bytes_max: limits.access_log_ring_bytes_max,
@@ -81,20 +81,20 @@ impl Default for Options {
     }
 }
 
-/// What became of a log's records.
+/// Counts of a log's records by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records that the target took.
+    /// Records that the target accepted.
     pub written: u64,
-    /// Records that were dropped, because a ring was full or the target took nothing.
+    /// Records dropped because a ring was full or the target accepted nothing.
     pub dropped: u64,
 }
 
-/// Opens the logs and starts their writer. Returns the id of each log, in the order of `logs`; equal logs are opened once
-/// and have the same id.
+/// Opens the logs and starts their writer. Returns the id of each log, in the order of `logs`; equal logs are opened
+/// once and share an id.
 ///
 /// # Errors
-/// A target that cannot be opened, or one that two logs want in different formats; the message says which.
+/// A target cannot be opened, or two logs configure it with different formats; the message names it.
 pub fn start(logs: &[AccessLog], options: Options, server_log: ServerLog) -> io::Result<(LogHandle, Vec<LogId>)> {
     let (shared, commands) = writer::start(options, server_log)?;
     let known = Known { states: Vec::new(), ids: HashMap::new(), wanted: HashSet::new(), options };
@@ -105,12 +105,12 @@ pub fn start(logs: &[AccessLog], options: Options, server_log: ServerLog) -> io:
     Ok((handle, ids))
 }
 
-/// What became of the records of all logs of a writer, for whoever looks from elsewhere.
+/// Counts of the records of all logs of a writer, readable from any thread.
 #[derive(Clone, Debug)]
 pub struct LogCounts(Arc<Mutex<Known>>);
 
 impl LogCounts {
-    /// All logs together.
+    /// Sum over all logs.
     pub fn total(&self) -> Counts {
         let known = lock(&self.0);
         let sum = |which: fn(&Counters) -> &AtomicU64| {
@@ -120,7 +120,7 @@ impl LogCounts {
     }
 }
 
-/// The running writer. Dropping it ends the writer without waiting for it.
+/// Handle to the running writer. Dropping it ends the writer without waiting.
 #[derive(Debug)]
 pub struct LogHandle {
     shared: Arc<Shared>,
@@ -128,26 +128,26 @@ pub struct LogHandle {
     known: Arc<Mutex<Known>>,
 }
 
-/// The logs that there have been so far, by their ids, and the options of now.
+/// Logs opened so far, by id, and the current options.
 #[derive(Debug)]
 struct Known {
     states: Vec<Arc<LogState>>,
     ids: HashMap<AccessLog, LogId>,
-    /// Those that are not closed.
+    /// Logs that are not closed.
     wanted: HashSet<LogId>,
     options: Options,
 }
 
-/// Logs that are open, and could be written to.
+/// Newly opened logs, ready to be applied.
 #[derive(Debug)]
 pub struct LogChange {
-    /// The id of each log, in the order in which they were asked for.
+    /// Id of each log, in the order of the request.
     pub ids: Vec<LogId>,
     new: Vec<(AccessLog, Arrival)>,
     options: Options,
 }
 
-/// What recorders have to know of the logs.
+/// State of the logs that recorders need.
 #[derive(Clone, Debug)]
 pub struct LogView {
     shared: Arc<Shared>,
@@ -157,20 +157,20 @@ pub struct LogView {
 }
 
 impl LogHandle {
-    /// A recorder for one worker. Any number may exist; each has a ring of its own.
+    /// Returns a recorder for one worker. Each recorder has its own ring; their number is not limited.
     pub fn recorder(&self) -> Recorder {
         Recorder::new(self.view())
     }
 
-    /// What recorders have to know now.
+    /// Current state of the logs that recorders need.
     pub fn view(&self) -> LogView {
         let known = self.known();
         let (logs, options) = (known.states.as_slice().into(), known.options);
         LogView { shared: Arc::clone(&self.shared), commands: self.commands.clone(), logs, options }
     }
 
-    /// Opens what is new among these logs. Nothing is changed before that is [applied](Self::apply); only one change may
-    /// be on its way.
+    /// Opens the logs that are new among these. Changes nothing until the result is [applied](Self::apply). Only one
+    /// change may be in progress.
     ///
     /// # Errors
     /// Those of [`start`].
@@ -193,8 +193,8 @@ impl LogHandle {
         Ok(change)
     }
 
-    /// Has the writer write to these logs, and to no others but what began while they were wanted. To be called before
-    /// anything is recorded for them.
+    /// Makes the writer write to these logs. Other logs get only requests that began before. Must be called before
+    /// anything is recorded for the new logs.
     pub fn apply(&self, change: LogChange) {
         let LogChange { ids, new, options } = change;
         let mut known = self.known();
@@ -211,45 +211,44 @@ impl LogHandle {
         self.command(Command::Change(options, ids));
     }
 
-    /// Opens all files again (SIGUSR1), after what was recorded so far has been written to the old ones. A file that
-    /// cannot be opened is reported, and the old one stays in use.
+    /// Reopens all files (SIGUSR1), after the records so far are written to the old ones. If a file cannot be opened,
+    /// the error is logged and the old file stays in use.
     pub fn reopen(&self) {
         self.command(Command::Reopen);
     }
 
-    /// What became of the records of a log so far.
+    /// Counts of a log's records so far.
     pub fn counts(&self, log: LogId) -> Counts {
         let counters = &self.known().states[log.index()].counters;
         Counts { written: counters.written.load(Ordering::Relaxed), dropped: counters.dropped.load(Ordering::Relaxed) }
     }
 
-    /// Records as they come, from now on, in this format; fields of requests that no log has are not there.
+    /// Streams new records in this format. Request fields that no log captures are missing.
     ///
     /// # Errors
-    /// A template with a fault.
+    /// The template is invalid.
     pub fn tail(&self, filter: RecordFilter, format: &AccessLogFormat) -> Result<Tail, TemplateError> {
         let (tap, tail) = tap::Tap::new(filter, format)?;
         self.command(Command::Tap(Box::new(tap)));
         Ok(tail)
     }
 
-    /// What became of all records, for whoever looks from elsewhere.
+    /// Counts of all records, readable from any thread.
     pub fn log_counts(&self) -> LogCounts {
         LogCounts(Arc::clone(&self.known))
     }
 
-    /// Writes what was recorded and ends the writer. Returns whether it ended within `limit`; a target that takes nothing
-    /// may keep it longer, and then it is left behind. Recorders should be gone by now: what they record from here on is
-    /// lost.
+    /// Writes what was recorded and ends the writer. Returns false if that takes longer than `limit`, as with a target
+    /// that accepts nothing; the writer is then left running. Records of recorders that still exist are lost.
     pub fn shutdown(&self, limit: Duration) -> bool {
         let (done, wait) = sync_channel(1);
         self.command(Command::Shutdown { limit, done });
-        // The writer drops `done` without a message only when it has panicked, and then it has ended, too.
+        // The writer drops `done` without a message only if it panicked, and then it has ended, too.
         !matches!(wait.recv_timeout(limit), Err(RecvTimeoutError::Timeout))
     }
 
     fn command(&self, command: Command) {
-        // Fails only if the writer has ended by a panic; then records are dropped and counted, and serving goes on.
+        // Fails only if the writer ended by a panic; then records are dropped and counted, and serving continues.
         let _ = self.commands.send(command);
         self.shared.wake();
     }
@@ -260,18 +259,18 @@ impl LogHandle {
 }
 
 fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
-    // Nothing is left half done where it could panic.
+    // No code under the lock can panic half-way through a change.
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl LogChange {
-    /// Opens a log, if it isn't, and returns its id.
+    /// Opens a log unless it is open, and returns its id.
     fn open(&mut self, log: &AccessLog, known: &Known) -> io::Result<LogId> {
         let id = known.ids.get(log).copied();
         if let Some(id) = id.filter(|id| known.wanted.contains(id)) {
             return Ok(id);
         }
-        // Also if it was open once, for it may be that it can't be any more.
+        // Opens it even if it was open once, because it may no longer be possible.
         let output = Output::open(log)?;
         if let Some(id) = id {
             return Ok(id);
@@ -285,10 +284,10 @@ impl LogChange {
 }
 
 impl LogView {
-    /// A ring to the writer.
+    /// Creates a ring to the writer.
     fn ring(&self) -> rtrb::Producer<u8> {
         let (producer, consumer) = rtrb::RingBuffer::new(self.options.ring_bytes_max);
-        // Fails only if the writer has ended by a panic; then records are dropped and counted, and serving goes on.
+        // Fails only if the writer ended by a panic; then records are dropped and counted, and serving continues.
         let _ = self.commands.send(Command::Adopt(consumer));
         self.shared.wake();
         producer

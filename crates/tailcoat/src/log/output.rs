@@ -1,4 +1,4 @@
-//! One access log: its format, its target, and what went wrong with it.
+//! One access log: format, target and error state.
 
 use std::io;
 use std::path::Path;
@@ -12,10 +12,10 @@ use super::stream::Stream;
 use super::syslog::{FACILITIES, SYSTEM_SOCKET, Syslog};
 use crate::config::{AccessLog, AccessLogFormat, AccessLogTarget};
 
-/// Bytes that are written at once.
+/// Bytes per write.
 const WRITE_BYTES: usize = 128 << 10;
 
-/// What became of a log's records; read by anyone.
+/// Counts of a log's records by result; any thread may read them.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) written: AtomicU64,
@@ -27,7 +27,7 @@ impl Counters {
         self.written.fetch_add(records, Ordering::Relaxed);
     }
 
-    /// Counts records that are lost.
+    /// Counts lost records.
     pub(super) fn add_dropped(&self, records: u64) {
         self.dropped.fetch_add(records, Ordering::Relaxed);
     }
@@ -36,18 +36,18 @@ impl Counters {
 /// An open access log.
 #[derive(Debug)]
 pub(super) struct Output {
-    /// As messages call it.
+    /// Name in messages.
     name: String,
     log: AccessLog,
-    /// Whether the configuration still has it. If not, it is closed, and opened again for requests that began before.
+    /// True while the configuration has the log. A removed log is closed, and reopened for requests that began before.
     is_wanted: bool,
     formatter: Formatter,
     sink: Sink,
-    /// Why the target takes nothing.
+    /// Error for which the target accepts nothing.
     trouble: Option<io::Error>,
-    /// Whether the trouble has been reported.
+    /// True if the error was reported.
     trouble_reported: bool,
-    /// Dropped records that have been reported.
+    /// Dropped records already reported.
     dropped_reported: u64,
 }
 
@@ -62,7 +62,7 @@ impl Output {
     /// Opens a log.
     ///
     /// # Errors
-    /// Those of the target, or a format or facility that does not exist; the message names the log.
+    /// The target cannot be opened, or the format or facility is unknown; the message names the log.
     pub(super) fn open(log: &AccessLog) -> io::Result<Self> {
         let name = name_of(&log.target);
         let invalid =
@@ -83,17 +83,17 @@ impl Output {
         Ok(output)
     }
 
-    /// Says whether the configuration still has it.
+    /// Marks the log as configured or removed.
     pub(super) fn set_wanted(&mut self, is_wanted: bool) {
         self.is_wanted = is_wanted;
     }
 
-    /// Which request fields it needs.
+    /// Request fields that the format needs.
     pub(super) fn capture(&self) -> Capture {
         self.formatter.capture()
     }
 
-    /// Takes a record.
+    /// Appends a record.
     pub(super) fn append(&mut self, record: &StoredRecord<'_>, pending_bytes_max: usize, counters: &Counters) {
         if matches!(self.sink, Sink::Closed) {
             self.open_again();
@@ -106,7 +106,7 @@ impl Output {
             Sink::Stream(stream) => {
                 self.formatter.append(record, &mut stream.pending);
                 stream.pending_records += 1;
-                // While the target takes nothing, one attempt for each flush is enough.
+                // While the target accepts nothing, one attempt per flush is enough.
                 if stream.pending.len() >= WRITE_BYTES && self.trouble.is_none() {
                     self.flush(counters);
                 }
@@ -124,7 +124,7 @@ impl Output {
         }
     }
 
-    /// Writes what is pending, as far as the target takes it.
+    /// Writes pending bytes, as far as the target accepts them.
     pub(super) fn flush(&mut self, counters: &Counters) {
         match &mut self.sink {
             Sink::Stream(stream) => {
@@ -141,7 +141,7 @@ impl Output {
         }
     }
 
-    /// Opens what was closed because the configuration did not have it any more: a request that began before has ended.
+    /// Reopens a log that was closed because the configuration removed it: a request that began before has ended.
     fn open_again(&mut self) {
         match Sink::open(&self.log, &self.formatter) {
             Ok(sink) => {
@@ -152,12 +152,12 @@ impl Output {
         }
     }
 
-    /// Whether something waits to be written.
+    /// True if bytes wait to be written.
     pub(super) fn is_pending(&self) -> bool {
         matches!(&self.sink, Sink::Stream(stream) if !stream.pending.is_empty())
     }
 
-    /// Opens the file again, after what is pending has been written to the old one as far as possible.
+    /// Reopens the file, after pending bytes are written to the old one as far as possible.
     pub(super) fn reopen(&mut self, counters: &Counters, server_log: &ServerLog) {
         self.flush(counters);
         let Sink::Stream(stream) = &mut self.sink else { return };
@@ -174,20 +174,20 @@ impl Output {
         }
     }
 
-    /// Gives up what could not be written.
+    /// Drops bytes that could not be written.
     pub(super) fn discard(&mut self, counters: &Counters) {
         if let Sink::Stream(stream) = &mut self.sink {
             counters.add_dropped(stream.discard());
         }
     }
 
-    /// Whether there is something new to report.
+    /// True if there is something new to report.
     pub(super) fn has_report(&self, counters: &Counters) -> bool {
         self.trouble.is_some() != self.trouble_reported
             || counters.dropped.load(Ordering::Relaxed) != self.dropped_reported
     }
 
-    /// Tells the server's own log what went wrong, and that it is over.
+    /// Logs an error of the target and its end in the server log.
     pub(super) fn report(&mut self, counters: &Counters, server_log: &ServerLog) {
         let total = counters.dropped.load(Ordering::Relaxed);
         let dropped = total - self.dropped_reported;
@@ -215,7 +215,7 @@ impl Output {
         self.dropped_reported = total;
     }
 
-    /// Puts what a file of this format begins with before what is pending.
+    /// Inserts the start of a file of this format before the pending bytes.
     fn begin(&mut self) {
         let Sink::Stream(stream) = &mut self.sink else { return };
         let mut start = Vec::new();
@@ -242,7 +242,7 @@ impl Sink {
     }
 }
 
-/// What messages call a log.
+/// Name of a log in messages.
 pub(super) fn name_of(target: &AccessLogTarget) -> String {
     match target {
         AccessLogTarget::File(path) => format!("access log {}", path.display()),

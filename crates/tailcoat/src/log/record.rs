@@ -27,7 +27,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use wire::http::trace_context::{SpanId, TraceId};
 use wire::http::{KnownField, Method, Request, Status, Version};
 
-/// Which log a record is for.
+/// Id of the log that a record is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LogId(pub(super) u16);
 
@@ -37,83 +37,83 @@ impl LogId {
     }
 }
 
-/// What is logged of a request and its response.
+/// Logged data of a request and its response.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Which log.
+    /// Id of the log.
     pub log: LogId,
     /// The request.
     pub subject: Subject<'a>,
-    /// Who sent it.
+    /// Sender of the request.
     pub client: Client,
-    /// The host it was for, as routing found it: lower case, without port; empty for none.
+    /// Host as routing found it: lower case, without port; empty for none.
     pub host: &'a [u8],
-    /// The user that access control found; empty for none.
+    /// User that access control found; empty for none.
     pub user: &'a [u8],
-    /// How its connection speaks TLS, if it does.
+    /// TLS parameters of the connection, if it uses TLS.
     pub tls: Option<TlsRecord<'a>>,
-    /// The server that the request was forwarded to, if it was.
+    /// Upstream server that the request was forwarded to, if any.
     pub upstream: Option<UpstreamRecord<'a>>,
-    /// What the cache of a server's responses did: a word; empty if there was none.
+    /// Result of the response cache; empty without a cache.
     pub cache_status: &'a str,
-    /// The identifier that rules gave the request; empty for none.
+    /// Identifier that rules gave the request; empty for none.
     pub request_id: &'a str,
-    /// Its trace and span, if traces are kept.
+    /// Trace and span of the request, if traces are on.
     pub trace: Option<(TraceId, SpanId)>,
-    /// Whether all of the answer was sent.
+    /// True if the whole response was sent.
     pub is_complete: bool,
     /// Status of the response.
     pub status: Status,
-    /// Bytes of content sent, as far as they were sent; without the head.
+    /// Bytes of content sent, without the head.
     pub content_bytes: u64,
-    /// When the request's head was complete, in microseconds since 1970.
+    /// Time at which the request's head was complete, in microseconds since 1970.
     pub unix_us: u64,
-    /// From then until the response was handed to the kernel, in microseconds. Whoever does many things in a row reads
-    /// the clock once for them: then it is 0 for what had to wait for nothing.
+    /// Microseconds from then until the kernel accepted the response. Workers read the clock once for a batch of
+    /// events, so this is 0 for a response that did not have to wait.
     pub duration_us: u64,
 }
 
-/// What is logged of a connection that speaks TLS. Empty is what there is not.
+/// Logged data of a TLS connection. Empty means unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TlsRecord<'a> {
-    /// The version: `TLSv1.3`.
+    /// Version, such as `TLSv1.3`.
     pub version: &'a str,
-    /// The cipher suite: `TLS13_AES_128_GCM_SHA256`.
+    /// Cipher suite, such as `TLS13_AES_128_GCM_SHA256`.
     pub cipher_suite: &'a str,
-    /// The name of a server that the client asked for (SNI).
+    /// Server name that the client requested (SNI).
     pub server_name: &'a str,
-    /// The subject of the client's certificate (RFC 4514).
+    /// Subject of the client's certificate (RFC 4514).
     pub client: &'a str,
 }
 
-/// What is logged of the server that a request was forwarded to. Times are in microseconds from when a connection was
-/// first wanted.
+/// Logged data of the upstream server that a request was forwarded to. Times are in microseconds since the first
+/// request for a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamRecord<'a> {
-    /// The server as it is configured, the last of those that were tried; or the name of the upstream if none was there.
+    /// Server as configured, the last one tried; the name of the upstream if none was available.
     pub server: &'a str,
-    /// Connections that were wanted, the first included.
+    /// Requests for a connection, the first included.
     pub tries: u32,
-    /// The status that it answered with.
+    /// Status of the upstream response.
     pub status: Option<Status>,
-    /// Until a connection was there.
+    /// Time until a connection was available.
     pub connect_us: Option<u64>,
-    /// Until the head of the answer was there.
+    /// Time until the head of the response arrived.
     pub first_byte_us: Option<u64>,
-    /// Until all of the answer was there, or was given up.
+    /// Time until the response was complete or was dropped.
     pub duration_us: Option<u64>,
 }
 
-/// What a client sent.
+/// Input from a client.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
     /// A request.
     Request(Request<'a>),
-    /// Something that is not one; these are its first bytes. They are logged up to the end of the first line.
+    /// First bytes of a malformed request, logged up to the end of the first line.
     Malformed(&'a [u8]),
 }
 
-/// Who sent a request.
+/// Sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     /// An address and port.
@@ -123,7 +123,7 @@ pub enum Client {
 }
 
 impl Client {
-    /// True if this is where a proxy on the same machine connects from: a unix socket, 127.0.0.1 or ::1.
+    /// True for the addresses that a proxy on the same machine connects from: a unix socket, 127.0.0.1 or ::1.
     pub fn is_local_proxy(self) -> bool {
         match self {
             Self::Ip(address) => {
@@ -144,21 +144,21 @@ impl fmt::Display for Client {
     }
 }
 
-/// Which fields of a request a log's format needs.
+/// Request data that a log's format needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Capture {
     pub(super) host: bool,
     pub(super) referer: bool,
     pub(super) user_agent: bool,
-    /// How the connection speaks TLS.
+    /// TLS parameters of the connection.
     pub(super) tls: bool,
-    /// The server that the request was forwarded to, and what the cache before it did.
+    /// Upstream server, and the result of the response cache.
     pub(super) upstream: bool,
-    /// The request's identifier, and whether the answer was complete.
+    /// The request's identifier, and its completion.
     pub(super) outcome: bool,
-    /// Its trace and span.
+    /// Trace and span.
     pub(super) trace: bool,
-    /// Further request fields, which a template names.
+    /// Further request fields that a template names.
     pub(super) fields: Vec<CapturedField>,
 }
 
@@ -192,7 +192,7 @@ impl LogNeeds<'_> {
         self.value_bytes_max
     }
 
-    /// The field lines that are logged, by their indices among all of the request's.
+    /// Indices of the field lines that are logged.
     pub fn field_lines(&self, request: &Request<'_>) -> impl Iterator<Item = usize> {
         let Capture { referer, user_agent, fields, .. } = self.capture;
         let known = [(*referer, KnownField::Referer), (*user_agent, KnownField::UserAgent)];
@@ -210,7 +210,7 @@ impl LogNeeds<'_> {
     }
 }
 
-/// Methods in the order of their codes, which begin with 1.
+/// Methods in the order of their codes, which start at 1.
 const METHODS: [(Method, &[u8]); 9] = [
     (Method::Get, b"GET"),
     (Method::Head, b"HEAD"),
@@ -232,11 +232,11 @@ const CLIENT_IPV6: u8 = 6;
 
 /// Bytes before the values.
 const FIXED_BYTES: usize = 56;
-/// Bytes before a value's own.
+/// Bytes before a value's content.
 const VALUE_HEAD_BYTES: usize = 4;
 const FLAG_CUT: u8 = 1;
 
-/// What a value is: its first byte in the compact form.
+/// Kind of a value: its first byte in the compact form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tag(u8);
 
@@ -247,11 +247,11 @@ impl Tag {
     pub(super) const REFERER: Self = Self(4);
     pub(super) const USER_AGENT: Self = Self(5);
     pub(super) const USER: Self = Self(6);
-    /// The first line of what is not a request.
+    /// First line of a malformed request.
     pub(super) const MALFORMED: Self = Self(7);
-    /// The server that the request was forwarded to.
+    /// Upstream server that the request was forwarded to.
     pub(super) const UPSTREAM: Self = Self(8);
-    /// Numbers in decimal digits, separated by spaces, `-` for those that there are not: tries, status, and the times.
+    /// Decimal numbers separated by spaces, `-` for unknown: tries, status, and the times.
     const UPSTREAM_NUMBERS: Self = Self(9);
     pub(super) const CACHE_STATUS: Self = Self(10);
     pub(super) const TLS_VERSION: Self = Self(11);
@@ -259,11 +259,11 @@ impl Tag {
     pub(super) const TLS_SERVER_NAME: Self = Self(13);
     pub(super) const TLS_CLIENT: Self = Self(14);
     pub(super) const REQUEST_ID: Self = Self(15);
-    /// There if not all of the answer was sent.
+    /// Present if the response was not sent completely.
     const ABORTED: Self = Self(16);
     pub(super) const TRACE_ID: Self = Self(17);
     pub(super) const SPAN_ID: Self = Self(18);
-    /// The first field that a template names; the next ones follow.
+    /// First field that a template names; the next ones follow.
     const CAPTURED: Self = Self(128);
 
     fn captured(index: usize) -> Self {
@@ -271,7 +271,7 @@ impl Tag {
     }
 }
 
-/// The number of tags, with 0, which none is, and without those of captured fields.
+/// Number of tags, including the unused 0, without those of captured fields.
 const TAGS: usize = Tag::SPAN_ID.0 as usize + 1;
 
 /// Fields that a template may name.
@@ -328,7 +328,7 @@ pub(super) fn encode(record: &Record<'_>, capture: &Capture, value_bytes_max: us
         push(Tag::TRACE_ID, trace_id.to_string().as_bytes());
         push(Tag::SPAN_ID, span_id.to_string().as_bytes());
     }
-    // Unlike what the parser lets through, names of users may hold anything. Few requests have one to look through.
+    // Names of users may contain any byte, because no parser restricts them. Few requests have one.
     if !record.user.is_empty() {
         push(Tag::USER, first_line(record.user, value_bytes_max));
     }
@@ -336,7 +336,7 @@ pub(super) fn encode(record: &Record<'_>, capture: &Capture, value_bytes_max: us
     out[start..start + 4].copy_from_slice(&record_bytes.to_le_bytes());
 }
 
-/// All but the values; the length is put in later.
+/// Bytes before the values; the length is inserted later.
 fn fixed_part(record: &Record<'_>) -> [u8; FIXED_BYTES] {
     let mut fixed = [0; FIXED_BYTES];
     fixed[4..6].copy_from_slice(&record.log.0.to_le_bytes());
@@ -390,9 +390,9 @@ fn push_value(out: &mut Vec<u8>, Tag(tag): Tag, value: &[u8], value_bytes_max: u
     out.extend_from_slice(value);
 }
 
-/// The first line, for what is not a request or comes from elsewhere. No value in a record has a line feed, which the binary format relies on.
+/// First line of a malformed request. No value in a record contains a line feed; the binary format relies on that.
 fn first_line(bytes: &[u8], value_bytes_max: usize) -> &[u8] {
-    // One byte more than is kept, so that what is cut is marked.
+    // Keeps one byte more than the limit, so that a cut value is marked.
     let bytes = &bytes[..bytes.len().min(value_bytes_max + 1)];
     let line = &bytes[..memchr::memchr(b'\n', bytes).unwrap_or(bytes.len())];
     line.strip_suffix(b"\r").unwrap_or(line)
@@ -418,15 +418,15 @@ fn version_code(version: Version) -> u8 {
     }
 }
 
-/// A value of a record in compact form; empty if there was none.
+/// Value of a record in compact form; empty if absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Value<'a> {
     pub(super) bytes: &'a [u8],
-    /// Whether it was longer.
+    /// True if the value was longer.
     pub(super) cut: bool,
 }
 
-/// What is known in numbers of a server that a request was forwarded to: see [`UpstreamRecord`].
+/// Numbers of an upstream server: see [`UpstreamRecord`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct UpstreamNumbers {
     pub(super) tries: Option<u64>,
@@ -445,7 +445,7 @@ impl UpstreamNumbers {
     }
 }
 
-/// A record in compact form, taken apart.
+/// Decoded compact record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StoredRecord<'a> {
     pub(super) log: LogId,
@@ -456,20 +456,20 @@ pub(super) struct StoredRecord<'a> {
     pub(super) client: Client,
     pub(super) version: Option<Version>,
     method_code: u8,
-    /// Where in the record each value begins, by tag; 0 if there is none. Formats look at some values only, so that it is
-    /// cheaper not to take all apart.
+    /// Offset of each value in the record, by tag; 0 if absent. Formats read only some values, so decoding all of them
+    /// would cost more.
     values: [u32; TAGS],
-    /// All of it.
+    /// Whole record.
     bytes: &'a [u8],
 }
 
 impl<'a> StoredRecord<'a> {
-    /// The length in bytes of the record that `bytes` begin with; `None` if there are too few to tell.
+    /// Length in bytes of the record at the start of `bytes`; `None` if there are too few bytes.
     pub(super) fn length(bytes: &[u8]) -> Option<usize> {
         bytes.first_chunk().map(|length| u32::from_le_bytes(*length) as usize)
     }
 
-    /// Takes a whole record apart. `None` if it is not one.
+    /// Decodes a whole record; `None` if it is malformed.
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (fixed, mut rest) = bytes.split_first_chunk::<FIXED_BYTES>()?;
         if Self::length(fixed)? != bytes.len() {
@@ -501,14 +501,14 @@ impl<'a> StoredRecord<'a> {
         })
     }
 
-    /// Appends the record as a binary log has it.
+    /// Appends the record in the form of a binary log.
     pub(super) fn push_to_file(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(self.bytes);
         out[start + 4..start + 6].fill(0);
     }
 
-    /// A value as it was sent, empty if there is none.
+    /// Value as sent; empty if absent.
     pub(super) fn value(&self, tag: Tag) -> Value<'a> {
         match self.values[usize::from(tag.0)] {
             0 => Value::default(),
@@ -516,12 +516,12 @@ impl<'a> StoredRecord<'a> {
         }
     }
 
-    /// Empty for what is not a request.
+    /// Method; empty for a malformed request.
     pub(super) fn method(&self) -> Value<'a> {
         self.known_method().map_or_else(|| self.value(Tag::METHOD), |bytes| Value { bytes, cut: false })
     }
 
-    /// The method if it is one of [`METHODS`], whose names need no escaping.
+    /// Method if it is one of [`METHODS`], whose names need no escaping.
     pub(super) fn known_method(&self) -> Option<&'static [u8]> {
         method_name(self.method_code).filter(|_| !self.has(Tag::METHOD))
     }
@@ -541,7 +541,7 @@ impl<'a> StoredRecord<'a> {
         self.values[usize::from(tag.0)] != 0
     }
 
-    /// The target up to and behind its first question mark.
+    /// Parts of the target before and after its first question mark.
     pub(super) fn path_and_query(&self) -> (Value<'a>, Value<'a>) {
         let target = self.value(Tag::TARGET);
         let Value { bytes, cut } = target;
@@ -551,7 +551,7 @@ impl<'a> StoredRecord<'a> {
         }
     }
 
-    /// The request field that the log's template names at this place.
+    /// Request field at this index of the log's template.
     pub(super) fn captured(&self, index: usize) -> Value<'a> {
         let mut rest = &self.bytes[FIXED_BYTES..];
         while let Some((tag, value)) = take_value(&mut rest) {

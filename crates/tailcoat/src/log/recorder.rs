@@ -7,22 +7,22 @@ use super::LogView;
 use super::record::{self, LogId, LogNeeds, Record};
 use super::writer::{LogState, Shared};
 
-/// What recorders know of the logs, by their ids.
+/// State of the logs that recorders need, by id.
 pub(super) type LogTable = Arc<[Arc<LogState>]>;
 
-/// A worker's way into the access logs: its end of the ring to the writer.
+/// A worker's access to the logs: its end of the ring to the writer.
 #[derive(Debug)]
 pub struct Recorder {
     ring: Producer<u8>,
     shared: Arc<Shared>,
-    /// By their ids.
+    /// Logs by id.
     logs: LogTable,
-    /// The record being encoded; kept for its memory.
+    /// Record being encoded; kept to reuse its memory.
     scratch: Vec<u8>,
     value_bytes_max: usize,
-    /// Bytes in the ring at which a writer that waits for its interval to pass is woken early.
+    /// Bytes in the ring at which a writer that waits for its interval is woken early.
     wake_bytes: usize,
-    /// Bytes pushed since the ring's fill was last looked at: while they are few, looking is not worth it.
+    /// Bytes pushed since the last check of the ring's fill; checking is not worth it while they are few.
     unchecked_bytes: usize,
 }
 
@@ -42,11 +42,11 @@ impl Recorder {
         recorder
     }
 
-    /// Goes by what is known of the logs now. What was recorded before stays in order.
+    /// Applies the current state of the logs. Earlier records stay in order.
     pub fn take_in(&mut self, view: &LogView) {
         let LogView { logs, options, .. } = view;
         if self.ring.buffer().capacity() != options.ring_bytes_max {
-            // The writer empties the old ring before it lets go of it.
+            // The writer empties the old ring before it drops it.
             self.ring = view.ring();
             self.unchecked_bytes = 0;
         }
@@ -55,7 +55,7 @@ impl Recorder {
         self.wake_bytes = (options.ring_bytes_max / 4).max(1);
     }
 
-    /// Parts of requests that a log needs, and no more.
+    /// Parts of a request that a log needs.
     pub fn needs(&self, log: LogId) -> Option<LogNeeds<'_>> {
         let capture = &self.logs.get(log.index())?.capture;
         Some(LogNeeds { capture, value_bytes_max: self.value_bytes_max })
@@ -78,7 +78,7 @@ impl Recorder {
         self.shared.wake_after_push(is_filling);
     }
 
-    /// Whether the writer should come before its time.
+    /// True if the writer should be woken early.
     fn is_filling(&mut self) -> bool {
         self.unchecked_bytes = self.ring.buffer().capacity() - self.ring.slots();
         self.unchecked_bytes >= self.wake_bytes

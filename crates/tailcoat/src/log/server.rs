@@ -1,6 +1,7 @@
-//! The server's own log: lines on stderr that say what happened and what a person can do about it.
+//! Server log: lines on stderr that say what happened and what the operator can do.
 //!
-//! It is a handle that is passed on, not a global: tests read what was logged, and two servers in one process do not mix.
+//! The log is a handle that is passed on, not a global: tests read the lines, and two servers in one process do not
+//! mix.
 
 use std::collections::HashMap;
 use std::fmt::{self, Display, Write as _};
@@ -15,18 +16,18 @@ use super::format::DateTexts;
 use super::record::Client;
 use crate::config::LogLevel;
 
-/// Errors and warnings that one place in the program may log in an interval; more are counted. Not
-/// an option: who wants to see less has `log-level`.
+/// Errors and warnings that one place in the program may log in an interval; more are counted. Not an option, because
+/// `log-level` reduces the lines.
 const LINES_PER_INTERVAL_MAX: u32 = 10;
-/// Of these, those about one client, so that whoever makes many keeps none of others' from being seen.
+/// Lines of these about one client, so that a client with many errors does not hide others.
 const LINES_PER_CLIENT_MAX: usize = 3;
 /// Interval of [`LINES_PER_INTERVAL_MAX`].
 const REPEAT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A handle to the server's own log; clones are cheap and write to the same log.
+/// Handle to the server log; clones are cheap and write to the same log.
 ///
-/// A line is written with one system call and may wait for whoever reads stderr. It is for what is rare: nothing is
-/// logged here for a request that went as requests go.
+/// A line costs one system call and may wait for the reader of stderr. So the log is for rare events; a request that is
+/// served as usual logs nothing here.
 #[derive(Clone)]
 pub struct ServerLog {
     inner: Arc<Inner>,
@@ -36,7 +37,7 @@ struct Inner {
     /// A [`LogLevel`], as a number.
     level: AtomicU8,
     style: Style,
-    /// Lines that were not shown, for there were many alike.
+    /// Lines suppressed because many were similar.
     suppressed: AtomicU64,
     state: Mutex<State>,
 }
@@ -50,73 +51,73 @@ struct State {
 /// A place in the program.
 type Caller = &'static Location<'static>;
 
-/// What a place in the program has logged in its interval.
+/// Lines that one place in the program has logged in its interval.
 struct Place {
     since: Instant,
     lines: u32,
     suppressed: u64,
-    /// Whom the lines are about: no more than there are lines.
+    /// Clients of these lines; at most as many as lines.
     clients: Vec<IpAddr>,
 }
 
-/// How lines begin.
+/// Style of the start of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// With time and severity.
+    /// Time and severity.
     Plain,
-    /// The same, the severity in colour.
+    /// Time and coloured severity.
     Coloured,
-    /// With the priority that systemd's journal reads (sd-daemon(3)); it has a clock of its own.
+    /// Priority for systemd's journal (sd-daemon(3)), which adds its own time.
     Journal,
 }
 
 impl ServerLog {
-    /// The log on stderr, in the style that suits what stderr is.
+    /// Log on stderr, in the style that suits the kind of stderr.
     pub fn stderr(level: LogLevel) -> Self {
         Self::new(level, Style::of_stderr(), Box::new(io::stderr()))
     }
 
-    /// A log to anything. `output` gets each line in one call.
+    /// Log to any output. `output` gets each line in one call.
     pub fn new(level: LogLevel, style: Style, output: Box<dyn Write + Send>) -> Self {
         let state = State { output, places: HashMap::new(), dates: DateTexts::default() };
         let level = AtomicU8::new(level as u8);
         Self { inner: Arc::new(Inner { level, style, suppressed: AtomicU64::new(0), state: Mutex::new(state) }) }
     }
 
-    /// Shows what is at least as severe from now on.
+    /// Sets the lowest severity that is shown.
     pub fn set_level(&self, level: LogLevel) {
         self.inner.level.store(level as u8, Ordering::Relaxed);
     }
 
-    /// Lines that were not shown so far, for there were many alike.
+    /// Lines suppressed so far because many were similar.
     pub fn suppressed(&self) -> u64 {
         self.inner.suppressed.load(Ordering::Relaxed)
     }
 
-    /// Logs that something failed. `help` is what a person can do about it, or empty.
+    /// Logs a failure. `help` says what the operator can do, or is empty.
     #[track_caller]
     pub fn error(&self, message: impl Display, help: &str) {
         self.log(LogLevel::Error, &message, help, Some((Location::caller(), None)));
     }
 
-    /// The same, and below it, in lines of their own, what a person has to see to understand it.
+    /// Logs a failure with details, such as diagnostics, on lines of their own.
     pub fn error_with(&self, message: impl Display, help: &str, details: &str) {
         self.log_with(LogLevel::Error, &message, (help, details), None);
     }
 
-    /// Logs something that a person should look at. `help` is what they can do about it, or empty.
+    /// Logs a warning. `help` says what the operator can do, or is empty.
     #[track_caller]
     pub fn warn(&self, message: impl Display, help: &str) {
         self.log(LogLevel::Warn, &message, help, Some((Location::caller(), None)));
     }
 
-    /// The same, about a client: of those about one, some.
+    /// Logs a warning about a client; suppresses many of one client.
     #[track_caller]
     pub fn warn_of(&self, client: Client, message: impl Display) {
         self.log(LogLevel::Warn, &message, "", Some((Location::caller(), network_of(client))));
     }
 
-    /// Logs what a script of the operator's says, line by line. However often it does, for only they know what it is worth.
+    /// Logs a line of an operator's script. Never suppressed, because only the operator can judge its value.
     pub fn relay(&self, message: impl Display) {
         self.log(LogLevel::Warn, &message, "", None);
     }
@@ -126,13 +127,13 @@ impl ServerLog {
         self.log(LogLevel::Info, &message, "", None);
     }
 
-    /// Logs what became of a request that its client, or anybody else, might ask about. Of many alike, some.
+    /// Logs the fate of a request that its client or the operator may ask about. Suppresses many similar lines.
     #[track_caller]
     pub fn notice_of(&self, client: Client, message: impl Display) {
         self.log(LogLevel::Info, &message, "", Some((Location::caller(), network_of(client))));
     }
 
-    /// Logs what helps to find faults.
+    /// Logs details for debugging.
     pub fn debug(&self, message: impl Display) {
         self.log(LogLevel::Debug, &message, "", None);
     }
@@ -151,7 +152,7 @@ impl ServerLog {
         if level as u8 > self.inner.level.load(Ordering::Relaxed) {
             return;
         }
-        // A panic while the lock was held leaves nothing half done that matters for the next line.
+        // A panic under the lock leaves nothing half-done that the next line needs.
         let mut state = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
         let suppressed = match place.map(|(place, client)| state.count_line(place, client, Instant::now())) {
             Some(Repeat::Suppressed) => {
@@ -163,7 +164,7 @@ impl ServerLog {
         };
         let mut line = String::new();
         push_start(&mut line, level, self.inner.style, &mut state.dates);
-        // Writing to a string fails only if the message's own Display does; then what it had written so far is shown.
+        // Fails only if the message's own Display fails; then its text so far is shown.
         let _ = write!(Escaping(&mut line), "{message}");
         if !help.is_empty() {
             let _ = write!(Escaping(&mut line), "; {help}");
@@ -177,7 +178,7 @@ impl ServerLog {
             let _ = write!(Escaping(&mut line), "{}", detail.trim_end());
             line.push('\n');
         }
-        // There is nowhere left to report a failure to.
+        // There is nowhere to report this error.
         let _ = state.output.write_all(line.as_bytes());
     }
 }
@@ -188,8 +189,7 @@ impl fmt::Debug for ServerLog {
     }
 }
 
-/// Bytes as a message may show them: UTF-8 as it is, anything else as `\xHH`. (Control characters are escaped in all
-/// messages anyway.)
+/// Bytes for a message: UTF-8 as it is, other bytes as `\xHH`. (All messages escape control characters.)
 pub fn escaped(bytes: &[u8]) -> impl Display + '_ {
     fmt::from_fn(move |f| {
         for chunk in bytes.utf8_chunks() {
@@ -201,28 +201,28 @@ pub fn escaped(bytes: &[u8]) -> impl Display + '_ {
 }
 
 impl Style {
-    /// The one that suits stderr.
+    /// Style that suits stderr.
     fn of_stderr() -> Self {
         if is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref()) {
             return Self::Journal;
         }
-        // https://no-color.org: any value but the empty one.
+        // https://no-color.org: any value except the empty one.
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         if io::stderr().is_terminal() && !no_color && !is_dumb { Self::Coloured } else { Self::Plain }
     }
 }
 
-/// Whether stderr is the stream that systemd says leads to the journal (systemd.exec(5)): it names device and inode, as
-/// the variable is inherited also where stderr is redirected.
+/// True if stderr is the stream to systemd's journal (systemd.exec(5)). The variable names device and inode, because
+/// processes inherit it even if stderr is redirected.
 fn is_journal(journal_stream: Option<&str>) -> bool {
     let Some((device, inode)) = journal_stream.and_then(|stream| stream.split_once(':')) else { return false };
     rustix::fs::fstat(io::stderr())
         .is_ok_and(|stat| device.parse() == Ok(stat.st_dev) && inode.parse() == Ok(stat.st_ino))
 }
 
-/// What of a client's address is not for its customer to choose: of IPv6 the first 64 bits (RFC 6177). None of one behind a
-/// unix socket, which speaks for many.
+/// Part of a client's address that its customer cannot choose: the first 64 bits of IPv6 (RFC 6177). `None` for a unix
+/// socket, which serves many clients.
 fn network_of(client: Client) -> Option<IpAddr> {
     let Client::Ip(address) = client else { return None };
     Some(match address.ip().to_canonical() {
@@ -237,7 +237,7 @@ impl Place {
     }
 }
 
-/// Whether a line is shown.
+/// Decision to show or suppress a line.
 enum Repeat {
     Shown { suppressed: u64 },
     Suppressed,
@@ -263,7 +263,7 @@ impl State {
     }
 }
 
-/// How a level is shown: its name, its colour, and its priority in the journal.
+/// Name, colour and journal priority of a level.
 fn shown(level: LogLevel) -> (&'static str, &'static str, u8) {
     match level {
         LogLevel::Error => ("error", "\x1b[1;31m", 3),
@@ -273,7 +273,7 @@ fn shown(level: LogLevel) -> (&'static str, &'static str, u8) {
     }
 }
 
-/// Begins a line that belongs to the one before.
+/// Starts a continuation line.
 fn push_indent(line: &mut String, level: LogLevel, style: Style) {
     if style == Style::Journal {
         line.push_str(&format!("<{}>", shown(level).2));
@@ -292,8 +292,8 @@ fn push_start(line: &mut String, level: LogLevel, style: Style, dates: &mut Date
     };
 }
 
-/// Writes text with what could forge a line or reach a terminal as a command escaped: control characters (C1 included)
-/// and those that reorder text.
+/// Writer that escapes characters which could forge a line or command a terminal: control characters (C1 included) and
+/// bidirectional overrides.
 struct Escaping<'a>(&'a mut String);
 
 impl fmt::Write for Escaping<'_> {

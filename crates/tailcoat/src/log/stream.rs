@@ -1,4 +1,4 @@
-//! A file, a pipe or standard output: bytes in a row, made of units (lines or blocks) that must never be torn.
+//! Byte stream to a file, a pipe or standard output, made of units (lines or blocks) that must not be torn.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -10,40 +10,40 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use super::binary::{BLOCK_HEAD_BYTES, BlockHead};
 
-/// What a stream is made of.
+/// Unit of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// Lines, each of which is a record.
+    /// Lines; each is a record.
     Line,
-    /// Lines, of which those that begin with `#` are directives.
+    /// Lines; those that start with `#` are directives.
     LineOrDirective,
     /// Blocks of the binary format.
     Block,
 }
 
-/// An open target and what waits to be written to it.
+/// Open target and its pending bytes.
 #[derive(Debug)]
 pub(super) struct Stream {
-    /// `None` for standard output.
+    /// Path of the file; `None` for standard output.
     path: Option<PathBuf>,
     file: File,
     unit: Unit,
-    /// What is not written yet; begins with a whole unit.
+    /// Bytes not written yet; starts with a whole unit.
     pub(super) pending: Vec<u8>,
     /// Records in `pending`.
     pub(super) pending_records: u64,
-    /// Bytes of the first unit in `pending` that are written already.
+    /// Bytes of the first pending unit that are already written.
     torn_bytes: usize,
 }
 
 impl Stream {
-    /// Opens a file to append to; it is created if need be (mode 0640), its directory is not.
+    /// Opens a file for appending; creates it if needed (mode 0640), but not its directory.
     ///
     /// # Errors
     /// Those of open(2).
     pub(super) fn open(path: &Path, unit: Unit) -> io::Result<Self> {
         let file = open_to_append(path)?;
-        // Others who have it open are alive, and may be writing a line just now, which they end themselves.
+        // Other processes have it open, and may be writing a line, which they complete themselves.
         if unit != Unit::Block && file.try_lock().is_ok() {
             end_torn_line(path, &file);
         }
@@ -51,7 +51,7 @@ impl Stream {
         Ok(Self::new(Some(path.to_owned()), file, unit))
     }
 
-    /// Standard output.
+    /// Opens standard output.
     ///
     /// # Errors
     /// Those of dup(2).
@@ -63,13 +63,13 @@ impl Stream {
         Self { path, file, unit, pending: Vec::new(), pending_records: 0, torn_bytes: 0 }
     }
 
-    /// Writes all that is pending. Returns how many records the target took, and why it did not take the rest.
+    /// Writes all pending bytes. Returns the number of records that the target accepted, and the error that stopped it.
     pub(super) fn flush(&mut self) -> (u64, io::Result<()>) {
         let mut records = 0;
         while !self.pending.is_empty() {
             match self.file.write(&self.pending[self.torn_bytes..]) {
                 Ok(0) => return (records, Err(io::ErrorKind::WriteZero.into())),
-                // Less than all: there is no room for more, or a signal came. The next attempt tells which.
+                // A short write: no space is left, or a signal arrived. The next attempt tells which.
                 Ok(bytes) => records += self.take_written(bytes),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
@@ -81,8 +81,8 @@ impl Stream {
         (records, Ok(()))
     }
 
-    /// Opens the file again. What is pending goes to the new one, but for a unit of which a part is in the old one.
-    /// Returns how many records that one held.
+    /// Reopens the file. Pending bytes go to the new file, except a unit that is partly in the old one. Returns the
+    /// number of records of that unit.
     ///
     /// # Errors
     /// Those of open(2); the old file stays in use.
@@ -98,14 +98,14 @@ impl Stream {
         Ok(self.take_units(first))
     }
 
-    /// Gives up what is pending. Returns how many records it held.
+    /// Drops the pending bytes. Returns their number of records.
     pub(super) fn discard(&mut self) -> u64 {
         self.mend();
         self.torn_bytes = 0;
         self.take_units(self.pending.len())
     }
 
-    /// Takes away what was just written, but for the beginning of a unit whose end was not. Returns the whole records.
+    /// Removes written bytes, except the start of a unit whose end is not written. Returns the number of whole records.
     fn take_written(&mut self, bytes: usize) -> u64 {
         let written = self.torn_bytes + bytes;
         let whole = if written == self.pending.len() { written } else { self.whole_units_bytes(written) };
@@ -113,7 +113,7 @@ impl Stream {
         self.take_units(whole)
     }
 
-    /// Takes away the first units. Returns how many records they held.
+    /// Removes the first units. Returns their number of records.
     fn take_units(&mut self, bytes: usize) -> u64 {
         let is_all = bytes == self.pending.len();
         let records = if is_all { self.pending_records } else { self.records_in(&self.pending[..bytes]) };
@@ -122,13 +122,13 @@ impl Stream {
         records
     }
 
-    /// Takes the beginning of a torn unit out of a regular file again, so that nobody ever reads half a line. If somebody
-    /// has appended since, or it is a pipe, the rest of the unit follows when there is room again.
+    /// Removes the start of a torn unit from a regular file, so that no reader sees half a line. If another process has
+    /// appended meanwhile, or the target is a pipe, the rest of the unit follows when the target accepts it.
     fn mend(&mut self) {
         if self.torn_bytes == 0 || self.path.is_none() {
             return;
         }
-        // After a write with O_APPEND, the file's position is where the bytes that were written end.
+        // After a write with O_APPEND, the file's position is the end of the written bytes.
         let (Ok(metadata), Ok(written_to)) = (self.file.metadata(), self.file.stream_position()) else { return };
         if !metadata.is_file() || metadata.len() != written_to {
             return;
@@ -139,7 +139,7 @@ impl Stream {
         }
     }
 
-    /// The bytes of all units that are whole in the first `limit` bytes of what is pending.
+    /// Bytes of the whole units within the first `limit` pending bytes.
     fn whole_units_bytes(&self, limit: usize) -> usize {
         if self.unit != Unit::Block {
             return memchr::memrchr(b'\n', &self.pending[..limit]).map_or(0, |at| at + 1);
@@ -151,7 +151,7 @@ impl Stream {
         whole
     }
 
-    /// The bytes of the first unit.
+    /// Bytes of the first unit.
     fn unit_bytes(&self, units: &[u8]) -> Option<usize> {
         match self.unit {
             Unit::Block => Some(BLOCK_HEAD_BYTES + block_head(units)?.length),
@@ -181,35 +181,35 @@ fn block_head(blocks: &[u8]) -> Option<BlockHead> {
     BlockHead::decode(blocks.first_chunk()?)
 }
 
-/// Ends the last line of a regular file, if a process that was killed did not come to its end, so that the next is one by itself.
-/// (Readers of the binary format find the next block themselves.)
+/// Ends the last line of a regular file that a killed process left incomplete, so that the next record has its own
+/// line. (Readers of the binary format find the next block themselves.)
 fn end_torn_line(path: &Path, file: &File) {
     let Some(last) = file.metadata().ok().filter(|file| file.is_file()).and_then(|file| file.len().checked_sub(1))
     else {
         return;
     };
     let mut byte = [b'\n'];
-    // What can't be read is left as it is.
+    // An unreadable file is left as it is.
     let read = File::open(path).and_then(|read| read.read_exact_at(&mut byte, last));
     if read.is_ok() && byte != [b'\n'] {
         let _ = { file }.write_all(b"\n");
     }
 }
 
-/// Lets others who open the file see that it is being written to. Where files can't be locked, nobody sees it.
+/// Shows other processes that the file is in use, by a lock. Without file locks they do not see it.
 fn share(file: &File) {
     let _ = file.try_lock_shared();
 }
 
 fn open_to_append(path: &Path) -> io::Result<File> {
-    // Not blocking, so that a pipe that nobody reads does not hold up the other logs. Regular files know no such thing.
+    // Non-blocking, so that a pipe without a reader does not block the other logs. Regular files ignore the flag.
     let flags = OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP;
     let is_pipe = match rustix::fs::stat(path) {
         Ok(stat) => FileType::from_raw_mode(stat.st_mode) == FileType::Fifo,
         Err(_) => false,
     };
-    // Open for reading, too, a pipe can be opened before its reader has come, and outlives it (fifo(7)).
+    // A pipe that is also open for reading can be opened before its reader exists, and outlives it (fifo(7)).
     let access = if is_pipe { OFlags::RDWR } else { OFlags::WRONLY };
     Ok(File::from(rustix::fs::open(path, flags | access, mode)?))
 }
@@ -233,7 +233,7 @@ mod tests {
         block
     }
 
-    /// A stream to a file, of whose pending bytes the target has taken just the first ones.
+    /// Stream to a file whose target has accepted only the first pending bytes.
     fn half_written(path: &Path, unit: Unit, pending: &[u8], records: u64, taken: usize) -> (Stream, u64) {
         let mut stream = Stream::open(path, unit).unwrap();
         stream.pending = pending.to_vec();
@@ -308,7 +308,7 @@ mod tests {
             assert!(matches!(stream.flush(), (1, Ok(()))));
             assert_eq!(fs::read_to_string(&path).unwrap(), expect, "{before:?}");
         }
-        // Whoever has it open still writes the rest.
+        // A process that has it open still writes the rest.
         let (mut stream, _) = half_written(&path, Unit::Line, b"one\ntwo\n", 2, 6);
         let before = fs::read_to_string(&path).unwrap();
         for _ in 0..2 {
@@ -334,7 +334,7 @@ mod tests {
             stream.flush().1.unwrap();
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), "line\nline\n");
-        // The process' umask may take away more, but nothing gives others access.
+        // The process' umask may clear more bits, but nothing gives others access.
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777 & !0o640, 0);
         let error = Stream::open(&directory.path().join("none/log"), Unit::Line).unwrap_err();

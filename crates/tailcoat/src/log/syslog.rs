@@ -1,4 +1,4 @@
-//! The local syslog: a datagram a record.
+//! Local syslog: one datagram per record.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Where the system's syslog listens.
+/// Socket of the system's syslog.
 pub(super) const SYSTEM_SOCKET: &str = "/dev/log";
 
-/// Bytes of a datagram; longer ones are cut. What rsyslog takes by default.
+/// Bytes of a datagram; longer ones are cut. The default limit of rsyslog.
 const DATAGRAM_BYTES_MAX: usize = 8 << 10;
-/// How long a full queue is waited for, all in all between two flushes: the system's queue is short, and a syslog that
-/// works empties it in less.
+/// Time to wait for a full queue between two flushes: the system's queue is short, and a working syslog empties it
+/// sooner.
 const WAIT_MAX: Duration = Duration::from_millis(100);
-/// Least time between two attempts to reach a syslog that is gone.
+/// Shortest interval between attempts to reach a missing syslog.
 const CONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Severity of each record: informational (RFC 3164, section 4.1.1).
@@ -27,25 +27,25 @@ pub const FACILITIES: [&str; 24] = [
     "audit", "alert", "clock", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
 ];
 
-/// A way to a syslog.
+/// Connection to a syslog.
 #[derive(Debug)]
 pub(super) struct Syslog {
     socket_path: PathBuf,
     socket: Option<UnixDatagram>,
     connect_after: Instant,
-    /// Priority and tag, which each datagram begins with.
+    /// Priority and tag at the start of each datagram.
     head: Vec<u8>,
     datagram: Vec<u8>,
-    /// How long a full queue may still be waited for until the next flush.
+    /// Time left to wait for a full queue until the next flush.
     wait: Duration,
 }
 
 impl Syslog {
-    /// A way to the syslog at this socket, which need not listen yet. `None` if there is no such facility.
+    /// Connection to the syslog at this socket, which may not exist yet. `None` for an unknown facility.
     pub(super) fn new(socket_path: &Path, facility: &str) -> Option<Self> {
         let facility = FACILITIES.iter().position(|name| *name == facility)? as u8;
-        // Priority and tag as in RFC 3164, section 4.1, but no time: as local processes have a clock in common with their
-        // syslog, all of them put in the time themselves (section 4.3.2), and none can mistake the time zone.
+        // Priority and tag as in RFC 3164, section 4.1, without a time: the syslog of the same machine adds it (section
+        // 4.3.2), and so the time zone cannot be wrong.
         let head = format!("<{}>tailcoat[{}]: ", facility * 8 + SEVERITY, std::process::id()).into_bytes();
         Some(Self {
             socket_path: socket_path.to_owned(),
@@ -75,7 +75,7 @@ impl Syslog {
         result
     }
 
-    /// Lets a full queue be waited for again.
+    /// Resets the time to wait for a full queue.
     pub(super) fn flush(&mut self) {
         self.wait = WAIT_MAX;
     }
@@ -109,7 +109,7 @@ fn connect(path: &Path) -> io::Result<UnixDatagram> {
 fn wait_for_room(socket: &UnixDatagram, limit: Duration) {
     // Less than a second.
     let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
-    // Whatever comes of it, the next attempt to send tells.
+    // Ignores the result: the next attempt to send finds out.
     let _ = poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&timeout));
 }
 

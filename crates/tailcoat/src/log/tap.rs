@@ -1,4 +1,4 @@
-//! Records as they come, for an operator who looks on.
+//! Live records for an operator's `log tail`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,29 +11,29 @@ use super::format::{Formatter, TemplateError};
 use super::record::{StoredRecord, Tag};
 use crate::config::AccessLogFormat;
 
-/// Lines that may wait for whoever looks on. Those too many are left out and counted: a terminal that stands still must
-/// hold up nobody.
+/// Lines that may wait for the operator's terminal. More are skipped and counted, so that a stopped terminal blocks
+/// nothing.
 const LINES_MAX: usize = 1_000;
 
-/// Which records are wanted: those that fit all that is said.
+/// Filter of records; all conditions must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RecordFilter {
     /// Lowest and highest status.
     pub status: Option<(u16, u16)>,
-    /// This method.
+    /// Method.
     pub method: Option<String>,
-    /// This host, lower case.
+    /// Host in lower case.
     pub host: Option<String>,
-    /// Targets that begin so.
+    /// Prefix of the target.
     pub target_prefix: Option<String>,
-    /// Clients whose address is written so, or begins so if it ends with a dot or colon.
+    /// Address of the client, or its prefix if it ends with a dot or colon.
     pub client: Option<String>,
-    /// Requests that took at least so long, in microseconds.
+    /// Shortest duration, in microseconds.
     pub duration_us_min: u64,
 }
 
-/// What an operator gets who looks on.
+/// Receiving end of a tap.
 #[derive(Debug)]
 pub struct Tail {
     lines: Receiver<String>,
@@ -41,16 +41,16 @@ pub struct Tail {
     told_missed: u64,
 }
 
-/// What comes next.
+/// Item of a tap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tailed {
-    /// A record, as a line without its end.
+    /// Record as a line, without a line feed.
     Line(String),
-    /// So many records were left out, for nobody took them.
+    /// Number of records skipped because the receiver was too slow.
     Missed(u64),
 }
 
-/// Where the writer puts what somebody looks at.
+/// Sending end of a tap, used by the writer.
 #[derive(Debug)]
 pub(super) struct Tap {
     filter: RecordFilter,
@@ -61,10 +61,10 @@ pub(super) struct Tap {
 }
 
 impl Tap {
-    /// A tap, and who looks on.
+    /// Creates both ends of a tap.
     ///
     /// # Errors
-    /// A template with a fault.
+    /// The template is invalid.
     pub(super) fn new(filter: RecordFilter, format: &AccessLogFormat) -> Result<(Self, Tail), TemplateError> {
         let formatter = Formatter::new(format)?;
         let (sender, lines) = channel(LINES_MAX);
@@ -73,7 +73,7 @@ impl Tap {
         Ok((Self { filter, formatter, lines: sender, missed, scratch: Vec::new() }, tail))
     }
 
-    /// Passes a record on if it is wanted. `false` if nobody looks any more.
+    /// Passes a record on if it matches the filter. Returns false if the receiver is gone.
     pub(super) fn on_record(&mut self, record: &StoredRecord<'_>) -> bool {
         if !self.filter.fits(record) {
             return !self.lines.is_closed();
@@ -91,14 +91,14 @@ impl Tap {
         }
     }
 
-    /// Whether somebody still looks.
+    /// True while the receiver exists.
     pub(super) fn is_watched(&self) -> bool {
         !self.lines.is_closed()
     }
 }
 
 impl Tail {
-    /// Waits for the next. `None` when no more comes.
+    /// Waits for the next item; `None` at the end.
     pub async fn next(&mut self) -> Option<Tailed> {
         let missed = self.missed.load(Ordering::Relaxed);
         if missed > self.told_missed && self.lines.is_empty() {

@@ -1,4 +1,4 @@
-//! The access log as a whole: recorders, rings, writer and targets.
+//! Access logs as a whole: recorders, rings, writer and targets.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use wire::http::{KnownField, Method, Request, RequestHead, Span, Status, Version
 use super::{Client, LogHandle, LogId, Options, Record, Recorder, ServerLog, Style, Subject, convert, start};
 use crate::config::{AccessLog, AccessLogFormat, AccessLogTarget, LogLevel};
 
-/// A request that needs no parser.
+/// Request for tests that need no parser.
 pub(super) struct TestRequest {
     head: RequestHead,
     bytes: Vec<u8>,
@@ -71,7 +71,7 @@ pub(super) fn record_of(log: LogId, subject: Subject<'_>) -> Record<'_> {
     }
 }
 
-/// What a server's log says, for tests to read.
+/// Lines of a server log, for tests.
 #[derive(Clone, Default)]
 pub(super) struct Messages(Arc<Mutex<Vec<u8>>>);
 
@@ -130,8 +130,8 @@ fn a_record_becomes_a_line() {
     assert_eq!(messages.text(), "");
 }
 
-/// Under load, each record is in the log once or counted as dropped: with rings that are large enough and with some that
-/// overflow all the time.
+/// Under load, each record is in the log once or counted as dropped, both with large rings and with rings that
+/// overflow.
 #[test]
 fn every_record_is_written_once_or_counted() {
     const WORKERS: usize = 4;
@@ -186,7 +186,7 @@ fn a_reopened_log_loses_nothing() {
     handle.reopen();
     wait_until("the new file", || path.exists());
     record(b"/after");
-    // A directory in its place: the old file stays in use, and a person is told.
+    // A directory takes the place of the file: the old file stays in use, and the error is logged.
     wait_until("the line", || std::fs::read_to_string(&path).unwrap().contains("/after"));
     std::fs::rename(&path, directory.path().join("access.log.0")).unwrap();
     std::fs::create_dir(&path).unwrap();
@@ -254,8 +254,8 @@ fn logs_that_cannot_be() {
     );
 }
 
-/// A pipe that nobody reads takes some lines; the rest waits and is dropped at last, while another log goes on. When a
-/// reader comes, it gets whole lines only.
+/// A pipe without a reader accepts some lines; the rest waits and is dropped at last, while another log continues. A
+/// late reader gets whole lines only.
 #[test]
 fn a_pipe_that_nobody_reads() {
     let directory = tempfile::tempdir().unwrap();
@@ -283,7 +283,7 @@ fn a_pipe_that_nobody_reads() {
     let is_dropping = handle.counts(ids[0]).dropped > 0;
     assert!(is_dropping && handle.counts(ids[1]).dropped == 0);
 
-    // Open without blocking: the writer still writes what waits, and then the pipe is empty.
+    // Opens without blocking: the writer writes the waiting lines, and then the pipe is empty.
     let mut reader =
         std::fs::File::from(rustix::fs::open(&pipe, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap());
     let mut text = Vec::new();
@@ -333,7 +333,7 @@ fn logs_change_while_requests_are_under_way() {
         recorder.record(&record_of(log, TestRequest::new(target.as_bytes(), &[]).subject()));
     };
     record(&mut recorder, ids[0], "/1");
-    // What can't be opened changes nothing.
+    // A log that cannot be opened changes nothing.
     let missing = AccessLog { target: AccessLogTarget::File("/dev/null/none".into()), format: AccessLogFormat::Json };
     assert!(handle.prepare(&[log("c"), missing], Options::default()).is_err());
     let options = Options { ring_bytes_max: 128 << 10, ..Options::default() };
@@ -341,19 +341,19 @@ fn logs_change_while_requests_are_under_way() {
     let new = change.ids.clone();
     assert_eq!((new[0], new[1]), (ids[1], new[2]), "a log keeps its id");
     handle.apply(change);
-    // Before the recorder has heard of it, and after.
+    // Before and after the recorder knows of it.
     record(&mut recorder, ids[0], "/2");
     recorder.take_in(&handle.view());
     record(&mut recorder, new[1], "/3");
     wait_until("the lines", || lines("a") == "/1\n/2\n" && lines("c") == "/3\n");
-    // Its file is closed, so that one that is taken away stays away, until a request that began before has ended.
+    // The file is closed, so that a removed file stays removed until a request that began before has ended.
     std::fs::remove_file(directory.path().join("a")).unwrap();
     record(&mut recorder, ids[1], "/4");
     wait_until("the line", || lines("b") == "/4\n");
     assert!(!directory.path().join("a").exists());
     record(&mut recorder, ids[0], "/5");
     wait_until("the late line", || lines("a") == "/5\n");
-    // One that comes back.
+    // A log that returns.
     let change = handle.prepare(&[log("a")], options).unwrap();
     assert_eq!(change.ids, [ids[0]]);
     handle.apply(change);
@@ -363,13 +363,13 @@ fn logs_change_while_requests_are_under_way() {
     assert_eq!(lines("a"), "/5\n/6\n");
 }
 
-/// A disk that fills up, and has room again later: lines are whole at any time, and all that are missing are counted.
+/// On a disk that fills up and has space again later, lines are whole at any time, and all missing ones are counted.
 ///
-/// The disk is a small tmpfs in a mount namespace of its own; where the system does not allow that, nothing is tested.
+/// The disk is a small tmpfs in its own mount namespace; without permission for that, the test does nothing.
 #[test]
 fn a_full_disk() {
     if let Some(disk) = std::env::var_os("DISK") {
-        // This is the process in the namespace.
+        // The process in the namespace.
         full_disk(disk.as_ref(), AccessLogFormat::Combined);
         return full_disk(disk.as_ref(), AccessLogFormat::Binary);
     }

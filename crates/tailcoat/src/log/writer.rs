@@ -1,8 +1,8 @@
-//! The thread that takes the records of all rings and hands them to the outputs.
+//! Writer thread: reads the records of all rings and passes them to the outputs.
 //!
-//! It sleeps in one of two ways. With nothing to do it parks until somebody wakes it: the first record does, and is
-//! written at once. After that it dozes for the flush interval, and only a ring that is filling wakes it earlier. So under
-//! load it is woken once for some hundred kilobytes of records, and without load not at all.
+//! The writer sleeps in one of two ways. Without work it parks until a thread wakes it; the first record does, and is
+//! written at once. After that it dozes for the flush interval, and only a ring that fills up wakes it earlier. So
+//! under load it wakes once per few hundred kilobytes of records, and without load never.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -19,46 +19,46 @@ use super::record::{Capture, LogId, StoredRecord};
 use super::server::ServerLog;
 use super::tap::Tap;
 
-/// What recorders and the handle share with the writer.
+/// State that recorders and the handle share with the writer.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: AtomicU8,
     writer: OnceLock<Thread>,
-    /// Logs that the writer has not taken over yet. It does before it takes a record of one: whoever records has got the
-    /// log's id after the log came here.
+    /// Logs that the writer has not adopted yet. It adopts a log before it reads a record of it, because a recorder
+    /// gets the log's id only after the log is here.
     arrivals: Mutex<Vec<Arrival>>,
 }
 
-/// A log that comes to the writer, after those that came before: its id is their number.
+/// New log for the writer. Its id is the number of logs before it.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) output: Output,
     pub(super) state: Arc<LogState>,
 }
 
-/// What recorders and the handle know of a log.
+/// State of a log that recorders and the handle share.
 #[derive(Debug)]
 pub(super) struct LogState {
     pub(super) capture: Capture,
     pub(super) counters: Counters,
 }
 
-/// The writer is at work, and will look at the rings again before it sleeps.
+/// The writer works, and will check the rings before it sleeps.
 const BUSY: u8 = 0;
-/// It sleeps until its interval has passed.
+/// The writer sleeps until its interval has passed.
 const DOZING: u8 = 1;
-/// It sleeps until it is woken.
+/// The writer sleeps until a thread wakes it.
 const PARKED: u8 = 2;
 
-/// When all cores have long seen that the writer is parked, and it what they had pushed before: stores wait for microseconds
-/// at most.
+/// Time after which all cores have seen that the writer is parked, and the writer has seen their pushes: stores are
+/// delayed by microseconds at most.
 const SEEN_AFTER: Duration = Duration::from_millis(10);
 
 impl Shared {
-    /// Wakes the writer if it would not see in time what was just pushed.
+    /// Wakes the writer if it would not see the last push in time.
     pub(super) fn wake_after_push(&self, is_filling: bool) {
-        // The record may not be in the ring yet for the writer's core, nor what the writer says here yet: to wait for that
-        // (a fence) takes half a percent of a small request. So the writer looks once more when both must have been seen.
+        // The writer's core may not see the record yet, nor this core the writer's state. A fence would cost half a
+        // percent of a small request, so the writer checks once more after `SEEN_AFTER`.
         let state = self.state.load(Ordering::Relaxed);
         if state == PARKED || (state == DOZING && is_filling) {
             self.wake_once(state);
@@ -73,17 +73,17 @@ impl Shared {
         }
     }
 
-    /// Has the writer take over logs.
+    /// Passes new logs to the writer.
     pub(super) fn add(&self, arrivals: Vec<Arrival>) {
         self.arrivals().extend(arrivals);
     }
 
     fn arrivals(&self) -> MutexGuard<'_, Vec<Arrival>> {
-        // Nothing is left half done where it could panic.
+        // No code under the lock can panic half-way through a change.
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the writer, whatever it does.
+    /// Wakes the writer in any state.
     pub(super) fn wake(&self) {
         if let Some(writer) = self.writer.get() {
             writer.unpark();
@@ -91,24 +91,24 @@ impl Shared {
     }
 }
 
-/// What the handle asks for.
+/// Command from the handle.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// Take records from this ring, too.
+    /// Read records from this ring, too.
     Adopt(Consumer<u8>),
-    /// Pass records on here, too, as long as somebody looks.
+    /// Pass records to this tap, too, while its receiver exists.
     Tap(Box<Tap>),
-    /// Open the files again.
+    /// Reopen the files.
     Reopen,
-    /// Work by these options from now on, and keep only these logs open.
+    /// Apply these options, and keep only these logs open.
     Change(Options, Vec<LogId>),
-    /// Write what is there within this time, say so, and end.
+    /// Write all records within this time, report that, and end.
     Shutdown { limit: Duration, done: SyncSender<()> },
     /// Write what can be written at once, and end.
     End,
 }
 
-/// Starts the thread, which has no log yet.
+/// Starts the thread, without a log.
 pub(super) fn start(options: Options, server_log: ServerLog) -> io::Result<(Arc<Shared>, Sender<Command>)> {
     let (state, writer, arrivals) = (AtomicU8::new(BUSY), OnceLock::new(), Mutex::default());
     let shared = Arc::new(Shared { state, writer, arrivals });
@@ -126,7 +126,7 @@ pub(super) fn start(options: Options, server_log: ServerLog) -> io::Result<(Arc<
         parked_at: None,
     };
     let thread = thread::Builder::new().name("access-log".into()).spawn(move || writer.run())?;
-    // Set before anybody has a recorder; a command that was sent before is seen in the first round.
+    // Set before any recorder exists; the first round sees a command that was sent before.
     let _ = shared.writer.set(thread.thread().clone());
     Ok((shared, commands))
 }
@@ -136,18 +136,18 @@ struct Writer {
     commands: Receiver<Command>,
     logs: Logs,
     rings: Vec<Consumer<u8>>,
-    /// Operators who look on.
+    /// Taps of operators.
     taps: Vec<Tap>,
-    /// A record that lies around the end of its ring.
+    /// Record that wraps around the end of its ring.
     scratch: Vec<u8>,
     options: Options,
     server_log: ServerLog,
     reported_at: Option<Instant>,
-    /// Since when it has been parked, if nobody has had anything for it since.
+    /// Time since which it is parked without any record.
     parked_at: Option<Instant>,
 }
 
-/// The logs, by their ids.
+/// Logs by id.
 #[derive(Default)]
 struct Logs(Vec<(Output, Arc<LogState>)>);
 
@@ -186,9 +186,9 @@ impl Writer {
             self.report();
             if let Some((limit, done)) = ending {
                 self.end(limit);
-                // Closed before anybody hears of it.
+                // Closed before the handle reports the end.
                 self.logs.0.clear();
-                // Nobody waits if the handle was dropped.
+                // The receiver is gone if the handle was dropped.
                 let _ = done.map(|done| done.send(()));
                 return;
             }
@@ -196,7 +196,7 @@ impl Writer {
         }
     }
 
-    /// Does what was asked for. Returns how long an end may take, and whom to tell.
+    /// Executes pending commands. Returns the time limit for an end, and the sender to report it to.
     fn take_commands(&mut self) -> Option<(Duration, Option<SyncSender<()>>)> {
         self.logs.take_over(&mut self.shared.arrivals());
         while let Ok(command) = self.commands.try_recv() {
@@ -225,7 +225,7 @@ impl Writer {
         None
     }
 
-    /// Takes what the rings hold by now. Returns whether there was anything.
+    /// Reads the records that are in the rings. Returns whether there were any.
     fn drain(&mut self) -> bool {
         let Self { logs, rings, taps, scratch, shared, options, .. } = self;
         let mut moved = false;
@@ -238,7 +238,7 @@ impl Writer {
             logs.append(&record, options.pending_bytes_max, shared);
         };
         rings.retain_mut(|ring| {
-            // Asked first: what was pushed before the recorder went is then seen below.
+            // Checked first: records pushed before the recorder was dropped are then seen below.
             let is_abandoned = ring.is_abandoned();
             moved |= drain_ring(ring, scratch, &mut take);
             !is_abandoned
@@ -270,18 +270,18 @@ impl Writer {
             self.shared.state.store(PARKED, Ordering::Relaxed);
             Instant::now()
         });
-        // Once it looks again although nobody has woken it, see `Shared::wake_after_push`.
+        // Checks once more without being woken; see `Shared::wake_after_push`.
         match SEEN_AFTER.checked_sub(parked_at.elapsed()) {
             Some(rest) => thread::park_timeout(rest),
             None => thread::park(),
         }
-        // Whoever wakes it for a record has changed this.
+        // A thread that woke it for a record has changed the state.
         if self.shared.state.load(Ordering::Relaxed) != PARKED {
             self.parked_at = None;
         }
     }
 
-    /// Writes the rest, as far as that goes within `limit`.
+    /// Writes the rest, as far as possible within `limit`.
     fn end(&mut self, limit: Duration) {
         let began = Instant::now();
         while self.logs.any(|output, _| output.is_pending()) && began.elapsed() < limit {
@@ -298,9 +298,9 @@ impl Writer {
     }
 }
 
-/// Calls `take` with each record of a ring. Returns whether there was any.
+/// Calls `take` with each record of a ring. Returns whether there were any.
 fn drain_ring(ring: &mut Consumer<u8>, scratch: &mut Vec<u8>, take: &mut impl FnMut(&[u8])) -> bool {
-    // Recorders push whole records at once, so that what is there ends with the end of a record.
+    // Recorders push whole records at once, so the available bytes end with a whole record.
     let Ok(chunk) = ring.read_chunk(ring.slots()) else { return false };
     if chunk.is_empty() {
         return false;
@@ -325,7 +325,7 @@ fn drain_ring(ring: &mut Consumer<u8>, scratch: &mut Vec<u8>, take: &mut impl Fn
     true
 }
 
-/// Calls `take` with each record that is whole.
+/// Calls `take` with each whole record.
 fn take_records(records: &mut &[u8], take: &mut impl FnMut(&[u8])) {
     while let Some((record, rest)) =
         StoredRecord::length(records).filter(|length| *length > 0).and_then(|length| records.split_at_checked(length))

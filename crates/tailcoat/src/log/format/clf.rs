@@ -1,4 +1,4 @@
-//! Common Log Format and combined, as Apache httpd defined them and nginx writes them.
+//! Common Log Format and combined, as defined by Apache httpd and written by nginx.
 
 use super::super::record::{Client, StoredRecord, Tag};
 use super::date::DateTexts;
@@ -38,8 +38,8 @@ pub(super) fn push_client(out: &mut Vec<u8>, client: Client) {
     }
 }
 
-/// Appends method, target and version, or what came instead. A space in a target, which no parser of ours lets through,
-/// would still not end it.
+/// Appends method, target and version, or the first line of a malformed request. No parser accepts a space in a target;
+/// one would not end the field.
 pub(super) fn push_request_line(out: &mut Vec<u8>, record: &StoredRecord<'_>) {
     let Some(version) = record.version else {
         push_quoted(out, record.value(Tag::MALFORMED));

@@ -1,6 +1,6 @@
-//! Dates, in UTC. Their text is made once a second.
+//! Dates in UTC. Their text is computed once a second.
 
-/// A moment on the calendar, in UTC.
+/// Calendar date and time, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Calendar {
     pub(crate) year: u16,
@@ -14,11 +14,11 @@ pub(crate) struct Calendar {
 }
 
 impl Calendar {
-    /// Of seconds since 1970. What is after the year 9999 is its last second: logs have four digits.
+    /// Converts seconds since 1970. Later times become the last second of the year 9999, because logs have four digits.
     pub(crate) fn from_unix(unix_seconds: u64) -> Self {
         let unix_seconds = unix_seconds.min(253_402_300_799);
         let (days, second_of_day) = (unix_seconds / 86_400, unix_seconds % 86_400);
-        // Years are counted from March, so that the leap day is the last; eras of 400 years have 146,097 days.
+        // Years start in March, so that the leap day is their last day; eras of 400 years have 146,097 days.
         let days = days + 719_468;
         let (era, day_of_era) = (days / 146_097, days % 146_097);
         let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -36,7 +36,7 @@ impl Calendar {
     }
 }
 
-/// The texts of a second.
+/// Texts of one second.
 #[derive(Clone, Debug)]
 pub(crate) struct DateTexts {
     unix_seconds: u64,
@@ -53,7 +53,7 @@ impl Default for DateTexts {
 }
 
 impl DateTexts {
-    /// Of this second.
+    /// Returns the texts of this second.
     #[inline]
     pub(crate) fn at(&mut self, unix_seconds: u64) -> &Self {
         if self.unix_seconds != unix_seconds {
@@ -130,7 +130,7 @@ mod tests {
         check(u64::MAX, "31/Dec/9999:23:59:59 +0000", "9999-12-31T23:59:59");
     }
 
-    /// Against a library, over three centuries, at steps that are no multiple of a day.
+    /// Compares with a library over three centuries, at steps that are not a multiple of a day.
     #[test]
     fn dates_agree_with_httpdate() {
         let mut texts = DateTexts::default();

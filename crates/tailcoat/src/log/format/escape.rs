@@ -1,26 +1,26 @@
-//! Escaping, so that no byte that a client sends can forge a line or a field, or reach a terminal as a command.
+//! Escaping, so that no byte from a client can forge a line or a field, or reach a terminal as a command.
 //!
-//! In text formats `"`, `\`, control bytes and bytes from 0x7f on become `\xHH`, as nginx and Apache have it. As a
-//! backslash is always escaped, [`CUT_MARK`] never comes from a client.
+//! Text formats write `"`, `\`, control bytes and bytes from 0x7f on as `\xHH`, as nginx and Apache do. A backslash is
+//! always escaped, so [`CUT_MARK`] never comes from a client.
 
 use super::super::record::Value;
 
-/// Follows a value that was too long.
+/// Mark after a value that was cut.
 pub(super) const CUT_MARK: &[u8] = b"\\...";
 
-/// Bytes that fit into a register of any processor with SIMD.
+/// Bytes that fit into a register of any CPU with SIMD.
 const LANES: usize = 16;
-/// So many are looked at at once in shorter values, such as many a target.
+/// Step for shorter values, such as most targets.
 const HALF_LANES: usize = LANES / 2;
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Bytes that are escaped in a context.
+/// Set of bytes that one context escapes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EscapeSet([bool; 256]);
 
 impl EscapeSet {
-    /// For values in quotes.
+    /// Set for values in quotes.
     pub(super) const QUOTED: Self = {
         let mut set = [false; 256];
         let mut byte = 0;
@@ -31,34 +31,34 @@ impl EscapeSet {
         Self(set)
     };
 
-    /// For values that end at a space.
+    /// Set for values that end at a space.
     pub(super) const WORD: Self = Self::QUOTED.with(b' ');
 
-    /// The same and this one.
+    /// Adds a byte.
     pub(super) const fn with(mut self, byte: u8) -> Self {
         self.0[byte as usize] = true;
         self
     }
 
-    /// Whether a byte is escaped.
+    /// True for a byte that is escaped.
     pub(super) fn has(&self, byte: u8) -> bool {
         self.0[usize::from(byte)]
     }
 }
 
-/// Appends a value that stands in quotes, escaped; `-` for none.
+/// Appends an escaped value that stands in quotes; `-` for no value.
 #[inline]
 pub(super) fn push_quoted(out: &mut Vec<u8>, value: Value<'_>) {
     push_value(out, value, is_plain::<b' '>, &EscapeSet::QUOTED);
 }
 
-/// Appends a value that ends at a space, escaped; `-` for none.
+/// Appends an escaped value that ends at a space; `-` for no value.
 #[inline]
 pub(super) fn push_word(out: &mut Vec<u8>, value: Value<'_>) {
     push_value(out, value, is_plain::<b'!'>, &EscapeSet::WORD);
 }
 
-/// Appends a value with the bytes of this set escaped; `-` for none.
+/// Appends a value and escapes the bytes of this set; `-` for no value.
 pub(super) fn push_escaped(out: &mut Vec<u8>, value: Value<'_>, set: &EscapeSet) {
     push_value(out, value, |_| false, set);
 }
@@ -77,14 +77,14 @@ fn push_value(out: &mut Vec<u8>, value: Value<'_>, is_plain: impl Fn(&[u8]) -> b
     }
 }
 
-/// Apart from [`push_value`], so that this is small where it is inlined.
+/// Not inlined, so that its callers stay small.
 #[inline(never)]
 fn push_special(out: &mut Vec<u8>, bytes: &[u8], set: &EscapeSet) {
     push_runs(out, bytes, |byte| set.has(byte), push_hex);
 }
 
-/// Whether no byte needs escaping: all from `LOWEST` to `~`, without `"` and `\`. Nearly all values are so; this looks at
-/// many bytes at once, and at the last ones by looking at some of them twice.
+/// True if no byte needs escaping: all are from `LOWEST` to `~`, without `"` and `\`. Nearly all values are plain.
+/// Checks many bytes at once; the last ones partly twice.
 pub(super) fn is_plain<const LOWEST: u8>(bytes: &[u8]) -> bool {
     if let Some(last) = bytes.last_chunk::<LANES>() {
         are_plain::<LOWEST, LANES>(bytes.as_chunks().0.iter().chain([last]))
@@ -95,7 +95,7 @@ pub(super) fn is_plain<const LOWEST: u8>(bytes: &[u8]) -> bool {
     }
 }
 
-/// The bytes in the same place of all chunks are put together, so that there is one question at the end.
+/// Combines the bytes at the same offset of all chunks, so that one test at the end suffices.
 #[inline]
 fn are_plain<'a, const LOWEST: u8, const LANES: usize>(chunks: impl IntoIterator<Item = &'a [u8; LANES]>) -> bool {
     let mut special = [false; LANES];
@@ -112,7 +112,7 @@ fn is_special<const LOWEST: u8>(byte: u8) -> bool {
     (byte.wrapping_sub(LOWEST) > b'~' - LOWEST) | (byte == b'"') | (byte == b'\\')
 }
 
-/// Appends runs of bytes as they are, and each byte that `is_special` by `push_special`.
+/// Appends runs of plain bytes as they are, and each byte that `is_special` with `push_special`.
 pub(super) fn push_runs(
     out: &mut Vec<u8>,
     bytes: &[u8],
@@ -145,7 +145,7 @@ mod tests {
 
     use super::{EscapeSet, Value, is_plain, push_quoted, push_word};
 
-    /// At every length and place, the quick look finds just what the table names.
+    /// At every length and offset, the fast check finds exactly the bytes of the table.
     #[test]
     fn plain_is_what_the_table_says() {
         for length in 1..3 * super::LANES {

@@ -1,4 +1,4 @@
-//! One JSON object (RFC 8259) a line, all in ASCII. A key is there if there was a value.
+//! One JSON object (RFC 8259) per line, in ASCII. A key is present if its value is.
 
 use super::super::record::{Client, StoredRecord, Tag, Value};
 use super::date::DateTexts;
@@ -72,7 +72,7 @@ fn push_string(out: &mut Vec<u8>, key: &[u8], value: Value<'_>) {
     out.push(b'"');
 }
 
-/// Appends a value as part of a string. One that was cut ends with an ellipsis.
+/// Appends a value as part of a string; a cut value ends with an ellipsis.
 pub(super) fn push_part(out: &mut Vec<u8>, value: Value<'_>) {
     if is_plain::<b' '>(value.bytes) {
         out.extend_from_slice(value.bytes);
@@ -95,8 +95,8 @@ pub(super) fn push_request_line(out: &mut Vec<u8>, record: &StoredRecord<'_>) {
     }
 }
 
-/// Appends text with all but printable ASCII as `\uHHHH`, so that neither control characters nor those that reorder text
-/// reach a terminal. Bytes that are not UTF-8 become the text `\xHH`.
+/// Appends text with all but printable ASCII as `\uHHHH`, so that neither control characters nor bidirectional
+/// overrides reach a terminal. Bytes that are not UTF-8 become the text `\xHH`.
 #[cold]
 fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     for chunk in bytes.utf8_chunks() {

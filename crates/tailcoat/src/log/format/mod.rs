@@ -1,5 +1,5 @@
-//! Records as text. Each format escapes what clients send, so that nothing they send can forge a line, a field or a
-//! terminal's commands.
+//! Records as text. Every format escapes values from clients, so that they cannot forge a line, a field or a terminal
+//! command.
 
 mod clf;
 mod date;
@@ -23,7 +23,7 @@ use super::record::{Capture, StoredRecord};
 use super::stream::Unit;
 use crate::config::AccessLogFormat;
 
-/// Turns records into what a log's target gets.
+/// Formatter of records for one log.
 #[derive(Debug)]
 pub(super) struct Formatter {
     kind: Kind,
@@ -42,7 +42,7 @@ enum Kind {
 
 impl Formatter {
     /// # Errors
-    /// A template with a fault.
+    /// The template is invalid.
     pub(super) fn new(format: &AccessLogFormat) -> Result<Self, TemplateError> {
         let kind = match format {
             AccessLogFormat::Common => Kind::Common,
@@ -55,7 +55,7 @@ impl Formatter {
         Ok(Self { kind, dates: DateTexts::default() })
     }
 
-    /// Which request fields it needs.
+    /// Request fields that the format needs.
     pub(super) fn capture(&self) -> Capture {
         match &self.kind {
             Kind::Common => Capture::default(),
@@ -75,7 +75,7 @@ impl Formatter {
         }
     }
 
-    /// What its output is made of.
+    /// Unit of the output: lines or blocks.
     pub(super) fn unit(&self) -> Unit {
         match &self.kind {
             Kind::Common | Kind::Combined | Kind::Json | Kind::Template(_) => Unit::Line,
@@ -84,7 +84,7 @@ impl Formatter {
         }
     }
 
-    /// Appends what a file begins with.
+    /// Appends the start of a file.
     pub(super) fn push_start(&mut self, now: SystemTime, out: &mut Vec<u8>) {
         if matches!(self.kind, Kind::W3c) {
             let unix_seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -104,15 +104,15 @@ impl Formatter {
         }
     }
 
-    /// Appends a remark on dropped records. Of the text formats only W3C's has a place for one; in the others it would be
-    /// taken for a record.
+    /// Appends a remark on dropped records. Only W3C has a syntax for remarks; other text formats would show it as a
+    /// record.
     pub(super) fn push_remark(&mut self, dropped: u64, out: &mut Vec<u8>) {
         if matches!(self.kind, Kind::W3c) {
             w3c::push_remark(out, dropped);
         }
     }
 
-    /// Ends what must be whole before it is written.
+    /// Completes the unit that must be whole before it is written.
     pub(super) fn seal(&mut self, out: &mut [u8]) {
         if let Kind::Binary(block) = &mut self.kind {
             block.seal(out);

@@ -1,4 +1,4 @@
-//! Numbers and addresses as text, appended without the machinery of `fmt`.
+//! Numbers and addresses as text, without the overhead of `fmt`.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ pub(super) use wire::http::push_decimal;
 
 use super::date::DateTexts;
 
-/// 0 to 255, each with a dot behind it, and the length of that.
+/// Decimal text of 0 to 255 with a dot after it, and its length.
 const OCTETS: [([u8; 4], usize); 256] = {
     let mut octets = [([b'.'; 4], 0); 256];
     let mut octet = 0;
@@ -31,7 +31,7 @@ const OCTETS: [([u8; 4], usize); 256] = {
     octets
 };
 
-/// Appends a number in decimal with this many digits; higher ones are left out.
+/// Appends the lowest N decimal digits of a number.
 pub(super) fn push_digits<const N: usize>(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [b'0'; N];
     for digit in digits.iter_mut().rev() {
@@ -41,7 +41,7 @@ pub(super) fn push_digits<const N: usize>(out: &mut Vec<u8>, mut number: u64) {
     out.extend_from_slice(&digits);
 }
 
-/// Appends a time as RFC 3339 has it: `2026-11-21T07:41:51.123456Z`.
+/// Appends a time in RFC 3339: `2026-11-21T07:41:51.123456Z`.
 pub(super) fn push_timestamp(out: &mut Vec<u8>, unix_us: u64, dates: &mut DateTexts) {
     out.extend_from_slice(dates.at(unix_us / 1_000_000).rfc3339());
     out.push(b'.');
@@ -49,7 +49,7 @@ pub(super) fn push_timestamp(out: &mut Vec<u8>, unix_us: u64, dates: &mut DateTe
     out.push(b'Z');
 }
 
-/// Appends an address; IPv6 as RFC 5952 says, IPv4-mapped ones as the IPv4 addresses that they are.
+/// Appends an address: IPv6 as in RFC 5952, IPv4-mapped ones as IPv4.
 pub(crate) fn push_address(out: &mut Vec<u8>, address: IpAddr) {
     match address.to_canonical() {
         IpAddr::V4(address) => {
@@ -60,12 +60,13 @@ pub(crate) fn push_address(out: &mut Vec<u8>, address: IpAddr) {
                 text[length..length + 4].copy_from_slice(&digits);
                 length += digits_length;
             }
-            // All of it is a move, and a part a call. Without the last dot.
+            // Copies all four bytes, because a copy of fixed length is a move and one of variable length a call. The
+            // last dot is removed.
             let start = out.len();
             out.extend_from_slice(&text);
             out.truncate(start + length - 1);
         }
-        // Finding the longest run of zeros is the library's business; writing to a vector cannot fail.
+        // The library finds the longest run of zeros. Writing to a vector does not fail.
         IpAddr::V6(address) => {
             let _ = write!(out, "{address}");
         }

@@ -1,4 +1,4 @@
-//! Lines made from a text with fields in braces.
+//! Log lines from a text with fields in braces.
 
 use std::fmt;
 
@@ -9,14 +9,15 @@ use super::number::{push_decimal, push_digits, push_timestamp};
 use super::{clf, json, version_name};
 use crate::config::AccessLogFormat;
 
-/// A text with fields in braces, one line a record: `{client} "{method} {target}" {status}`. `{{` and `}}` are braces.
+/// Text with fields in braces, one line per record: `{client} "{method} {target}" {status}`. `{{` and `}}` are literal
+/// braces.
 ///
-/// The names of the fields are [`Template::FIELDS`], and `request.header.NAME` for a field of the request. What a client
-/// sent is escaped so that a line can be taken apart again: in a value between `"`, as in the combined format; in other
-/// values also the space and whatever punctuation the text has outside quotes.
+/// [`Template::FIELDS`] lists the fields; `request.header.NAME` is a field of the request. Values from clients are
+/// escaped so that a parser can split the line: in a value between `"`, as in the combined format; in other values also
+/// the space and the punctuation that the text has outside quotes.
 ///
-/// A text that is a JSON object, `{{"path": "{path}", "status": {status}, "user": {user}}}`, gives such objects: values
-/// between quotes are escaped as in JSON, and others are written as numbers, strings, or `null`.
+/// A text that is a JSON object, `{{"path": "{path}", "status": {status}, "user": {user}}}`, writes such objects:
+/// values between quotes are escaped as in JSON, others are written as numbers, strings or `null`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     pieces: Vec<Piece>,
@@ -30,21 +31,21 @@ enum Piece {
     Field { field: Field, in_quotes: bool },
 }
 
-/// What a template's lines are.
+/// Syntax of a template's lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Text, in which these bytes are escaped outside quotes.
+    /// Text; these bytes are escaped outside quotes.
     Text { separators: Box<EscapeSet> },
     /// JSON objects.
     Json,
 }
 
-/// How a value is written.
+/// Style of a value.
 #[derive(Clone, Copy)]
 enum Style<'a> {
     /// In quotes.
     Quoted,
-    /// With these bytes escaped.
+    /// Outside quotes, with these bytes escaped.
     Bare(&'a EscapeSet),
     /// As part of a JSON string.
     JsonPart,
@@ -53,7 +54,7 @@ enum Style<'a> {
 }
 
 impl Style<'_> {
-    /// Appends what may have come from a client.
+    /// Appends a value that may come from a client.
     fn push_value(self, out: &mut Vec<u8>, value: Value<'_>) {
         match self {
             Self::Quoted => push_quoted(out, value),
@@ -64,7 +65,7 @@ impl Style<'_> {
         }
     }
 
-    /// Appends a text of our own.
+    /// Appends a text that cannot come from a client.
     fn push_text(self, out: &mut Vec<u8>, push: impl FnOnce(&mut Vec<u8>)) {
         let is_string = matches!(self, Self::Json);
         out.extend(is_string.then_some(b'"'));
@@ -72,7 +73,7 @@ impl Style<'_> {
         out.extend(is_string.then_some(b'"'));
     }
 
-    /// Appends a number, if there is one.
+    /// Appends a number; the mark for no value if there is none.
     fn push_known(self, out: &mut Vec<u8>, number: Option<u64>, push: fn(&mut Vec<u8>, u64)) {
         match (number, self) {
             (Some(number), _) => push(out, number),
@@ -92,7 +93,7 @@ macro_rules! fields {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         enum Field {
             $($field,)*
-            /// The field of the request that the capture has at this place.
+            /// Field of the request at this index of the capture.
             Request(u8),
         }
 
@@ -188,29 +189,29 @@ fields! {
     Completion = "completion";
 }
 
-/// What the name of a field of the request begins with.
+/// Prefix of the names of request fields.
 const REQUEST_FIELD_PREFIX: &str = "request.header.";
 
-/// What is wrong with a template, and where.
+/// Error in a template, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError {
-    /// Offset of the fault in the text, in bytes.
+    /// Offset of the error in the text, in bytes.
     pub offset: usize,
-    /// Its length in bytes.
+    /// Length of the error in bytes.
     pub length: usize,
-    /// What it is.
+    /// Kind of the error.
     pub kind: TemplateErrorKind,
 }
 
-/// What is wrong with a template.
+/// Kind of an error in a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TemplateErrorKind {
-    /// There is no such field.
+    /// No field has this name.
     UnknownField {
-        /// Its name.
+        /// Name as written.
         name: String,
-        /// The name that may have been meant.
+        /// Most similar name, if one is similar.
         nearest: Option<&'static str>,
     },
     /// A brace is not closed.
@@ -247,10 +248,10 @@ impl fmt::Display for TemplateError {
 impl std::error::Error for TemplateError {}
 
 impl Template {
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// The error and its position.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let (at, pieces, literal, capture) = Default::default();
         let mut parser = Parser { text, is_object: AccessLogFormat::is_object(text), at, pieces, literal, capture };
@@ -285,7 +286,7 @@ impl Template {
 }
 
 impl Field {
-    /// Appends the value.
+    /// Appends the value of this field.
     fn push(self, out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mut DateTexts, style: Style<'_>) {
         let numbers = || record.upstream_numbers();
         match self {
@@ -352,14 +353,14 @@ impl Field {
     }
 }
 
-/// Appends microseconds in seconds.
+/// Appends microseconds as seconds.
 fn push_seconds(out: &mut Vec<u8>, us: u64) {
     push_decimal(out, us / 1_000_000);
     out.push(b'.');
     push_digits::<6>(out, us);
 }
 
-/// What a value outside quotes must not have: what the text itself has there, but for letters and digits.
+/// Bytes that a value outside quotes must not contain: those of the template's own text, except letters and digits.
 fn separators_of(pieces: &[Piece]) -> EscapeSet {
     let mut separators = EscapeSet::WORD;
     let mut in_quotes = false;
@@ -412,7 +413,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Reads a field; ends at its closing brace.
+    /// Parses a field up to its closing brace.
     fn parse_field(&mut self) -> Result<Field, TemplateError> {
         let inside = &self.text[self.at + 1..];
         let Some(length) = inside.find(['{', '}']).filter(|end| inside.as_bytes()[*end] == b'}') else {
@@ -437,7 +438,7 @@ impl Parser<'_> {
         Ok(field)
     }
 
-    /// The place of a request field in the capture.
+    /// Index of a request field in the capture.
     fn capture_field(&mut self, name: &str) -> Result<Field, TemplateError> {
         let field = CapturedField::new(name);
         let fields = &mut self.capture.fields;
@@ -454,7 +455,7 @@ impl Parser<'_> {
         Ok(Field::Request(index as u8))
     }
 
-    /// Whether a backslash of JSON stands before what comes next.
+    /// True if a JSON backslash precedes the next byte.
     fn is_escaped(&self) -> bool {
         let backslashes = self.literal.iter().rev().take_while(|byte| **byte == b'\\').count();
         !backslashes.is_multiple_of(2)
@@ -471,13 +472,13 @@ impl Parser<'_> {
     }
 }
 
-/// Whether a text may be the name of a field (RFC 9110, section 5.6.2).
+/// True if a text can be the name of a header field (RFC 9110, section 5.6.2).
 fn is_token(text: &str) -> bool {
     let is_token_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(is_token_byte)
 }
 
-/// The field whose name is the most similar, if it is similar at all.
+/// Most similar field name, if one is similar enough.
 fn nearest_field(name: &str) -> Option<&'static str> {
     let distance_max = name.len() / 3 + 1;
     let distances = Template::FIELDS.iter().map(|(known, _)| (strsim::osa_distance(name, known), *known));

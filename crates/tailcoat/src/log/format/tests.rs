@@ -1,4 +1,4 @@
-//! Each format, with harmless and hostile requests.
+//! Every format, with harmless and hostile requests.
 
 use std::net::SocketAddr;
 
@@ -29,7 +29,7 @@ fn plain_request() -> TestRequest {
     TestRequest::new(b"/a?b=c", &[("Referer", b"http://example.org/"), ("User-Agent", b"curl/8.5.0 (x; y)")])
 }
 
-/// A request that tries to end quotes and lines, to clear the screen, to turn the text around, and to hide.
+/// Request that tries to end quotes and lines, clear the screen, reverse the text, and hide.
 fn hostile_request() -> TestRequest {
     TestRequest::new(
         b"/\" 200 1\n6.6.6.6 - -",
@@ -146,7 +146,7 @@ fn hostile_bytes_forge_nothing() {
             r#"""" ""forged""\x0D\x0Aline\x5C" - - - -"#,
         ),
     );
-    // In quotes only what could end them is escaped; elsewhere also the text's own separators.
+    // Quoted values escape only what could end them; unquoted ones also the separators of the text.
     check(
         template(r#"{request.header.x-id}|{request.header.x-id} "{request.header.x-id}""#),
         r#"7\x20\x7C\x20admin\x7C\x22\xC3\xA9\x22|7\x20\x7C\x20admin\x7C\x22\xC3\xA9\x22 "7 | admin|\x22\xC3\xA9\x22""#,
@@ -185,7 +185,7 @@ fn objects_are_objects() {
     }
 }
 
-/// Whatever bytes a client sends: one line, in printable ASCII, and JSON that says the same to a parser of its own.
+/// Arbitrary bytes from a client give one line in printable ASCII, and JSON that another parser reads back unchanged.
 #[test]
 fn any_byte_stays_in_its_line() {
     let all: Vec<u8> = (0..=255).collect();
@@ -277,7 +277,7 @@ fn w3c_directives() {
     assert_eq!(lines[1], concat!("#Software: tailcoat ", env!("CARGO_PKG_VERSION")));
     assert_eq!(lines[2], "#Date: 1994-11-06 08:49:37");
     assert_eq!(lines[4], "#Remark: 7 records were dropped before this line");
-    // As many fields as an entry has.
+    // As many fields as a record can hold.
     let request = TestRequest::new(b"/", &[]);
     let entry = line(&AccessLogFormat::W3c, &record_of(LogId(0), request.subject()));
     assert_eq!(lines[3].strip_prefix("#Fields: ").unwrap().split(' ').count(), entry.split(' ').count());
@@ -319,7 +319,7 @@ fn every_field_has_a_meaning() {
     }
 }
 
-/// The configuration must not know the log, and checks formats all the same: with the same result.
+/// The configuration checks formats without knowing the log; both must agree.
 #[test]
 fn the_configuration_takes_what_the_log_takes() {
     assert_eq!(Template::FIELDS, crate::config::LOG_FIELDS);

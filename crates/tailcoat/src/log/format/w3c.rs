@@ -1,7 +1,7 @@
 //! W3C Extended Log File Format (working draft WD-logfile-960323).
 //!
-//! Its strings are in quotes, with quotes doubled; the draft says nothing of other bytes, so backslash, control bytes and
-//! those from 0x7f on become `\xHH` in strings. In addresses and names, which end at a space, they become `%HH`.
+//! Strings stand in quotes, with quotes doubled. The draft does not cover other bytes, so backslash, control bytes and
+//! bytes from 0x7f on become `\xHH` in strings. In addresses and names, which end at a space, they become `%HH`.
 
 use super::super::record::{Client, StoredRecord, Tag, Value};
 use super::date::DateTexts;
@@ -9,7 +9,7 @@ use super::escape::{CUT_MARK, EscapeSet, is_plain, push_hex, push_percent, push_
 use super::number::{push_address, push_decimal, push_digits};
 use super::version_name;
 
-/// Appends the directives that a log begins with.
+/// Appends the directives at the start of a log.
 pub(super) fn push_directives(out: &mut Vec<u8>, unix_seconds: u64, dates: &mut DateTexts) {
     out.extend_from_slice(b"#Version: 1.0\n#Software: tailcoat ");
     out.extend_from_slice(env!("CARGO_PKG_VERSION").as_bytes());
@@ -19,7 +19,7 @@ pub(super) fn push_directives(out: &mut Vec<u8>, unix_seconds: u64, dates: &mut 
         b"\n#Fields: date time c-ip cs-username cs-method cs-uri-stem cs-uri-query cs-version cs-host ",
     );
     out.extend_from_slice(b"sc-status sc-bytes time-taken cs(User-Agent) cs(Referer) ");
-    // The draft has no names for these; those that begin with `x-` are for applications to make.
+    // The draft has no names for these fields; applications may define names with the prefix `x-`.
     out.extend_from_slice(b"x-tls-version x-tls-cipher-suite x-tls-server-name x-tls-client\n");
 }
 
@@ -30,7 +30,7 @@ pub(super) fn push_remark(out: &mut Vec<u8>, dropped: u64) {
     out.extend_from_slice(b" records were dropped before this line\n");
 }
 
-/// Appends an entry, as a line. Times are in UTC, and `time-taken` in seconds, as the draft wants.
+/// Appends an entry as a line. Times are in UTC, `time-taken` is in seconds, as the draft requires.
 pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mut DateTexts) {
     push_date_and_time(out, record.unix_us / 1_000_000, dates);
     out.push(b' ');
@@ -40,7 +40,7 @@ pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mu
     }
     push_name(out, record.value(Tag::USER));
     push_name(out, record.method());
-    // What is not a request stands in place of the path.
+    // A malformed request takes the place of the path.
     let (stem, query) = record.path_and_query();
     push_name(out, if record.version.is_some() { stem } else { record.value(Tag::MALFORMED) });
     push_name(out, query);
