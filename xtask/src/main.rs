@@ -1,4 +1,5 @@
-//! One command each: ci, conformance, caching, modules, operate, kernel-tls, packaging, release, bench, screenshots, fuzz.
+//! One command each: ci, conformance, caching, modules, operate, kernel-tls, packaging, release, bench, screenshots, fuzz,
+//! words.
 
 mod bench;
 mod caching;
@@ -16,6 +17,7 @@ mod process;
 mod release;
 mod screenshots;
 mod tidy;
+mod words;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -31,7 +33,8 @@ usage: cargo xtask ci [CHECK]...
        cargo xtask release [--target TRIPLE] [--no-build]
        cargo xtask bench SCENARIO|all|--charts [OPTION]...
        cargo xtask screenshots [OPTION]...
-       cargo xtask fuzz [TARGET]... [--seconds N]";
+       cargo xtask fuzz [TARGET]... [--seconds N]
+       cargo xtask words [--summary] [--rule RULE]... [--base COMMIT] [PATH]...";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Some("bench") => bench::run(arguments),
         Some("screenshots") => exit_code(screenshots::run(arguments)),
         Some("fuzz") => exit_code(fuzz::run(arguments)),
+        Some("words") => exit_code(words::run(arguments)),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)

@@ -141,9 +141,9 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
 }
 
 /// A file of the repository, by its path from the root.
-struct File {
-    path: String,
-    text: String,
+pub(crate) struct File {
+    pub(crate) path: String,
+    pub(crate) text: String,
 }
 
 impl File {
@@ -165,7 +165,7 @@ impl File {
 }
 
 /// All files of text that are in the repository, or will be when they are added.
-fn load(root: &Path) -> Result<Vec<File>, String> {
+pub(crate) fn load(root: &Path) -> Result<Vec<File>, String> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
