@@ -1,4 +1,4 @@
-//! What an operator tells the running server: signals, and orders on the control socket.
+//! Control of the running server by its operator: signals, and commands on the control socket.
 
 mod order;
 mod signals;

@@ -1,4 +1,4 @@
-//! What operators may order of the running server, and what they are told: lines of JSON on the control socket.
+//! Orders of operators to the running server and their reports: lines of JSON on the control socket.
 
 use std::time::Duration;
 
@@ -8,128 +8,128 @@ use tokio::sync::mpsc::{Sender, channel};
 use crate::log::RecordFilter;
 use crate::status::Status;
 
-/// How long whoever gives an order waits for a report on it.
+/// Time that a command waits for a report.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// An order. A new one is a variant here, an arm in `server/orders.rs`, and a command in `cli/`.
+/// Order of an operator. A new one needs a variant here, an arm in `server/orders.rs`, and a command in `cli/`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case")]
 pub enum Order {
-    /// Take responses out of the caches for upstreams' responses.
+    /// Remove responses from the response caches.
     PurgeCache {
-        /// For these URLs.
+        /// URLs of the responses.
         urls: Vec<String>,
-        /// For all URLs that begin so.
+        /// Prefixes of URLs.
         prefixes: Vec<String>,
-        /// For all URLs.
+        /// All responses.
         #[serde(default)]
         all: bool,
     },
-    /// Tell of requests as they are logged, until the connection ends.
+    /// Stream log records until the connection ends.
     TailLog {
-        /// Which requests.
+        /// Filter of the records.
         filter: RecordFilter,
-        /// In which format: as in the configuration.
+        /// Format, as in the configuration.
         format: String,
     },
-    /// Tell all that there is to see.
+    /// Report the status.
     Status {
-        /// Open requests of each worker that are wanted.
+        /// Open requests wanted per worker.
         #[serde(default)]
         requests_max: usize,
     },
-    /// Read the configuration again, and take it up if it has no error.
+    /// Reload the configuration, and apply it if it has no error.
     Reload {
-        /// Whether what is found is told with boxes and colours.
+        /// True to report diagnostics with boxes and colours.
         #[serde(default)]
         is_fancy: bool,
     },
-    /// Start the binary that is at this one's place by now, and let it take over.
+    /// Start the binary that is now at this program's path, and let it take over.
     Upgrade,
-    /// Have so many workers.
+    /// Change the number of workers.
     SetWorkers {
-        /// How many.
+        /// Number of workers.
         count: usize,
     },
-    /// Show what is at least as severe in the server's own log: `error`, `warn`, `info` or `debug`.
+    /// Change the log level: `error`, `warn`, `info` or `debug`.
     SetLogLevel {
-        /// The least severity.
+        /// Lowest severity that is shown.
         level: String,
     },
-    /// Keep another limit: an option of `limits`, with its value.
+    /// Change a limit: an option of `limits`, with its value.
     SetLimit {
-        /// The option, as the block `limits` has it.
+        /// Option, as in the block `limits`.
         option: String,
     },
-    /// Keep a client out.
+    /// Ban a client.
     Ban {
-        /// An address or a network.
+        /// Address or network.
         client: String,
-        /// For so long.
+        /// Duration.
         seconds: u64,
     },
-    /// Keep it out no more.
+    /// End a ban.
     Unban {
-        /// As it was banned.
+        /// Address or network, as banned.
         client: String,
     },
-    /// Tell who is kept out.
+    /// List the bans.
     ListBans,
-    /// Send a server no more requests, or again.
+    /// Drain a server of an upstream, or end that.
     DrainServer {
-        /// The upstream.
+        /// Name of the upstream.
         upstream: String,
-        /// The server, as it is configured.
+        /// Server as configured.
         server: String,
-        /// Whether it gets no more.
+        /// True to drain it.
         is_drained: bool,
     },
 }
 
-/// What became of an [`Order`]. Most have one; others, such as one to follow something, have any number, until the
-/// connection ends.
+/// Report on an [`Order`]. Most orders have one; orders that follow something have any number, until the connection
+/// ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Report {
-    /// It was carried out; this is for people to read.
+    /// Success, with text for the operator.
     Done(String),
-    /// So many responses were taken out.
+    /// Number of responses removed.
     Purged(usize),
-    /// All that there is to see.
+    /// Status of the server.
     Status(Box<Status>),
-    /// A request that was logged.
+    /// Log record of a request.
     Logged(String),
-    /// So many were left out, for they were not taken soon enough.
+    /// Number of records skipped because the reader was too slow.
     Missed(u64),
-    /// Another process serves by now, on the same socket. This one goes on to tell of what it has under way.
+    /// A new process serves on the same socket. This process still reports its open requests.
     Succeeded,
-    /// Nothing was changed, for this reason.
+    /// Nothing changed, for this reason.
     Refused(String),
-    /// Nothing was changed, for the configuration has errors: what was found, as `check` prints it.
+    /// Nothing changed because the configuration has errors; the diagnostics, as `check` prints them.
     Invalid(String),
 }
 
-/// An order, and whom to tell.
+/// Order with the channel for its reports.
 #[derive(Debug)]
 pub struct Request {
-    /// What is wanted.
+    /// Order.
     pub order: Order,
-    /// Where reports go.
+    /// Channel for reports.
     pub reply: Reply,
 }
 
-/// Reports that may wait for whoever gave the order.
+/// Reports that may wait for the command.
 pub(super) const REPORTS_MAX: usize = 16;
 
-/// Where reports on an order go. Dropped, it ends the connection.
+/// Channel for the reports on an order. Dropping it ends the connection.
 #[derive(Clone, Debug)]
 pub struct Reply(Sender<Report>);
 
 impl Order {
-    /// How long is waited for a report; `None` for those that take as long as it takes.
+    /// Time limit for a report; `None` for orders without one.
     pub(super) fn time_limit(&self) -> Option<Duration> {
         match self {
-            // What it takes to check a configuration and to open all that it names is the configuration's business.
+            // Checking a configuration and opening its files may take any time.
             Self::Reload { .. } | Self::Upgrade | Self::SetWorkers { .. } | Self::SetLimit { .. } => None,
             Self::TailLog { .. } => None,
             Self::PurgeCache { .. } | Self::Status { .. } => Some(PATIENCE),
@@ -138,12 +138,12 @@ impl Order {
         }
     }
 
-    /// Whether it is for the process that serves, not for one that only answers what it has under way.
+    /// True for orders to the serving process, not to one that only completes its open requests.
     pub fn is_for_successor(&self) -> bool {
         !matches!(self, Self::Status { .. })
     }
 
-    /// Whether whoever gives it looks on as long as they like.
+    /// True for orders that watch the server without a time limit.
     pub(super) fn looks_on(&self) -> bool {
         matches!(self, Self::TailLog { .. })
     }
@@ -154,22 +154,22 @@ impl Reply {
         Self(reports)
     }
 
-    /// Waits until nobody wants to know any more.
+    /// Waits until the command has gone.
     pub async fn closed(&self) {
         self.0.closed().await;
     }
 
-    /// To nobody, for what the server orders itself.
+    /// Channel without a receiver, for orders of the server itself.
     pub fn to_nobody() -> Self {
         Self(channel(1).0)
     }
 
-    /// Reports, of which an order has few; `false` if nobody wants to know any more.
+    /// Reports without waiting, for orders with few reports; false if the command has gone.
     pub fn report(&self, report: Report) -> bool {
         self.0.try_send(report).is_ok()
     }
 
-    /// Reports one of many, when there is room for it; `false` if nobody wants to know any more.
+    /// Reports when there is room, for orders with many reports; false if the command has gone.
     pub async fn report_in_turn(&self, report: Report) -> bool {
         self.0.send(report).await.is_ok()
     }

@@ -3,23 +3,23 @@ use std::io::{self, IsTerminal};
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Arriving, SignalKind, signal};
 
-/// What a signal asks for.
+/// Command given by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// SIGTERM, SIGINT: end within the grace time.
     Drain,
-    /// SIGQUIT: end when the last request is answered, however long that takes.
+    /// SIGQUIT: end after the last open request, without a time limit.
     DrainWithoutLimit,
-    /// SIGUSR1: open the log files again.
+    /// SIGUSR1: reopen the log files.
     ReopenLogs,
-    /// SIGHUP: read the configuration again.
+    /// SIGHUP: reload the configuration.
     Reload,
-    /// SIGUSR2: start another binary, and let it take over.
+    /// SIGUSR2: upgrade to another binary.
     Upgrade,
 }
 
 impl Command {
-    /// The signal that asks for it.
+    /// Signal of the command.
     pub fn signal(self) -> Signal {
         match self {
             Self::Drain => Signal::TERM,
@@ -31,7 +31,7 @@ impl Command {
     }
 }
 
-/// The signals that the server listens to.
+/// Signals that the server handles.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Arriving,
@@ -40,17 +40,18 @@ pub struct Signals {
     user1: Arriving,
     user2: Arriving,
     hangup: Arriving,
-    /// SIGXFSZ: a file has reached RLIMIT_FSIZE. Listened to so that it does not end the process; the write fails with EFBIG.
+    /// SIGXFSZ: a file reached RLIMIT_FSIZE. Handled so that it does not end the process; the write fails with EFBIG.
     _file_size: Arriving,
-    /// SIGHUP comes also when the terminal goes that the server was started from; then it is to end.
+    /// True if the server was started from a terminal: SIGHUP then means that the terminal has closed, and ends the
+    /// server.
     has_terminal: bool,
 }
 
 impl Signals {
-    /// Listens from now on, in a tokio runtime.
+    /// Starts handling signals. Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Those of the kernel.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,

@@ -25,25 +25,24 @@ use super::order::{Order, REPORTS_MAX, Reply, Report, Request};
 /// Bytes of an order or a report.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// Bytes of an order that are read together with the directory that comes with them.
+/// Bytes of an order that are read together with its descriptor.
 const BEGINNING_BYTES_MAX: usize = 4 << 10;
 
-/// How long the server waits for a report to be taken.
+/// Time that the server waits for a report to be read.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long it waits for an order: programs give them as soon as they have connected, and meanwhile others may have to wait.
+/// Time that the server waits for an order: commands send it at once, and others may wait meanwhile.
 const ORDER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Operators who are attended to at once; others wait.
+/// Operators served at the same time; others wait.
 const CONNECTIONS_MAX: u32 = 16;
 
-/// Operators who may look on as long as they like, besides.
+/// Operators who may watch the server without a time limit, in addition.
 const LOOKING_ON_MAX: u32 = 16;
 
-/// The socket on which operators of this machine give orders: whoever may open its file, is root or the server's own user,
-/// and shows the directory that the socket is in, opened (SCM_RIGHTS, unix(7)). Programs that the server has started for requests
-/// may be the same user, and no kernel keeps them from connecting; but they are kept from opening that directory
-/// (`confinement/`).
+/// Control socket. An order needs access to the socket's file, the user root or that of the server, and an open
+/// descriptor of the socket's directory (SCM_RIGHTS, unix(7)). CGI programs may run as the server's user, and no kernel
+/// keeps them from connecting; but confinement keeps them from opening that directory (`confinement/`).
 #[derive(Debug)]
 pub struct ControlSocket {
     listener: UnixListener,
@@ -52,7 +51,7 @@ pub struct ControlSocket {
     audience: Audience,
 }
 
-/// Those who are attended to, on one socket after the other.
+/// Limits of served operators, shared by consecutive sockets.
 #[derive(Clone, Debug)]
 pub struct Audience {
     attended: Arc<Semaphore>,
@@ -60,29 +59,30 @@ pub struct Audience {
 }
 
 impl ControlSocket {
-    /// The socket that is bound to this path. Its file goes with it, if that is so by then.
+    /// Creates the control socket from a listener bound to this path. Removes the file at the end, if `removes_file` is
+    /// set by then.
     pub fn new(listener: UnixListener, path: PathBuf, removes_file: Arc<AtomicBool>, audience: Audience) -> Self {
         Self { listener, path, removes_file, audience }
     }
 
-    /// Passes orders on until the task is dropped, and writes what is reported.
+    /// Passes orders on until the task is dropped, and writes the reports.
     ///
     /// # Errors
-    /// The socket can't be listened on.
+    /// The listener is not usable.
     pub async fn serve(self, orders: UnboundedSender<Request>) -> io::Result<()> {
         self.listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(self.listener.try_clone()?)?;
         loop {
-            // Local invariant: nobody closes the semaphore.
+            // Local invariant: the semaphore is never closed.
             let Ok(place) = Arc::clone(&self.audience.attended).acquire_owned().await else { return Ok(()) };
             let Ok((stream, _)) = listener.accept().await else {
-                // Out of descriptors: those in use are given back sooner or later.
+                // Out of file descriptors: some will be freed.
                 tokio::time::sleep(PATIENCE / 10).await;
                 continue;
             };
             let (orders, path, looking_on) = (orders.clone(), self.path.clone(), Arc::clone(&self.audience.looking_on));
             tokio::spawn(async move {
-                // Whoever does not wait for the report does not want it.
+                // A command that leaves early does not want the report.
                 let _ = attend(stream, &path, &orders, place, looking_on).await;
             });
         }
@@ -97,9 +97,9 @@ impl Default for Audience {
 }
 
 impl Audience {
-    /// Waits until all have what was reported to them, but no longer than this. By then nobody is to listen any more.
+    /// Waits until all reports are delivered, but at most `limit`. The socket must not be served by then.
     pub async fn dismiss(&self, limit: Duration) {
-        // It is only waited for.
+        // The permits are only awaited, not used.
         let all_gone = async {
             let _ = self.attended.acquire_many(CONNECTIONS_MAX).await;
             let _ = self.looking_on.acquire_many(LOOKING_ON_MAX).await;
@@ -112,13 +112,13 @@ impl Drop for ControlSocket {
     fn drop(&mut self) {
         let is_socket = |file: std::fs::Metadata| file.file_type().is_socket();
         if self.removes_file.load(Ordering::Relaxed) && self.path.symlink_metadata().is_ok_and(is_socket) {
-            // If it is gone already, so much the better.
+            // The file may be gone already.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Takes one order, and writes all reports on it, a line each. Who looks on has a place of another kind.
+/// Reads one order, and writes its reports, one per line. Orders that watch the server count against another limit.
 async fn attend(
     stream: tokio::net::UnixStream,
     path: &Path,
@@ -160,12 +160,12 @@ async fn attend(
     loop {
         let report = tokio::select! {
             report = reports.recv() => report,
-            // Whoever has gone wants no more, and there may be nothing to write for a long time.
+            // Notices that the command has gone, because there may be nothing to write for a long time.
             _ = reader.read_u8(), if lasts => None,
         };
         let Some(report) = report else { break };
-        // If it fails, whoever carries the order out learns that nobody wants to know any more. Who looks on may stand still
-        // as long as they like: it costs the reports that wait.
+        // An error drops the reply, so that the sender of reports notices. A command that watches may stop reading for
+        // any time; that costs only the waiting reports.
         match lasts {
             true => writer.write_all(&encoded(&report)?).await?,
             false => write(&mut writer, &report).await?,
@@ -175,7 +175,7 @@ async fn attend(
     Ok(())
 }
 
-/// The beginning of an order, and what its sender shows.
+/// Start of an order, with the descriptor that the sender passed.
 async fn receive_beginning(stream: &tokio::net::UnixStream) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
     let receive = || {
         let mut beginning = vec![0; BEGINNING_BYTES_MAX];
@@ -193,7 +193,8 @@ async fn receive_beginning(stream: &tokio::net::UnixStream) -> io::Result<(Vec<u
     stream.async_io(Interest::READABLE, receive).await
 }
 
-/// Whether this is the directory of the socket, opened to be read: by O_PATH programs can open it as well.
+/// True if this is the directory of the socket, opened for reading. O_PATH is not enough, because programs can open it
+/// so.
 fn is_directory_of(socket: &Path, shown: &OwnedFd) -> bool {
     let is_open = rustix::fs::fcntl_getfl(shown).is_ok_and(|flags| !flags.contains(OFlags::PATH));
     let wanted = rustix::fs::stat(directory_of(socket));
@@ -218,16 +219,16 @@ fn encoded(message: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Gives an order to the server that listens on this socket; `each` gets its reports, of which there is at least one.
+/// Sends an order to the server that listens on this socket; `each` gets its reports, at least one.
 ///
 /// # Errors
-/// No server listens there, its directory can't be opened, it does not answer, or `each` fails.
+/// No server listens there, its directory cannot be opened, it does not reply, or `each` fails.
 pub fn give(path: &Path, order: &Order, mut each: impl FnMut(Report) -> io::Result<()>) -> io::Result<()> {
     use std::io::{BufRead, BufReader, Read, Write};
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(order.time_limit())?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    // A link to the socket may be elsewhere.
+    // The path may be a link to the socket.
     let real = path.canonicalize()?;
     let directory = rustix::fs::open(directory_of(&real), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let order = encoded(order)?;
@@ -238,7 +239,7 @@ pub fn give(path: &Path, order: &Order, mut each: impl FnMut(Report) -> io::Resu
     loop {
         line.clear();
         if Read::by_ref(&mut reader).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
-            // The server has ended, or was too slow.
+            // The server ended, or was too slow.
             return if count > 0 { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
         }
         each(serde_json::from_slice(&line)?)?;
@@ -246,7 +247,7 @@ pub fn give(path: &Path, order: &Order, mut each: impl FnMut(Report) -> io::Resu
     }
 }
 
-/// Sends the beginning of an order with what is shown, which is at most one; how many bytes it was.
+/// Sends the start of an order with at most one descriptor; returns the number of bytes sent.
 fn send_showing(stream: &UnixStream, order: &[u8], shown: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -313,7 +314,7 @@ mod tests {
                 assert!(report.starts_with(r#"{"refused":"who gives orders"#), "{shown:?}: {report}");
             }
             assert!(refusal(b"", None).starts_with(r#"{"refused":"who gives orders"#));
-            // By another name for it, and one that is longer than what is read at once.
+            // By a link, and with an order longer than the first read.
             let link = elsewhere.path().join("link");
             std::os::unix::fs::symlink(&asked, &link).unwrap();
             let urls = vec!["a".repeat(BEGINNING_BYTES_MAX); 100];

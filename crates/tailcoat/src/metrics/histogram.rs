@@ -3,10 +3,10 @@ use super::Counter;
 /// Buckets of a histogram: up to 2^32 us, which is more than an hour.
 pub const BUCKETS: usize = 124;
 
-/// Each power of two is divided into this many parts, so that a bucket is at most a quarter of its lower bound wide.
+/// Bits of the parts per power of two: with four parts, a bucket is at most a quarter of its lower bound wide.
 const PARTS_BITS: u32 = 2;
 
-/// How long things took: a fixed row of log-linear buckets, of microseconds.
+/// Histogram of durations in fixed log-linear buckets of microseconds.
 #[derive(Debug)]
 pub struct Histogram {
     buckets: [Counter; BUCKETS],
@@ -20,7 +20,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts something that took so long. To be called by one thread alone.
+    /// Adds a duration. Only one thread may call it.
     #[inline]
     pub fn record(&self, duration_us: u64) {
         self.buckets[index_of(duration_us)].add(1);
@@ -28,12 +28,12 @@ impl Histogram {
     }
 }
 
-/// What is in histograms, added up.
+/// Sum of histograms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramCounts {
-    /// By bucket; none if nothing was counted.
+    /// Counts by bucket; empty if nothing was counted.
     pub buckets: Vec<u64>,
-    /// All durations together, in microseconds.
+    /// Sum of all durations, in microseconds.
     pub sum_us: u64,
 }
 
@@ -44,7 +44,7 @@ impl Default for HistogramCounts {
 }
 
 impl HistogramCounts {
-    /// Adds what is in a histogram.
+    /// Adds the counts of a histogram.
     pub fn add(&mut self, histogram: &Histogram) {
         for (sum, bucket) in self.buckets.iter_mut().zip(&histogram.buckets) {
             *sum += bucket.get();
@@ -52,19 +52,19 @@ impl HistogramCounts {
         self.sum_us = self.sum_us.wrapping_add(histogram.sum_us.get());
     }
 
-    /// How many durations were counted.
+    /// Number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// How many were at most so long, where that is the bound of a bucket.
+    /// Number of durations up to this bound, which must be the bound of a bucket.
     pub fn count_up_to(&self, bound_us: u64) -> u64 {
         let within = (0..BUCKETS).take_while(|&index| upper_bound_us(index) <= bound_us);
         within.map(|index| self.buckets[index]).sum()
     }
 }
 
-/// The longest duration that a bucket counts, in microseconds.
+/// Longest duration of a bucket, in microseconds.
 pub fn upper_bound_us(index: usize) -> u64 {
     let parts = 1 << PARTS_BITS;
     if index < parts {

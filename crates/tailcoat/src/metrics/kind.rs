@@ -1,9 +1,9 @@
-//! What is told apart when something is counted: closed sets, so that counters are rows of a fixed length.
+//! Labels of metrics: closed sets, so that counters are arrays of fixed length.
 
 use serde::{Deserialize, Serialize};
 use wire::http::Version;
 
-/// A closed set, whose members have numbers from 0 and names.
+/// Defines a closed set whose members have numbers from 0 and names.
 macro_rules! kinds {
     ($(#[$doc:meta])* $kind:ident { $($(#[$of:meta])* $member:ident = $name:literal,)* }) => {
         $(#[$doc])*
@@ -13,10 +13,10 @@ macro_rules! kinds {
         }
 
         impl $kind {
-            /// All of them, in the order of their numbers.
+            /// All members, in the order of their numbers.
             pub const ALL: &[Self] = &[$(Self::$member,)*];
 
-            /// What it is called in metrics.
+            /// Name in metrics.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$member => $name,)*
@@ -27,37 +27,37 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Who has answered a request.
+    /// Kind of handler that responded to a request.
     HandlerKind {
-        /// Nobody: no handler wanted it, or it could not be read.
+        /// No handler: none accepted the request, or it could not be parsed.
         None = "none",
-        /// Rules: a redirect, or a refusal.
+        /// Rules: a redirect or a rejection.
         Rules = "rules",
         /// Files below a root.
         Files = "files",
-        /// A fixed answer.
+        /// A fixed response.
         Respond = "respond",
-        /// Another server.
+        /// An upstream server.
         Forward = "forward",
-        /// A script behind FastCGI.
+        /// A script over FastCGI.
         FastCgi = "fastcgi",
-        /// A program that was started for it.
+        /// A CGI program started for the request.
         Cgi = "cgi",
-        /// An application behind SCGI.
+        /// An application over SCGI.
         Scgi = "scgi",
-        /// An application behind uwsgi.
+        /// An application over uwsgi.
         Uwsgi = "uwsgi",
         /// A WebAssembly module.
         Module = "module",
-        /// What tells of this server itself.
+        /// Status page or metrics of this server.
         Status = "status",
     }
 }
 
 kinds! {
-    /// The first digit of a status.
+    /// Class of a status: its first digit.
     StatusClass {
-        /// 101, for there is one answer a request.
+        /// 101; other interim responses are not counted.
         Informational = "1xx",
         /// 2xx
         Successful = "2xx",
@@ -65,15 +65,15 @@ kinds! {
         Redirection = "3xx",
         /// 4xx
         ClientError = "4xx",
-        /// 5xx, and what no server should send.
+        /// 5xx, and invalid statuses.
         ServerError = "5xx",
     }
 }
 
 kinds! {
-    /// The version of HTTP in which a request came.
+    /// Version of HTTP of a request.
     VersionKind {
-        /// It could not be read.
+        /// The request could not be parsed.
         Unknown = "unknown",
         /// HTTP/1.0
         Http10 = "1.0",
@@ -87,81 +87,81 @@ kinds! {
 }
 
 kinds! {
-    /// What the cache before another server did, as the access log has it.
+    /// Result of the response cache, as in the access log.
     CacheResult {
         /// A stored response was served.
         Hit = "hit",
-        /// There was none.
+        /// No stored response matched.
         Miss = "miss",
-        /// There was one, too old, and another came in its place.
+        /// The stored response was too old, and the upstream sent another.
         Expired = "expired",
-        /// There was one, and the server said that it was still good.
+        /// The stored response was too old, and the upstream confirmed it.
         Revalidated = "revalidated",
-        /// One that was too old was served.
+        /// A stored response was served although it was too old.
         Stale = "stale",
-        /// The request was not for the cache.
+        /// The request bypassed the cache.
         Bypass = "bypass",
     }
 }
 
 kinds! {
-    /// A limit that somebody has come to, by the name of its option.
+    /// Limit that a client reached, by the name of its option.
     Limit {
-        /// All places were taken, and connections were closed to make room for others.
+        /// All connections were in use, and some were closed to make room.
         ConnectionsMax = "connections-max",
-        /// A client had as many connections as it may, or more than its share of the places when most were taken.
+        /// A client reached its limit of connections, or its share when most were in use.
         ConnectionsPerClientMax = "connections-per-client-max",
-        /// Count of a client's network, likewise.
+        /// A client's network reached its limit or share.
         ConnectionsPerNetworkMax = "connections-per-network-max",
-        /// A banned client has connected.
+        /// A banned client connected.
         Ban = "ban",
-        /// The kernel gave no descriptor or memory for a connection; the limit is that of open files, if anything.
+        /// The kernel had no file descriptor or memory for a connection.
         OpenFiles = "open-files",
-        /// Too many handshakes began at the same time.
+        /// Too many handshakes started at the same time.
         TlsHandshakesPerSecondMax = "tls-handshakes-per-second-max",
         /// A handshake took too long.
         TlsHandshakeTimeout = "tls-handshake-timeout",
-        /// A head took too long.
+        /// A head took too long to arrive.
         HeadTimeout = "head-timeout",
-        /// A head was too large, or had too many fields (`fields-max`): both are answered with 431.
+        /// A head was too large, or had too many fields (`fields-max`); both get 431.
         HeadBytesMax = "head-bytes-max",
         /// A target was too long.
         TargetBytesMax = "target-bytes-max",
-        /// There was too much content.
+        /// A request had too much content.
         BodyBytesMax = "body-bytes-max",
-        /// Content stood still.
+        /// Content of a request stopped.
         BodyTimeout = "body-timeout",
-        /// A client took nothing of a response.
+        /// A client stopped reading a response.
         WriteTimeout = "write-timeout",
         /// Content or a response was too slow.
         RateMin = "rate-bytes-per-second-min",
-        /// Too many requests in a time.
+        /// Too many requests per time.
         RateLimit = "rate-limit",
-        /// Too many requests at a time.
+        /// Too many concurrent requests.
         RequestLimit = "request-limit",
-        /// Clients held too much memory, so that a connection that held most was closed.
+        /// Clients held too much memory, and one of the largest connections was closed.
         ClientMemoryBytesMax = "client-memory-bytes-max",
-        /// Too many passwords waited to be checked.
+        /// Too many passwords waited for their check.
         PasswordChecksWaitingMax = "password-checks-waiting-max",
     }
 }
 
 kinds! {
-    /// Evicted connections, by what they awaited.
+    /// State of an evicted connection, by what it waited for.
     Eviction {
-        /// The end of a TLS handshake, or a proxy's header.
+        /// End of a TLS handshake, or a PROXY header.
         Opening = "opening",
-        /// A request.
+        /// Next request.
         Idle = "idle",
-        /// The rest of a head.
+        /// Rest of a head.
         Head = "reading_head",
         /// Content of a request.
         Content = "reading_content",
-        /// A response from a handler or an upstream.
+        /// Response from a handler or an upstream.
         Answer = "answering",
-        /// The client to take what is sent.
+        /// Client that reads the response.
         Write = "writing",
-        /// The end of the client, after the last response.
+        /// Close by the client after the last response.
         Linger = "lingering",
         /// Either end of a tunnel.
         Tunnel = "tunneling",
@@ -169,39 +169,39 @@ kinds! {
 }
 
 kinds! {
-    /// Why a module did not answer a request, or not all of it: by the name of the option that ended it.
+    /// Cause of a module's failure, by the name of the option that ended it.
     ModuleFailure {
-        /// By itself: it trapped, exited, gave no answer, or one that is none.
+        /// The module itself: it trapped, exited, or sent no response or an invalid one.
         Failed = "failed",
-        /// It has computed for longer than it may.
+        /// It used too much CPU time.
         ProcessorTimeMax = "processor-time-max",
-        /// It did not begin its answer in time.
+        /// It did not start its response in time.
         FirstByteTimeout = "first-byte-timeout",
-        /// It was silent in the middle of its answer.
+        /// It stopped in the middle of its response.
         BetweenBytesTimeout = "between-bytes-timeout",
-        /// It did not get memory, and gave up.
+        /// It was denied memory, and failed.
         MemoryBytesMax = "memory-bytes-max",
-        /// It did not get room in a table, and gave up.
+        /// It was denied room in a table, and failed.
         TableElementsMax = "table-elements-max",
-        /// There was no instance for the request, neither of the module nor of all modules.
+        /// No instance was free, of the module or of all modules.
         InstancesMax = "instances-max",
-        /// All modules together have as much memory as they may.
+        /// All modules together reached their limit of memory.
         AllMemoryBytesMax = "memory-bytes-max of modules",
-        /// The request or the response has more content than is kept.
+        /// The request or the response had more content than may be buffered.
         BufferedBytesMax = "buffered-bytes-max",
-        /// It wrote more content than it may.
+        /// It wrote too much content.
         ResponseBytesMax = "response-bytes-max",
     }
 }
 
 kinds! {
-    /// Why a request or a handshake was shed.
+    /// Reason for shedding a request or a handshake.
     ShedReason {
         /// Ready connections waited too long for their worker.
         Lag = "lag",
-        /// TLS handshakes waited too long for their turn.
+        /// TLS handshakes waited too long.
         Handshakes = "handshakes",
-        /// Clients held more memory than they may.
+        /// Clients held too much memory.
         Memory = "memory",
         /// Requests waited too long for a connection to an upstream.
         Queue = "queue",
@@ -236,7 +236,7 @@ impl From<Option<Version>> for VersionKind {
 }
 
 impl CacheResult {
-    /// By the word of the access log; `None` where there is no cache.
+    /// Result for a word of the access log; `None` without a cache.
     #[inline]
     pub fn of(word: &str) -> Option<Self> {
         if word.is_empty() {
@@ -247,7 +247,7 @@ impl CacheResult {
 }
 
 impl Limit {
-    /// The limit that a refusal of ours with this status stands for.
+    /// Limit that a rejection with this status means.
     #[inline]
     pub fn of_refusal(status: u16) -> Option<Self> {
         match status {

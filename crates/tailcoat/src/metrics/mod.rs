@@ -1,8 +1,8 @@
-//! What workers count, and what they tell of themselves when they are asked.
+//! Counters of workers, and reports that workers give on request.
 //!
-//! Each worker counts in memory of its own ([`WorkerMetrics`]): a relaxed load and store of what nobody else writes, without
-//! a lock or an allocation. Who wants to know adds up what all workers have. What changes too often to be kept up to date,
-//! such as which requests are open, is asked for with an [`Inquiry`], and costs nothing as long as nobody asks.
+//! Each worker counts in its own memory ([`WorkerMetrics`]): a relaxed load and store of a value that no other thread
+//! writes, without a lock or an allocation. Readers add up the values of all workers. Data that changes too often to be
+//! counted, such as the open requests, is asked for with an [`Inquiry`], and costs nothing until then.
 
 mod counter;
 mod histogram;
@@ -23,8 +23,8 @@ use names::Names;
 pub use report::{HolderCount, Inquiry, LiveRequest, REQUESTS_TOLD_MAX, StageCounts, WorkerReport};
 pub use worker::{RequestFacts, SiteMetrics, UpstreamFacts, UpstreamMetrics, WorkerMetrics};
 
-/// The counters of all workers. They live as long as the process: a worker that is started anew, or a site that comes back
-/// with another configuration, goes on counting where it was.
+/// Counters of all workers. They live as long as the process: a restarted worker, or a site in a new configuration,
+/// continues its counts.
 #[derive(Debug)]
 pub struct Metrics {
     state: Mutex<State>,
@@ -36,14 +36,13 @@ struct State {
     sites: Names,
     upstreams: Names,
     module_names: Names,
-    /// By the slots of their names.
+    /// Modules by the slots of their names.
     modules: Vec<Arc<ModuleMetrics>>,
     workers: Vec<Arc<WorkerMetrics>>,
 }
 
 impl Metrics {
-    /// Counters for at most so many sites, as many upstreams and as many modules by their names; what is of further ones is
-    /// counted together.
+    /// Creates counters for at most `names_max` sites, upstreams and modules each; further ones share a counter.
     pub fn new(names_max: usize) -> Arc<Self> {
         let names = || Names::new(names_max);
         let (sites, upstreams, module_names) = (names(), names(), names());
@@ -51,17 +50,17 @@ impl Metrics {
         Arc::new(Self { state: Mutex::new(state), programs: Arc::default() })
     }
 
-    /// Where requests of the site of this name are counted. Sites of the same name are counted together.
+    /// Slot for the site of this name. Sites of equal names share a slot.
     pub fn site(&self, name: &str) -> NameSlot {
         self.state().sites.slot(name)
     }
 
-    /// Where requests to the upstream of this name are counted.
+    /// Slot for the upstream of this name.
     pub fn upstream(&self, name: &str) -> NameSlot {
         self.state().upstreams.slot(name)
     }
 
-    /// The counters of modules of this name.
+    /// Counters for modules of this name.
     pub fn module(&self, name: &str) -> Arc<ModuleMetrics> {
         let mut state = self.state();
         let index = state.module_names.slot(name).index();
@@ -71,21 +70,21 @@ impl Metrics {
         Arc::clone(&state.modules[index])
     }
 
-    /// The counters of modules that were asked for, with their names.
+    /// Counters of modules in use, with their names.
     pub fn modules(&self) -> Vec<(String, Arc<ModuleMetrics>)> {
         let state = self.state();
         let all = state.module_names.all().into_iter().zip(state.modules.iter().cloned());
-        // A module without a name there is none, and others only where there are too many.
+        // Slot 0 has no name and is never used; slot 1 only if there are too many names.
         let is_there = |index: usize, of: &ModuleMetrics| index > 1 || (index == 1 && of.requests.get() > 0);
         all.enumerate().filter(|(index, (_, of))| is_there(*index, of)).map(|(_, named)| named).collect()
     }
 
-    /// The counters of programs that are started for requests.
+    /// Counters of CGI programs.
     pub fn programs(&self) -> &Arc<ProgramMetrics> {
         &self.programs
     }
 
-    /// The counters of the worker with this number.
+    /// Counters of the worker with this number.
     pub fn worker(&self, index: usize) -> Arc<WorkerMetrics> {
         let mut state = self.state();
         while state.workers.len() <= index {
@@ -95,23 +94,23 @@ impl Metrics {
         Arc::clone(&state.workers[index])
     }
 
-    /// The counters of all workers there have been.
+    /// Counters of all workers so far.
     pub fn workers(&self) -> Vec<Arc<WorkerMetrics>> {
         self.state().workers.clone()
     }
 
-    /// The names of sites by their slots.
+    /// Names of sites by slot.
     pub fn site_names(&self) -> Vec<String> {
         self.state().sites.all()
     }
 
-    /// The names of upstreams by their slots.
+    /// Names of upstreams by slot.
     pub fn upstream_names(&self) -> Vec<String> {
         self.state().upstreams.all()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing is left half done where it could panic.
+        // No code under the lock can panic half-way through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-/// Where something is counted that has a name.
+/// Index of the counters of a named thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameSlot(u16);
 
@@ -9,20 +9,20 @@ impl Default for NameSlot {
 }
 
 impl NameSlot {
-    /// Of nothing that has a name: a request that has come to no site.
+    /// Slot for requests without a site.
     pub const NONE: Self = Self(0);
 
-    /// Of all for which there is no slot left.
+    /// Slot shared by all names beyond the limit.
     pub const OTHER: Self = Self(1);
 
-    /// Its number, from 0.
+    /// Index, from 0.
     #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
-/// Names, each with a slot, which it keeps for ever: at most so many, and two for what has none.
+/// Names, each with a permanent slot; at most a given number, and two slots for the rest.
 #[derive(Debug)]
 pub(super) struct Names {
     names: Vec<String>,
@@ -35,7 +35,7 @@ impl Names {
         Self { names: vec!["none".to_owned(), "other".to_owned()], names_max }
     }
 
-    /// Slots that there can be.
+    /// Number of slots.
     pub(super) fn slots(&self) -> usize {
         self.names_max + 2
     }

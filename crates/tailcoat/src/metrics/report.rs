@@ -1,80 +1,81 @@
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-/// Open requests of which a worker tells, at most: those that have been open longest.
+/// Open requests in a worker's report; those open for the longest time.
 pub const REQUESTS_TOLD_MAX: usize = 100;
 
-/// What a worker is asked: to tell of itself, with so many of its open requests.
+/// Question to a worker, which replies with a report.
 #[derive(Debug)]
 pub struct Inquiry {
-    /// Open requests that are wanted.
+    /// Open requests wanted in the report.
     pub requests_max: usize,
-    /// Where it is told.
+    /// Channel for the report.
     pub answer: oneshot::Sender<WorkerReport>,
 }
 
-/// What a worker tells of itself.
+/// Report of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerReport {
-    /// Time that its thread has had a processor, in microseconds.
+    /// CPU time of the worker's thread, in microseconds.
     pub busy_us: u64,
-    /// Its connections by what they await.
+    /// Connections by state.
     pub connections: StageCounts,
-    /// Connections that it may have.
+    /// Limit of its connections.
     pub places: u64,
-    /// Clients with most connections, if requests were wanted as well.
+    /// Clients with the most connections, if requests are wanted, too.
     pub clients: Vec<HolderCount>,
-    /// Networks with most connections.
+    /// Networks with the most connections.
     pub networks: Vec<HolderCount>,
-    /// Open requests.
+    /// Number of open requests.
     pub requests_open: usize,
-    /// Those that have been open longest.
+    /// Requests open for the longest time.
     pub requests: Vec<LiveRequest>,
-    /// Connections to other servers that are kept for further requests, by the upstreams of the configuration.
+    /// Idle keep-alive connections, by upstream of the configuration.
     pub upstream_idle: Vec<usize>,
-    /// Objects in its own table.
+    /// Objects in the worker's own table.
     pub objects: usize,
-    /// How long ready connections waited for it in the last tenth of a second, in milliseconds.
+    /// Event-loop lag in milliseconds: time that ready connections waited in the last tenth of a second.
     pub lag_ms: u64,
-    /// How much it sheds: 0 to 1,000 for TLS handshakes, as much again for programs and modules, and again for upstreams.
+    /// Load that the worker sheds: 0 to 1,000 for TLS handshakes, the next 1,000 for programs and modules, the last for
+    /// upstreams.
     pub shed_level_permille: u64,
-    /// Why it sheds; empty if it doesn't.
+    /// Reason of the shedding; empty without shedding.
     pub shed_reason: String,
 }
 
-/// Connections of a client or a network.
+/// Connections of one client or network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HolderCount {
-    /// Its address, or what its addresses begin with.
+    /// Address of the client, or prefix of the network.
     pub holder: String,
-    /// How many it has.
+    /// Number of connections.
     pub connections: u64,
 }
 
-/// Connections by what they await.
+/// Connections by state: by what they wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StageCounts {
-    /// A request, the beginning of TLS included.
+    /// Next request, or a TLS handshake.
     pub idle: u64,
-    /// The rest of a head.
+    /// Rest of a head.
     pub reading_head: u64,
     /// Content of a request.
     pub reading_content: u64,
-    /// An answer.
+    /// Response from a handler.
     pub answering: u64,
-    /// A client that takes what is sent.
+    /// Client that reads the response.
     pub writing: u64,
-    /// The end of a client, after the last answer.
+    /// Close by the client after the last response.
     pub lingering: u64,
     /// Either end of a tunnel.
     pub tunneling: u64,
 }
 
 impl StageCounts {
-    /// Each with its name.
+    /// Counts with the names of their states.
     pub fn by_name(&self) -> [(&'static str, u64); 7] {
         [
             ("idle", self.idle),
@@ -87,7 +88,7 @@ impl StageCounts {
         ]
     }
 
-    /// Adds those of another worker.
+    /// Adds the counts of another worker.
     pub fn add(&mut self, other: &Self) {
         self.idle += other.idle;
         self.reading_head += other.reading_head;
@@ -99,28 +100,28 @@ impl StageCounts {
     }
 }
 
-/// A request that is open.
+/// Open request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LiveRequest {
-    /// Who sent it.
+    /// Address of the client.
     pub client: String,
-    /// Its method.
+    /// Method.
     pub method: String,
-    /// For which host.
+    /// Host.
     pub host: String,
-    /// Its target, cut if it is long.
+    /// Target, cut if it is long.
     pub target: String,
     /// Version of HTTP.
     pub version: String,
-    /// Who answers it, as far as that is known.
+    /// Kind of the handler, once known.
     pub handler: String,
-    /// What is done: `answering`, `reading`, `writing`, `tunneling`.
+    /// State: `answering`, `reading`, `writing`, `tunneling`.
     pub stage: String,
-    /// How long it has been open, in milliseconds.
+    /// Age in milliseconds.
     pub age_ms: u64,
-    /// Bytes of its answer that were sent.
+    /// Bytes of the response sent.
     pub sent_bytes: u64,
-    /// The server that it was sent on to.
+    /// Upstream server, if the request was forwarded.
     pub upstream: String,
 }

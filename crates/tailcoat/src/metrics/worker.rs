@@ -4,29 +4,29 @@ use super::{
     CacheResult, Counter, Eviction, HandlerKind, Histogram, Limit, NameSlot, ShedReason, StatusClass, VersionKind,
 };
 
-/// What a worker has counted. Only it writes here; its cache lines are nobody else's.
+/// Counters of one worker. Only the worker writes them; they share no cache line with other workers.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct WorkerMetrics {
-    /// Connections that were accepted, and those that have ended.
+    /// Connections accepted.
     pub connections_opened: Counter,
-    /// Those that have ended.
+    /// Connections closed.
     pub connections_closed: Counter,
-    /// Bytes that clients have sent, as they are when TLS is taken off.
+    /// Bytes received from clients, after TLS is removed.
     pub received_bytes: Counter,
-    /// Bytes that clients were sent, as they are before TLS is put on.
+    /// Bytes sent to clients, before TLS is added.
     pub sent_bytes: Counter,
-    /// Lookups of files that found an object to be served at once.
+    /// Lookups of files that found an object ready to be served.
     pub object_hits: Counter,
-    /// Lookups of files that did not.
+    /// Lookups of files that found none.
     pub object_misses: Counter,
-    /// Handshakes with keys that were agreed upon anew.
+    /// Full TLS handshakes.
     pub handshakes_full: Counter,
-    /// Handshakes that took up an earlier session.
+    /// TLS handshakes that resumed a session.
     pub handshakes_resumed: Counter,
-    /// Handshakes that came to nothing.
+    /// TLS handshakes that failed.
     pub handshakes_failed: Counter,
-    /// Connections that a panic of ours has ended.
+    /// Connections closed by a panic.
     pub panics: Counter,
     cache_results: [Counter; CacheResult::ALL.len()],
     limits: [Counter; Limit::ALL.len()],
@@ -36,64 +36,65 @@ pub struct WorkerMetrics {
     upstreams: Box<[OnceLock<Box<UpstreamMetrics>>]>,
 }
 
-/// What was counted of the requests of a site.
+/// Counters of the requests of one site.
 #[derive(Debug)]
 pub struct SiteMetrics {
     requests: [Counter; REQUEST_KINDS],
-    /// Those whose client went before they were answered (499 in access logs).
+    /// Requests whose client disconnected before the response was complete (499 in access logs).
     pub aborted: Counter,
-    /// Bytes of content that were sent.
+    /// Bytes of content sent.
     pub content_bytes: Counter,
-    /// From when a request came to when its answer was sent, or at least written; not of those about the server itself.
+    /// Times from the arrival of a request until its response was sent, or at least written, without requests for
+    /// status and metrics.
     pub durations: Histogram,
 }
 
-/// What was counted of the requests to an upstream.
+/// Counters of the requests to one upstream.
 #[derive(Debug, Default)]
 pub struct UpstreamMetrics {
-    /// By the class of the answer.
+    /// Responses by class of status.
     pub responses: [Counter; StatusClass::ALL.len()],
-    /// Requests that no server has answered.
+    /// Requests that no server responded to.
     pub unanswered: Counter,
-    /// Servers that were asked besides the first.
+    /// Requests sent to another server after the first one failed.
     pub retries: Counter,
-    /// From when a connection was wanted to the head of the answer.
+    /// Times from the request for a connection to the head of the response.
     pub first_byte: Histogram,
 }
 
-/// What is counted of a request.
+/// Facts of a request, to be counted.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestFacts {
-    /// Which site it was for.
+    /// Slot of the site.
     pub site: NameSlot,
-    /// Who has answered it.
+    /// Kind of the handler.
     pub handler: HandlerKind,
-    /// In which version it came.
+    /// Version of HTTP.
     pub version: VersionKind,
-    /// The status of the answer, as the access log has it.
+    /// Status of the response, as in the access log.
     pub status: u16,
-    /// Bytes of content that were sent.
+    /// Bytes of content sent.
     pub content_bytes: u64,
-    /// How long it took, in microseconds.
+    /// Duration in microseconds.
     pub duration_us: u64,
 }
 
-/// What is counted of a request that was sent on to another server.
+/// Facts of a forwarded request, to be counted.
 #[derive(Clone, Copy, Debug)]
 pub struct UpstreamFacts {
-    /// Which upstream.
+    /// Slot of the upstream.
     pub upstream: NameSlot,
-    /// The status of the answer, if there was one.
+    /// Status of the response, if there was one.
     pub status: Option<u16>,
-    /// Servers that were asked.
+    /// Servers tried.
     pub tries: u32,
-    /// When the head of the answer came, in microseconds since a connection was wanted.
+    /// Time from the request for a connection to the head of the response, in microseconds.
     pub first_byte_us: Option<u64>,
 }
 
 const REQUEST_KINDS: usize = HandlerKind::ALL.len() * StatusClass::ALL.len() * VersionKind::ALL.len();
 
-/// A status that was never sent: the client had gone.
+/// Status in logs of a request whose client disconnected; never sent.
 const CLIENT_GONE: u16 = 499;
 
 impl WorkerMetrics {
@@ -121,7 +122,7 @@ impl WorkerMetrics {
         }
     }
 
-    /// Has memory ready for what these sites and upstreams count, so that none has to be found while requests come.
+    /// Allocates the counters of these sites and upstreams, so that no request has to.
     pub fn prepare(&self, sites: impl IntoIterator<Item = NameSlot>, upstreams: impl IntoIterator<Item = NameSlot>) {
         for slot in sites.into_iter().chain([NameSlot::NONE]) {
             self.sites[slot.index()].get_or_init(Box::default);
@@ -131,13 +132,13 @@ impl WorkerMetrics {
         }
     }
 
-    /// Counts a request that has been answered.
+    /// Counts a request with a response.
     #[inline]
     pub fn on_request(&self, facts: &RequestFacts) {
         let Some(site) = self.sites[facts.site.index()].get() else { return };
         site.requests[request_index(facts.handler, StatusClass::of(facts.status), facts.version)].add(1);
         site.content_bytes.add(facts.content_bytes);
-        // Whoever looks at the server would see mostly that, where little else is asked.
+        // Requests for status would dominate the durations of a quiet server.
         if facts.handler != HandlerKind::Status {
             site.durations.record(facts.duration_us);
         }
@@ -146,7 +147,7 @@ impl WorkerMetrics {
         }
     }
 
-    /// Counts what became of a request to another server.
+    /// Counts a forwarded request.
     pub fn on_forwarded(&self, facts: &UpstreamFacts) {
         let Some(upstream) = self.upstreams[facts.upstream.index()].get() else { return };
         match facts.status {
@@ -159,54 +160,54 @@ impl WorkerMetrics {
         }
     }
 
-    /// Counts what the cache before another server did.
+    /// Counts a result of the response cache.
     #[inline]
     pub fn on_cache(&self, result: CacheResult) {
         self.cache_results[result as usize].add(1);
     }
 
-    /// Counts that somebody has come to a limit.
+    /// Counts that a client reached a limit.
     #[inline]
     pub fn on_limit(&self, limit: Limit) {
         self.limits[limit as usize].add(1);
     }
 
-    /// Counts a request or handshake that was shed.
+    /// Counts a shed request or handshake.
     pub fn on_shed(&self, reason: ShedReason) {
         self.sheds[reason as usize].add(1);
     }
 
-    /// Requests and handshakes that were shed for this reason.
+    /// Requests and handshakes shed for this reason.
     pub fn sheds(&self, reason: ShedReason) -> u64 {
         self.sheds[reason as usize].get()
     }
 
-    /// How often a cache did that.
+    /// Requests with this result of the response cache.
     pub fn cache_results(&self, result: CacheResult) -> u64 {
         self.cache_results[result as usize].get()
     }
 
-    /// Counts a connection that was closed because its place was needed.
+    /// Counts a connection closed to make room.
     pub fn on_eviction(&self, eviction: Eviction) {
         self.evictions[eviction as usize].add(1);
     }
 
-    /// Connections that were closed because their places were needed.
+    /// Connections closed to make room, in this state.
     pub fn evictions(&self, eviction: Eviction) -> u64 {
         self.evictions[eviction as usize].get()
     }
 
-    /// How often somebody has come to this limit.
+    /// Times that clients reached this limit.
     pub fn limit_hits(&self, limit: Limit) -> u64 {
         self.limits[limit as usize].get()
     }
 
-    /// What is counted of the site in this place, if anything may be.
+    /// Counters of the site in this slot, if allocated.
     pub fn site(&self, index: usize) -> Option<&SiteMetrics> {
         self.sites.get(index)?.get().map(|site| &**site)
     }
 
-    /// The same of an upstream.
+    /// Counters of the upstream in this slot, if allocated.
     pub fn upstream(&self, index: usize) -> Option<&UpstreamMetrics> {
         self.upstreams.get(index)?.get().map(|upstream| &**upstream)
     }
@@ -224,7 +225,7 @@ impl Default for SiteMetrics {
 }
 
 impl SiteMetrics {
-    /// How many requests were answered so.
+    /// Requests of this kind.
     pub fn requests(&self, handler: HandlerKind, class: StatusClass, version: VersionKind) -> u64 {
         self.requests[request_index(handler, class, version)].get()
     }
@@ -270,7 +271,7 @@ mod tests {
         assert!(site.requests.iter().all(|counter| counter.get() == 1));
         let gone = HandlerKind::ALL.len() * VersionKind::ALL.len();
         assert_eq!(site.aborted.get() as usize, gone);
-        // What has no memory is not counted, and does no harm.
+        // A slot without memory is not counted, and does no harm.
         worker.on_request(&RequestFacts { site: NameSlot::OTHER, ..facts });
         assert!(worker.site(1).is_none());
     }

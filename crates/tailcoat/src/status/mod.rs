@@ -1,5 +1,4 @@
-//! What there is to see of the running server: gathered from all workers and rooms, and told as JSON, as metrics, or as a
-//! page that plots it.
+//! Status of the running server, gathered from all workers and rooms, as JSON, as metrics, and as a page with charts.
 
 mod model;
 mod observer;
@@ -15,5 +14,5 @@ pub use observer::{Observer, Sources};
 pub use openmetrics::{MetricsFormat, render};
 pub use process::ProcessStatus;
 
-/// The page that plots what it asks the server for, in one file.
+/// Status page with its script and style, in one file; it polls the server for JSON.
 pub const PAGE: &str = include_str!("page.html");

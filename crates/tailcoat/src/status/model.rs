@@ -1,93 +1,94 @@
-//! What there is to see, as data: the form in which it goes over the control socket and to the page.
+//! Status as data, in the form that the control socket and the status page use.
 
 use serde::{Deserialize, Serialize};
 
 use super::ProcessStatus;
 use crate::metrics::{HandlerKind, HistogramCounts, HolderCount, LiveRequest, StageCounts, upper_bound_us};
 
-/// All that there is to see at a moment. Counts are since the server was started.
+/// Status of the server at one moment. Counts are since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
-    /// Of the program.
+    /// Version of the program.
     pub version: String,
-    /// When it was started, in seconds since 1970.
+    /// Start of the server, in seconds since 1970.
     pub started_unix_s: u64,
-    /// When this was gathered, in milliseconds since 1970.
+    /// Time of this status, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// Whether workers count; if not, all that they would have counted is missing.
+    /// True if workers count; otherwise all counts are missing.
     pub has_counters: bool,
-    /// The process as the kernel sees it.
+    /// Process, as the kernel sees it.
     pub process: ProcessStatus,
-    /// Each worker.
+    /// Workers.
     pub workers: Vec<WorkerStatus>,
-    /// Shedding of requests, with its reasons.
+    /// Load shedding and its reasons.
     pub overload: OverloadStatus,
-    /// Each site, and `none` and `other`.
+    /// Sites, and `none` and `other`.
     pub sites: Vec<SiteStatus>,
-    /// Each upstream.
+    /// Upstreams.
     pub upstreams: Vec<UpstreamStatus>,
-    /// WebAssembly modules by their names.
+    /// WebAssembly modules by name.
     pub modules: Vec<ModuleStatus>,
-    /// Programs that are started for requests.
+    /// CGI programs.
     pub programs: ProgramStatus,
-    /// Files and responses in memory.
+    /// Object cache: files and responses in memory.
     pub object_cache: ObjectCacheStatus,
     /// Memory that clients hold.
     pub client_memory: ClientMemoryStatus,
-    /// What the caches before upstreams did.
+    /// Results of the response caches.
     pub response_cache: Vec<CacheResultCount>,
-    /// Handshakes.
+    /// TLS handshakes.
     pub tls: TlsStatus,
     /// Access logs.
     pub access_log: LogStatus,
-    /// Lines of the server's own log that were not shown, for there were many alike.
+    /// Lines of the server log suppressed because many were similar.
     pub log_lines_suppressed: u64,
-    /// Spans, if traces are kept.
+    /// Trace spans, if traces are on.
     pub spans: Option<SpanStatus>,
-    /// How often somebody came to which limit.
+    /// Limits that clients reached.
     pub limits: Vec<LimitCount>,
-    /// Places for connections, and which clients hold most.
+    /// Limit of connections, and the clients with the most.
     pub places: PlaceStatus,
-    /// Connections that were closed because others needed their places.
+    /// Connections closed to make room for others.
     pub evictions: Vec<EvictionCount>,
-    /// Connections that a panic has ended.
+    /// Connections closed by a panic.
     pub panics: u64,
-    /// Requests that are open.
+    /// Open requests.
     pub requests_open: u64,
-    /// Those that have been open longest.
+    /// Requests open for the longest time.
     pub requests: Vec<LiveRequest>,
 }
 
-/// A worker.
+/// One worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerStatus {
-    /// Its number, from 0.
+    /// Number of the worker, from 0.
     pub index: usize,
-    /// Whether it has answered in time; if not, what only it knows is missing.
+    /// True if the worker responded in time; otherwise its own data is missing.
     pub has_answered: bool,
-    /// Whether it is no more, for fewer are wanted: only what it has counted is left.
+    /// True if the worker has ended because fewer are configured; only its counts remain.
     pub has_ended: bool,
-    /// Time that its thread has had a processor, in microseconds.
+    /// CPU time of the worker's thread, in microseconds.
     pub busy_us: u64,
-    /// Its connections by what they await.
+    /// Connections by state.
     pub connections: StageCounts,
-    /// Connections that were accepted.
+    /// Connections accepted.
     pub connections_opened: u64,
-    /// Those that have ended.
+    /// Connections closed.
     pub connections_closed: u64,
-    /// Requests that are open.
+    /// Open requests.
     pub requests_open: u64,
-    /// Bytes that came from clients.
+    /// Bytes received from clients.
     pub received_bytes: u64,
-    /// Bytes that went to clients.
+    /// Bytes sent to clients.
     pub sent_bytes: u64,
-    /// How long ready connections waited for it in the last tenth of a second, in milliseconds.
+    /// Event-loop lag in milliseconds: time that ready connections waited in the last tenth of a second.
     pub lag_ms: u64,
-    /// How much it sheds: 0 to 1,000 for TLS handshakes, as much again for programs and modules, and again for upstreams.
+    /// Load that the worker sheds: 0 to 1,000 for TLS handshakes, the next 1,000 for programs and modules, the last for
+    /// upstreams.
     pub shed_level_permille: u64,
-    /// Why it sheds; empty if it doesn't.
+    /// Reason of the shedding; empty without shedding.
     pub shed_reason: String,
 }
 
@@ -97,191 +98,191 @@ pub struct WorkerStatus {
 pub struct OverloadStatus {
     /// True if a worker or the queue of an upstream sheds now.
     pub is_shedding: bool,
-    /// Why: `lag`, `handshakes`, `memory`, `queue`.
+    /// Reasons: `lag`, `handshakes`, `memory`, `queue`.
     pub reasons: Vec<String>,
-    /// Requests and handshakes that were shed.
+    /// Requests and handshakes shed, by reason.
     pub shed: Vec<ShedCount>,
 }
 
-/// Requests and handshakes that were shed for a reason.
+/// Requests and handshakes shed for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShedCount {
-    /// Why.
+    /// Reason.
     pub reason: String,
-    /// How many requests or handshakes.
+    /// Number of requests or handshakes.
     pub count: u64,
 }
 
-/// A site.
+/// One site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SiteStatus {
-    /// Its first name.
+    /// First name of the site.
     pub name: String,
-    /// Requests that were answered; what has not happened is left out.
+    /// Requests with a response, by kind; kinds without requests are left out.
     pub requests: Vec<RequestCount>,
-    /// Those whose clients went before they were answered.
+    /// Requests whose client disconnected before the response was complete.
     pub aborted: u64,
-    /// Bytes of content that were sent.
+    /// Bytes of content sent.
     pub content_bytes: u64,
-    /// How long requests took.
+    /// Durations of requests.
     pub durations: TimesStatus,
 }
 
-/// Requests of a kind.
+/// Requests of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RequestCount {
-    /// Who has answered.
+    /// Kind of the handler.
     pub handler: String,
-    /// The class of the status.
+    /// Class of the status.
     pub status: String,
-    /// The version of HTTP.
+    /// Version of HTTP.
     pub version: String,
-    /// How many.
+    /// Number of requests.
     pub count: u64,
 }
 
-/// An upstream.
+/// One upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UpstreamStatus {
-    /// Its name.
+    /// Name of the upstream.
     pub name: String,
-    /// Answers by the class of their status, from 1xx.
+    /// Responses by class of status, from 1xx.
     pub responses: Vec<u64>,
-    /// Requests that no server has answered.
+    /// Requests that no server responded to.
     pub unanswered: u64,
-    /// Servers that were asked besides the first.
+    /// Requests sent to another server after the first one failed.
     pub retries: u64,
-    /// From when a connection was wanted to the head of the answer.
+    /// Times from the request for a connection to the head of the response.
     pub first_byte: TimesStatus,
     /// Requests that wait for a connection.
     pub queue: u64,
-    /// True if they wait too long, so that some are rejected.
+    /// True if requests wait too long, so that some are shed.
     pub is_overloaded: bool,
-    /// Requests that were rejected so.
+    /// Requests shed.
     pub shed: u64,
-    /// Connections that are kept for further requests.
+    /// Idle keep-alive connections.
     pub idle: u64,
-    /// Its servers.
+    /// Servers of the upstream.
     pub servers: Vec<ServerStatus>,
 }
 
-/// A server of an upstream.
+/// One server of an upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerStatus {
-    /// Its address, as it is configured.
+    /// Address as configured.
     pub name: String,
     /// `up`, `trial` or `down`.
     pub health: String,
-    /// Whether it is only there for when no other is.
+    /// True for a server that is used only if no other is up.
     pub is_backup: bool,
     /// Connections in use.
     pub in_use: u64,
-    /// Requests that were given to it.
+    /// Requests sent to the server.
     pub requests: u64,
-    /// Those that failed by its fault.
+    /// Requests that failed because of the server.
     pub failures: u64,
 }
 
-/// A module, or all of its name.
+/// Modules of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModuleStatus {
-    /// Its name: that of its file, without the extension.
+    /// Name: that of the file, without extension.
     pub name: String,
-    /// Instances that there are now: those at work, and those that wait for another request.
+    /// Instances, busy and idle.
     pub instances: u64,
-    /// Memory that they have now, in bytes.
+    /// Memory of the instances, in bytes.
     pub memory_bytes: u64,
-    /// How many modules of this name are being compiled: their paths get 503.
+    /// Modules of this name that are compiling; their paths get 503.
     pub compiling: u64,
-    /// How many have a file that can't be used: likewise.
+    /// Modules of this name that failed to load; their paths get 503.
     pub unusable: u64,
-    /// Requests that an instance was given.
+    /// Requests that an instance handled.
     pub requests: u64,
-    /// Requests that it did not answer, or not whole.
+    /// Requests with no response or an incomplete one, by cause.
     pub failures: Vec<ModuleFailureCount>,
 }
 
-/// How often a module failed in a way.
+/// Failures of a module by one cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModuleFailureCount {
     /// `failed`, or the name of the option that ended it.
     pub cause: String,
-    /// How often.
+    /// Number of failures.
     pub count: u64,
 }
 
-/// Programs that are started for requests.
+/// CGI programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProgramStatus {
-    /// Those that run now.
+    /// Programs that run now.
     pub running: u64,
-    /// Those that were started.
+    /// Programs started.
     pub started: u64,
-    /// Requests for which there was no place among those that run.
+    /// Requests rejected because all programs were busy.
     pub refused: u64,
 }
 
-/// Files and responses in memory.
+/// Object cache: files and responses in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ObjectCacheStatus {
-    /// Objects.
+    /// Objects in the cache.
     pub objects: u64,
     /// Memory of their heads and contents, in bytes.
     pub memory_bytes: u64,
-    /// What that may be.
+    /// Limit of that memory, in bytes.
     pub memory_bytes_max: u64,
-    /// Open descriptors of large files.
+    /// Open file descriptors of large files.
     pub files: u64,
-    /// How many there may be.
+    /// Limit of those descriptors.
     pub files_max: u64,
-    /// Objects that had to make room.
+    /// Objects evicted.
     pub evictions: u64,
-    /// Lookups of files that found an object to be served at once.
+    /// Lookups of files that found an object ready to be served.
     pub hits: u64,
-    /// Lookups of files that did not.
+    /// Lookups of files that found none.
     pub misses: u64,
-    /// Content of upstreams' responses that anybody holds, in bytes.
+    /// Cached upstream responses, in the cache or being sent, in bytes.
     pub response_bytes: u64,
 }
 
-/// Memory that clients make this process hold.
+/// Memory held for clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClientMemoryStatus {
-    /// Bytes that they hold.
+    /// Bytes held.
     pub held_bytes: u64,
-    /// Bytes that they may hold.
+    /// Limit of those bytes.
     pub limit_bytes: u64,
 }
 
-/// How often a cache did something.
+/// Requests with one result of the response cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CacheResultCount {
-    /// What: `hit`, `miss` and so on, as in access logs.
+    /// Result: `hit`, `miss` and so on, as in access logs.
     pub result: String,
-    /// How often.
+    /// Number of requests.
     pub count: u64,
 }
 
-/// Handshakes of TLS.
+/// TLS handshakes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TlsStatus {
-    /// With keys that were agreed upon anew.
+    /// Full handshakes.
     pub full: u64,
-    /// That took up an earlier session.
+    /// Handshakes that resumed a session.
     pub resumed: u64,
-    /// That came to nothing.
+    /// Handshakes that failed.
     pub failed: u64,
 }
 
@@ -289,63 +290,63 @@ pub struct TlsStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogStatus {
-    /// Records that logs have taken.
+    /// Records written.
     pub written: u64,
-    /// Records that were dropped.
+    /// Records dropped.
     pub dropped: u64,
 }
 
-/// What became of the spans of traces.
+/// Trace spans by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SpanStatus {
-    /// Those that a collector has taken.
+    /// Spans that a collector accepted.
     pub exported: u64,
-    /// Those for which the queue had no room.
+    /// Spans dropped because the queue was full.
     pub dropped: u64,
-    /// Those that a collector has refused, or that it could not be given in time.
+    /// Spans that a collector rejected, or that could not be sent in time.
     pub failed: u64,
 }
 
-/// How often somebody came to a limit.
+/// Times that clients reached one limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LimitCount {
-    /// The name of its option.
+    /// Name of the option.
     pub limit: String,
-    /// How often.
+    /// Number of times.
     pub count: u64,
 }
 
-/// Places for connections.
+/// Limit of connections, and the clients with the most.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PlaceStatus {
-    /// How many there are, without those of listeners for monitoring.
+    /// Limit of connections, without those of listeners for monitoring.
     pub places: u64,
-    /// Clients with most connections.
+    /// Clients with the most connections.
     pub clients: Vec<HolderCount>,
-    /// Networks with most connections.
+    /// Networks with the most connections.
     pub networks: Vec<HolderCount>,
 }
 
-/// Connections that were closed because others needed their places.
+/// Connections closed to make room for others, in one state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EvictionCount {
-    /// Stage that they awaited.
+    /// State of the connections.
     pub awaited: String,
-    /// How many.
+    /// Number of connections.
     pub count: u64,
 }
 
-/// How long things took: counts by the buckets of [`upper_bound_us`], as far as there are any.
+/// Histogram of durations: counts by the buckets of [`upper_bound_us`], up to the last one in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TimesStatus {
-    /// By bucket.
+    /// Counts by bucket.
     pub buckets: Vec<u64>,
-    /// All durations together, in microseconds.
+    /// Sum of all durations, in microseconds.
     pub sum_us: u64,
 }
 
@@ -359,18 +360,18 @@ impl From<HistogramCounts> for TimesStatus {
 }
 
 impl TimesStatus {
-    /// How many durations were counted.
+    /// Number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// How many were at most so long, where that is the bound of a bucket.
+    /// Number of durations up to this bound, which must be the bound of a bucket.
     pub fn count_up_to(&self, bound_us: u64) -> u64 {
         let within = self.buckets.iter().enumerate().take_while(|(index, _)| upper_bound_us(*index) <= bound_us);
         within.map(|(_, count)| count).sum()
     }
 
-    /// What has come since `before`.
+    /// Difference to `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let of_before = before.buckets.iter().chain(std::iter::repeat(&0));
@@ -378,7 +379,7 @@ impl TimesStatus {
         Self { buckets, sum_us: self.sum_us.saturating_sub(before.sum_us) }
     }
 
-    /// Adds what another has.
+    /// Adds the counts of another.
     pub fn add(&mut self, other: &Self) {
         self.buckets.resize(self.buckets.len().max(other.buckets.len()), 0);
         for (sum, count) in self.buckets.iter_mut().zip(&other.buckets) {
@@ -387,8 +388,8 @@ impl TimesStatus {
         self.sum_us = self.sum_us.wrapping_add(other.sum_us);
     }
 
-    /// The time that this share of all (in thousandths) took at most, in microseconds, to a quarter; `None` if there is
-    /// nothing.
+    /// Quantile in microseconds, with an error of at most a quarter; `None` without durations. The share is in
+    /// thousandths.
     pub fn quantile_us(&self, thousandths: u64) -> Option<u64> {
         let count = self.count();
         let rank = (count * thousandths).div_ceil(1_000).max(1);
@@ -402,12 +403,12 @@ impl TimesStatus {
 }
 
 impl Status {
-    /// Requests that were answered, of all sites; but for those that ask about the server itself.
+    /// Requests with a response, of all sites, without those for status and metrics.
     pub fn requests_answered(&self) -> u64 {
         self.visitors_requests().map(|requests| requests.count).sum()
     }
 
-    /// Of these, those whose status is of this class.
+    /// Such requests with this class of status.
     pub fn requests_of_class(&self, class: &str) -> u64 {
         self.visitors_requests().filter(|requests| requests.status == class).map(|requests| requests.count).sum()
     }
@@ -417,14 +418,14 @@ impl Status {
         all.filter(|requests| requests.handler != HandlerKind::Status.name())
     }
 
-    /// How long requests of all sites took.
+    /// Durations of the requests of all sites.
     pub fn durations(&self) -> TimesStatus {
         let mut sum = TimesStatus::default();
         self.sites.iter().for_each(|site| sum.add(&site.durations));
         sum
     }
 
-    /// Connections of all workers by what they await.
+    /// Connections of all workers by state.
     pub fn connections(&self) -> StageCounts {
         let mut sum = StageCounts::default();
         self.workers.iter().for_each(|worker| sum.add(&worker.connections));
@@ -458,7 +459,7 @@ mod tests {
             (&[7], 500, Some(7)),
             (&[1, 2, 3], 500, Some(2)),
             (&[1, 2, 3], 1_000, Some(3)),
-            // To the end of their buckets.
+            // Up to the ends of their buckets.
             (&hundred, 500, Some(57_343)),
             (&hundred, 990, Some(114_687)),
         ] {

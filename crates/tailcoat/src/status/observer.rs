@@ -1,4 +1,4 @@
-//! Who gathers what there is to see.
+//! Observer: gathers the status of the server.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,10 +23,10 @@ use crate::object_cache::ObjectStore;
 use crate::traces::SpanCounts;
 use crate::upstream::SharedUpstream;
 
-/// How long workers are waited for: one that takes longer is stuck, which is worth knowing, too.
+/// Time limit for the reply of a worker. A slower worker is stuck, and the status shows that.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
-/// Gathers what there is to see, for whoever asks, on whatever thread.
+/// Gathers the status for any thread that asks.
 #[derive(Debug)]
 pub struct Observer {
     started_unix_s: u64,
@@ -34,27 +34,27 @@ pub struct Observer {
     sources: Mutex<Sources>,
 }
 
-/// What is looked at besides counters. It changes with the configuration.
+/// Sources of the status other than counters. They change with the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// Files and responses in memory.
+    /// Object cache.
     pub store: Option<Arc<ObjectStore>>,
-    /// Memory that clients hold.
+    /// Memory held for clients.
     pub client_memory: Option<Arc<MemoryBudget>>,
     /// The upstreams of the configuration.
     pub upstreams: Vec<Arc<SharedUpstream>>,
-    /// What became of the records of access logs.
+    /// Counts of access log records.
     pub log_counts: Option<LogCounts>,
-    /// The server's own log.
+    /// Server log.
     pub server_log: Option<ServerLog>,
-    /// What became of spans, if traces are kept.
+    /// Counts of spans, if traces are on.
     pub span_counts: Option<Arc<SpanCounts>>,
-    /// Where workers are asked, with their numbers.
+    /// Channels to the workers, with their numbers.
     pub inquiries: Vec<(usize, UnboundedSender<Inquiry>)>,
 }
 
 impl Observer {
-    /// One that knows of nothing yet but the counters, if there are any.
+    /// Creates an observer that knows only the counters, if there are any.
     pub fn new(metrics: Option<Arc<Metrics>>) -> Arc<Self> {
         Arc::new(Self { started_unix_s: unix_time().as_secs(), metrics, sources: Mutex::default() })
     }
@@ -64,12 +64,12 @@ impl Observer {
         self.metrics.as_ref()
     }
 
-    /// Has it look at these from now on.
+    /// Replaces the sources.
     pub fn look_at(&self, sources: Sources) {
         *self.sources() = sources;
     }
 
-    /// Gathers all that there is to see, with at most so many of each worker's open requests.
+    /// Gathers the status, with at most `requests_max` open requests per worker.
     pub async fn status(&self, requests_max: usize) -> Status {
         let sources = self.sources().clone();
         let reports = ask_all(&sources.inquiries, requests_max).await;
@@ -121,18 +121,18 @@ impl Observer {
     }
 
     fn sources(&self) -> MutexGuard<'_, Sources> {
-        // Replaced whole.
+        // The value is replaced as a whole, so a panic cannot leave it half changed.
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Asks all workers at once, and waits for their answers together.
+/// Asks all workers at once, and waits for all replies together.
 async fn ask_all(inquiries: &[(usize, UnboundedSender<Inquiry>)], requests_max: usize) -> Vec<Option<WorkerReport>> {
     let asked: Vec<_> = inquiries
         .iter()
         .map(|(_, worker)| {
             let (answer, report) = oneshot::channel();
-            // One that has ended does not answer.
+            // A worker that has ended does not reply.
             let _ = worker.send(Inquiry { requests_max, answer });
             report
         })
@@ -145,7 +145,7 @@ async fn ask_all(inquiries: &[(usize, UnboundedSender<Inquiry>)], requests_max: 
     reports
 }
 
-/// Clients, and networks, that are told of.
+/// Clients and networks in a status.
 const HOLDERS_TOLD_MAX: usize = 10;
 
 fn place_status(reports: &[Option<WorkerReport>]) -> PlaceStatus {
@@ -168,7 +168,7 @@ fn place_status(reports: &[Option<WorkerReport>]) -> PlaceStatus {
     }
 }
 
-/// By their numbers: those that have none any more have ended.
+/// Status of workers by number. Workers that no longer have a channel have ended.
 fn worker_statuses(
     inquiries: &[(usize, UnboundedSender<Inquiry>)],
     reports: &[Option<WorkerReport>],
@@ -190,7 +190,7 @@ fn worker_statuses(
     statuses
 }
 
-/// The place of a worker with this number; one that is new has ended until something else is known.
+/// Entry of the worker with this number; a new entry counts as ended until its worker replies.
 fn status_of_worker(statuses: &mut Vec<WorkerStatus>, index: usize) -> &mut WorkerStatus {
     for index in statuses.len()..=index {
         statuses.push(WorkerStatus { index, has_ended: true, ..WorkerStatus::default() });
@@ -226,7 +226,7 @@ fn upstream_statuses(sources: &Sources, reports: &[Option<WorkerReport>]) -> Vec
     statuses.collect()
 }
 
-/// Shedding now, with its reasons; counts are for later.
+/// Current shedding and its reasons; counts are added later.
 fn overload_status(status: &Status) -> OverloadStatus {
     let is_shedding_for = |reason: &ShedReason| match reason {
         ShedReason::Queue => status.upstreams.iter().any(|upstream| upstream.is_overloaded),
@@ -241,7 +241,7 @@ fn overload_status(status: &Status) -> OverloadStatus {
     OverloadStatus { is_shedding: !reasons.is_empty(), reasons, shed: shed.collect() }
 }
 
-/// Adds what workers have shed.
+/// Adds the counts of shed requests.
 fn add_shed_counts(status: &mut Status, metrics: &Metrics) {
     let workers = metrics.workers();
     for (shed, &reason) in status.overload.shed.iter_mut().zip(ShedReason::ALL) {
@@ -263,14 +263,14 @@ fn cache_status(store: &ObjectStore) -> ObjectCacheStatus {
     }
 }
 
-/// Adds what workers have counted.
+/// Adds the counts of workers.
 fn add_counts(status: &mut Status, metrics: &Metrics) {
     let workers = metrics.workers();
     let sum = |counter: fn(&WorkerMetrics) -> &Counter| workers.iter().map(|worker| counter(worker).get()).sum::<u64>();
-    // Those that have ended are told of as well: their counts must not be lost.
+    // Includes workers that have ended, so that their counts are not lost.
     for (index, worker) in workers.iter().enumerate() {
         let told = status_of_worker(&mut status.workers, index);
-        // Closed first, so that there are never more of them.
+        // Reads the closed ones first, so that they never exceed the opened ones.
         told.connections_closed = worker.connections_closed.get();
         told.connections_opened = worker.connections_opened.get();
         told.received_bytes = worker.received_bytes.get();
@@ -306,7 +306,7 @@ fn add_counts(status: &mut Status, metrics: &Metrics) {
     }
 }
 
-/// `None` for what has never had a request and is no site.
+/// `None` for a name without requests that is not a site.
 fn site_status(index: usize, name: String, workers: &[Arc<WorkerMetrics>]) -> Option<SiteStatus> {
     let of_workers = || workers.iter().filter_map(|worker| worker.site(index));
     of_workers().next()?;

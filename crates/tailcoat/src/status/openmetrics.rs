@@ -1,36 +1,36 @@
-//! Metrics as text, for Prometheus and whoever else reads its formats.
+//! Metrics as text, for Prometheus and other readers of its formats.
 //!
-//! The names follow its conventions: base units, `_total` for counters, one unit a family.
+//! Names follow its conventions: base units, `_total` for counters, one unit per family.
 
 use std::fmt::{Display, Write};
 
 use super::model::{Status, TimesStatus, UpstreamStatus};
 
-/// In which of the two formats.
+/// Format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricsFormat {
     /// OpenMetrics 1.0.
     OpenMetrics,
-    /// The text format that was before it, version 0.0.4.
+    /// Text format before OpenMetrics, version 0.0.4.
     Text,
 }
 
-/// Servers of upstreams that are told of by themselves, so that the number of series has a bound.
+/// Upstream servers with series of their own; a bound on the number of series.
 const SERVERS_MAX: usize = 1_000;
 
-/// The bounds of histograms, as powers of two of a microsecond: from 64 us to 34 s.
+/// Bounds of histograms, as powers of two of a microsecond: from 64 us to 34 s.
 const BOUND_EXPONENTS: std::ops::RangeInclusive<u32> = 6..=25;
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 impl MetricsFormat {
-    /// The one that is wanted by a request with this `Accept`. OpenMetrics only where it is named: all that read it name it.
+    /// Format for a request with this `Accept`. OpenMetrics only if the field names it, as all its readers do.
     pub fn wanted_by(accept: &[u8]) -> Self {
         let names_it = memchr::memmem::find(accept, b"application/openmetrics-text").is_some();
         if names_it { Self::OpenMetrics } else { Self::Text }
     }
 
-    /// Its media type.
+    /// Media type of the format.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -39,7 +39,7 @@ impl MetricsFormat {
     }
 }
 
-/// The metrics of this server.
+/// Renders the metrics of this status.
 pub fn render(status: &Status, format: MetricsFormat) -> String {
     let mut text = Text { format, out: String::with_capacity(16 << 10), family: "" };
     write_process(status, &mut text);
@@ -317,7 +317,7 @@ fn write_upstreams(status: &Status, text: &mut Text) {
 
 type Label<'a> = (&'static str, &'a dyn Display);
 
-/// Microseconds, told in seconds.
+/// Microseconds, shown in seconds.
 struct Seconds(u64);
 
 impl Display for Seconds {
@@ -326,7 +326,7 @@ impl Display for Seconds {
     }
 }
 
-/// Parts per thousand, as a number.
+/// Thousandths, shown as a decimal number.
 struct Thousandths(u64);
 
 impl Display for Thousandths {
@@ -335,17 +335,17 @@ impl Display for Thousandths {
     }
 }
 
-/// Families one after another, each with its samples.
+/// Writer of families, each with its samples.
 struct Text {
     format: MetricsFormat,
     out: String,
-    /// The one whose samples follow.
+    /// Family of the samples that follow.
     family: &'static str,
 }
 
 impl Text {
     fn counter(&mut self, name: &'static str, help: &str) {
-        // Where a family of counters has no suffix of its own, each of its samples has it.
+        // The text format has the suffix in the name of the family, OpenMetrics only in its samples.
         let suffix = if self.format == MetricsFormat::Text { "_total" } else { "" };
         self.begin(name, suffix, "counter", help);
     }
@@ -391,7 +391,7 @@ impl Text {
         for bound_us in BOUND_EXPONENTS.map(|exponent| 1_u64 << exponent) {
             let bound = Seconds(bound_us);
             let all: Vec<Label<'_>> = labels.iter().copied().chain([("le", &bound as &dyn Display)]).collect();
-            // Durations are whole microseconds, cut off.
+            // Durations are whole microseconds, rounded down.
             self.sample("_bucket", &all, times.count_up_to(bound_us - 1));
         }
         let all: Vec<Label<'_>> = labels.iter().copied().chain([("le", &"+Inf" as &dyn Display)]).collect();
@@ -401,7 +401,7 @@ impl Text {
     }
 }
 
-/// A label's value as both formats have it.
+/// Label value, escaped for both formats.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,35 +1,35 @@
-//! The process as the kernel sees it.
+//! Process as the kernel sees it.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// What the kernel counts of this process. What it doesn't tell is 0.
+/// Kernel's counts for this process; unknown ones are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessStatus {
-    /// Processor time in user space, in microseconds.
+    /// CPU time in user space, in microseconds.
     pub user_us: u64,
-    /// Processor time in the kernel, in microseconds.
+    /// CPU time in the kernel, in microseconds.
     pub system_us: u64,
-    /// Memory that is in use, in bytes.
+    /// Resident memory in bytes.
     pub resident_bytes: u64,
-    /// Addresses that are in use, in bytes.
+    /// Virtual memory in bytes.
     pub virtual_bytes: u64,
-    /// Open descriptors.
+    /// Open file descriptors.
     pub open_files: u64,
-    /// How many there may be.
+    /// Limit of open file descriptors.
     pub open_files_max: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
 }
 
 impl ProcessStatus {
-    /// As it is now.
+    /// Reads the current values.
     pub fn read() -> Self {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-        // proc(5): the name in parentheses may have spaces of its own; behind it comes the third value.
+        // proc(5): the name in parentheses may contain spaces; the third value follows it.
         let values: Vec<u64> = stat
             .rsplit_once(')')
             .map_or("", |(_, rest)| rest)
@@ -47,7 +47,7 @@ impl ProcessStatus {
             threads: value(20),
             virtual_bytes: pages(0) * page_bytes,
             resident_bytes: pages(1) * page_bytes,
-            // The directory that is read is one of them.
+            // The descriptor that reads the directory is one of them.
             open_files: fs::read_dir("/proc/self/fd").map_or(0, |files| files.count().saturating_sub(1) as u64),
             open_files_max: limit.current.unwrap_or(u64::MAX),
         }

@@ -1,4 +1,4 @@
-//! Requests to a collector, one after the other, on one connection as long as that is kept open.
+//! Requests to a collector, one after another, over a keep-alive connection.
 
 use std::fmt;
 use std::io;
@@ -16,16 +16,16 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-// wasmtime brings what joins hyper to tokio anyway.
+// wasmtime already depends on the crate that joins hyper and tokio.
 use wasmtime_wasi_http::io::TokioIo;
 
 use super::TracesError;
 use crate::config::{CollectorUrl, Traces, load_authority};
 
-/// Content of an answer that is read.
+/// Bytes of a response's content that are read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// The client of a collector.
+/// HTTP client of a collector.
 pub(super) struct Client {
     url: CollectorUrl,
     headers: HeaderMap,
@@ -34,12 +34,12 @@ pub(super) struct Client {
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
-/// Why a collector has not taken what it was sent.
+/// Reason why a collector did not accept content.
 #[derive(Debug)]
 pub(super) enum SendError {
-    /// It can't be reached, or says that it can't take it now, and perhaps for how long.
+    /// The collector is not reachable, or cannot accept content now; with its Retry-After.
     Temporary(String, Option<Duration>),
-    /// It will never take it.
+    /// The collector will never accept it.
     Permanent(String),
 }
 
@@ -59,7 +59,7 @@ impl Client {
         Ok(Self { url: url.clone(), headers, tls, timeout: config.timeout, connection: None })
     }
 
-    /// Sends content; returns that of the answer.
+    /// Sends content; returns the content of the response.
     pub(super) async fn send(&mut self, content: Bytes) -> Result<Bytes, SendError> {
         let sent = timeout(self.timeout, self.try_send(content)).await;
         let result = sent.unwrap_or_else(|_| Err(SendError::Temporary("no answer in time".to_owned(), None)));
@@ -72,14 +72,14 @@ impl Client {
     async fn try_send(&mut self, content: Bytes) -> Result<Bytes, SendError> {
         let temporary = |error: &dyn fmt::Display| SendError::Temporary(error.to_string(), None);
         let is_open = match &mut self.connection {
-            // It may have been closed since it was used.
+            // The collector may have closed it since.
             Some(connection) => connection.ready().await.is_ok(),
             None => false,
         };
         if !is_open {
             self.connection = Some(self.connect().await.map_err(|error| temporary(&error))?);
         }
-        // Local invariant: there is one by now.
+        // Local invariant: the connection exists by now.
         let Some(connection) = &mut self.connection else { return Err(temporary(&"no connection")) };
         let mut request = Request::new(Full::new(content));
         *request.method_mut() = Method::POST;
@@ -127,7 +127,7 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    // It ends when the sender is dropped; how, whoever sends learns.
+    // Ends when the sender is dropped; the sender learns of errors.
     tokio::spawn(connection);
     Ok(sender)
 }
@@ -137,7 +137,7 @@ fn connector(config: &Traces) -> Result<TlsConnector, TracesError> {
         Some(file) => load_authority(file).map_err(|error| TracesError::Tls(error.to_string()))?,
         None => {
             let mut roots = RootCertStore::empty();
-            // What the system has and can't be read, it does not trust.
+            // Certificates of the system that cannot be parsed are not trusted.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             roots
         }
@@ -148,7 +148,7 @@ fn connector(config: &Traces) -> Result<TlsConnector, TracesError> {
     Ok(TlsConnector::from(Arc::new(builder.with_root_certificates(roots).with_no_client_auth())))
 }
 
-/// In seconds; a date is none that a collector sends.
+/// Seconds of Retry-After; collectors do not send dates.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }

@@ -1,4 +1,4 @@
-//! From the queue to a collector, on a thread of its own.
+//! Export of spans from the queue to a collector, on a thread of its own.
 
 use std::fmt;
 use std::io;
@@ -20,35 +20,35 @@ use super::span::Span;
 use crate::config::{CollectorUrl, Traces};
 use crate::log::{ServerLog, Trouble};
 
-/// How long to wait after a try that failed, at first. It doubles with each further one.
+/// First delay after a failed attempt; doubles with each further one.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Longer is not waited between two tries, whatever a collector says.
+/// Longest delay between attempts, whatever the collector asks for.
 const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(30);
 
-/// What a person can do about spans that come to nothing.
+/// Advice for spans that are not exported.
 const HELP: &str = "look at `endpoint` in `traces`, and at the collector there; requests go on without";
 const DROPPED_HELP: &str = "the collector is slower than spans come: raise `queue-spans-max`, or lower `sample-ratio`";
 
-/// Takes spans to a collector, until it is dropped.
+/// Exports spans to a collector until it is dropped.
 pub(super) struct Exporter {
     queue: Sender<Span>,
     counts: Arc<SpanCounts>,
     dropping: Trouble,
     ending: watch::Sender<bool>,
-    /// Its sender is dropped with the thread.
+    /// The thread drops the sender when it ends.
     ended: Mutex<StdReceiver<()>>,
 }
 
-/// Why spans can't be exported.
+/// Error that prevents the export of spans.
 #[derive(Debug)]
 pub enum TracesError {
-    /// The URL has a host that no request can name.
+    /// The URL has an invalid host.
     Url(String),
-    /// A field has a name or value that none can have.
+    /// A header field has an invalid name or value.
     Header(String),
-    /// TLS can't be spoken.
+    /// TLS cannot be set up.
     Tls(String),
-    /// No thread can be started.
+    /// The thread cannot be started.
     Thread(io::Error),
 }
 
@@ -79,7 +79,7 @@ impl Exporter {
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(TracesError::Thread)?;
         let run = move || {
             runtime.block_on(work.run());
-            // A name that is being looked up is not waited for.
+            // Does not wait for a name lookup.
             runtime.shutdown_background();
             drop(end);
         };
@@ -88,7 +88,7 @@ impl Exporter {
         Ok(Self { queue, counts: Arc::clone(counts), dropping, ending, ended: Mutex::new(ended) })
     }
 
-    /// Leaves a span in the queue, if there is room.
+    /// Queues a span; drops it if the queue is full.
     pub(super) fn take(&self, span: Span) {
         if self.queue.try_send(span).is_err() {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
@@ -96,7 +96,7 @@ impl Exporter {
         }
     }
 
-    /// Has what waits be sent, and waits for that, so long at most.
+    /// Sends the queued spans, and waits at most `limit` for that.
     pub(super) fn end(&self, limit: Duration) {
         self.ending.send_replace(true);
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +131,7 @@ impl From<TracesError> for io::Error {
     }
 }
 
-/// What the thread does.
+/// State of the thread.
 struct Work {
     config: Traces,
     endpoint: String,
@@ -141,7 +141,7 @@ struct Work {
     ending: watch::Receiver<bool>,
     counts: Arc<SpanCounts>,
     failing: Trouble,
-    /// The collector does not take all that it is sent.
+    /// The collector rejects spans.
     rejecting: Trouble,
 }
 
@@ -159,7 +159,8 @@ impl Work {
         }
     }
 
-    /// Waits for a batch: until it is full, or its first span has waited long enough. Says whether others may follow.
+    /// Waits for a batch: until it is full, or its first span has waited long enough. Returns false after the last
+    /// batch.
     async fn fill(&mut self, batch: &mut Vec<Span>) -> bool {
         let mut due = None;
         loop {
@@ -173,14 +174,14 @@ impl Work {
                     0 => return false,
                     _ => due = due.or_else(|| Some(Instant::now() + self.config.batch_delay)),
                 },
-                // The last there are, which then come at once.
+                // At the end, the last spans come at once.
                 () = is_ending(&mut self.ending), if !self.spans.is_closed() => self.spans.close(),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => return true,
             }
         }
     }
 
-    /// Sends a batch, again and again if need be.
+    /// Sends a batch, and retries if needed.
     async fn export(&mut self, batch: Vec<Span>) {
         let count = batch.len() as u64;
         let content = Bytes::from(encode(&self.resource, batch));
@@ -221,14 +222,14 @@ impl Work {
     }
 }
 
-/// Waits until all is to end; if nobody can say so any more, for ever.
+/// Waits for the end; forever if the sender is gone.
 async fn is_ending(ending: &mut watch::Receiver<bool>) {
     if ending.wait_for(|is_ending| *is_ending).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Who all spans are from.
+/// Resource of all spans.
 fn resource(config: &Traces) -> Resource {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut attributes = vec![

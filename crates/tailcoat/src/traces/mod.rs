@@ -1,9 +1,9 @@
-//! Traces: which one a request belongs to, and what is told of its way through here.
+//! Traces: the trace that a request belongs to, and its spans.
 //!
-//! A request's place in a trace ([`Trace`]) is found when it is routed ([`Tracer::begin`]), told to whoever answers it, and
-//! logged. If it is sampled, its spans ([`ServerSpan`], [`ClientSpan`]) are left in a queue when it is logged
-//! ([`Trace::record`]), from which a thread takes them to a collector (OTLP). A worker never waits for that: what the queue has
-//! no room for is dropped and counted.
+//! Routing finds a request's [`Trace`] ([`Tracer::begin`]), the handler or upstream gets it, and the access log records
+//! it. If the request is sampled, its spans ([`ServerSpan`], [`ClientSpan`]) enter a queue when it is logged
+//! ([`Trace::record`]), and a thread sends them to a collector (OTLP). A worker never waits: spans that find the queue
+//! full are dropped and counted.
 
 mod client;
 mod exporter;
@@ -25,44 +25,44 @@ use self::span::{Span, SpanDetail};
 use crate::config::{AcceptContext, Traces};
 use crate::log::ServerLog;
 
-/// What is done about traces, by one configuration.
+/// Tracing of one configuration.
 #[derive(Debug)]
 pub struct Tracer {
     config: Traces,
-    /// If spans are recorded.
+    /// Exporter, if spans are recorded.
     exporter: Option<Exporter>,
 }
 
-/// What became of spans.
+/// Counts of spans by result.
 #[derive(Debug, Default)]
 pub struct SpanCounts {
-    /// Those that a collector has taken.
+    /// Spans that a collector accepted.
     pub exported: AtomicU64,
-    /// Those for which the queue had no room.
+    /// Spans dropped because the queue was full.
     pub dropped: AtomicU64,
-    /// Those that a collector has refused, or that it could not be given in time.
+    /// Spans that a collector rejected, or that could not be sent in time.
     pub failed: AtomicU64,
 }
 
-/// A request's place in a trace.
+/// Place of a request in a trace.
 #[derive(Debug)]
 pub struct Trace {
     tracer: Arc<Tracer>,
-    /// As it is told to others, but that `parent_id` is our span's.
+    /// Context as sent to others, with this server's span as `parent_id`.
     context: TraceParent,
-    /// Who has sent the request; `None` if the trace has begun here.
+    /// Span of the sender; `None` if the trace begins here.
     parent_id: Option<SpanId>,
-    /// What others keep in it.
+    /// State of other vendors (`tracestate`).
     state: Vec<u8>,
-    /// The span of the request's way to another server.
+    /// Span of the request to an upstream server.
     client_span_id: SpanId,
 }
 
 impl Tracer {
-    /// What is done by this configuration: as `before`, if that says the same.
+    /// Creates the tracer of a configuration; returns `before` if its settings are equal.
     ///
     /// # Errors
-    /// Spans can't be exported: authorities can't be read, or no thread started.
+    /// Spans cannot be exported: CA certificates cannot be read, or the thread cannot be started.
     pub fn succeeding(
         config: Option<&Traces>,
         counts: &Arc<SpanCounts>,
@@ -77,8 +77,8 @@ impl Tracer {
         Ok(Some(Arc::new(Self { config: config.clone(), exporter: exporter.transpose()? })))
     }
 
-    /// Finds a request's place: in the trace that it names, if it may, or in a new one. `random` are numbers that nobody
-    /// else has.
+    /// Finds the request's trace: the one that it names, if that is trusted, or a new one. `random` must be unique
+    /// numbers.
     pub fn begin(self: &Arc<Self>, request: &Request<'_>, is_proxied: bool, random: [u64; 4]) -> Trace {
         let may_go_on = match self.config.accept_context {
             AcceptContext::Any => true,
@@ -88,7 +88,7 @@ impl Tracer {
         let lines = |name: &'static str| request.field_lines_by_name(name.as_bytes());
         let named = may_go_on.then(|| TraceParent::parse(lines(TRACEPARENT))).flatten();
         let [trace_high, trace_low, span, client_span] = random;
-        // Spans of ours that nobody is told of would be a gap: then those before and after us are neighbours.
+        // An unrecorded span would leave a gap in the trace; so the spans before and after it become neighbours.
         let own = |number| match named {
             Some(named) if self.exporter.is_none() => named.parent_id,
             _ => SpanId::new(number),
@@ -107,7 +107,7 @@ impl Tracer {
         Trace { tracer: Arc::clone(self), context, parent_id, state, client_span_id }
     }
 
-    /// Sends what waits, for so long at most, and takes no more.
+    /// Sends the queued spans within `limit`, and accepts no more.
     pub fn end(&self, limit: Duration) {
         if let Some(exporter) = &self.exporter {
             exporter.end(limit);
@@ -116,7 +116,7 @@ impl Tracer {
 }
 
 impl SpanCounts {
-    /// Exported, dropped and failed, by these names.
+    /// Counts of exported, dropped and failed spans with these names.
     pub fn by_result(&self) -> [(&'static str, u64); 3] {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         [("exported", count(&self.exported)), ("dropped", count(&self.dropped)), ("failed", count(&self.failed))]
@@ -124,38 +124,37 @@ impl SpanCounts {
 }
 
 impl Trace {
-    /// The trace.
+    /// Id of the trace.
     pub fn trace_id(&self) -> TraceId {
         self.context.trace_id
     }
 
-    /// The span of the request, or where none is recorded, that of who has sent it.
+    /// Span of the request; without a record of it, the span of the sender.
     pub fn span_id(&self) -> SpanId {
         self.context.parent_id
     }
 
-    /// What is told to who answers here: a program, a module.
+    /// `traceparent` for a program or module of this server.
     pub fn told_here(&self) -> String {
         self.context.to_string()
     }
 
-    /// What is told to another server.
+    /// `traceparent` for an upstream server.
     pub fn told_elsewhere(&self) -> String {
         TraceParent { parent_id: self.client_span_id, ..self.context }.to_string()
     }
 
-    /// What others keep in it, for the next one.
+    /// `tracestate` for the next one.
     pub fn state(&self) -> &[u8] {
         &self.state
     }
 
-    /// Whether spans are recorded.
+    /// True if spans are recorded.
     pub fn is_recorded(&self) -> bool {
         self.context.is_sampled && self.tracer.exporter.is_some()
     }
 
-    /// Records the request's span, and that of its way to another server, if it went there. Times are in microseconds since
-    /// 1970.
+    /// Records the span of the request, and of its forwarding, if any. Times are in microseconds since 1970.
     pub fn record(&self, server: &ServerSpan<'_>, client: Option<&ClientSpan<'_>>) {
         let Some(exporter) = self.tracer.exporter.as_ref().filter(|_| self.context.is_sampled) else { return };
         let bytes_max = self.tracer.config.attribute_bytes_max;
@@ -202,7 +201,7 @@ mod tests {
         Tracer::succeeding(Some(&config), &Arc::default(), &log, None).unwrap().unwrap()
     }
 
-    /// The trace of a request with these fields.
+    /// Trace of a request with these fields.
     fn begin(tracer: &Arc<Tracer>, lines: &str, is_proxied: bool) -> Trace {
         let mut head = RequestHead::default();
         let mut at = 0;

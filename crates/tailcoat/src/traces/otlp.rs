@@ -1,17 +1,17 @@
-//! Spans as OTLP has them (protobuf): what of `opentelemetry/proto/trace/v1/trace.proto` and the files that it is made of is
-//! used here, with its names and numbers.
+//! Spans in OTLP (protobuf): the part of `opentelemetry/proto/trace/v1/trace.proto` and its imports that is used here,
+//! with the same names and numbers.
 
 use prost::Message;
 
 use super::span::Span;
 
-/// Who says all this (InstrumentationScope).
+/// Instrumentation scope of all spans.
 const SCOPE: &str = "tailcoat";
 
 const HAS_IS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
-/// Which side of an exchange a span is about.
+/// Side of an exchange that a span describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(super) enum SpanKind {
@@ -136,7 +136,7 @@ struct ExportTraceServiceResponse {
     partial_success: Option<PartialSuccess>,
 }
 
-/// What a collector has not taken of a batch.
+/// Part of a batch that a collector rejected.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct PartialSuccess {
     #[prost(int64, tag = "1")]
@@ -173,7 +173,7 @@ impl Resource {
     }
 }
 
-/// A batch as it is sent (ExportTraceServiceRequest).
+/// Encodes a batch (ExportTraceServiceRequest).
 pub(super) fn encode(resource: &Resource, batch: Vec<Span>) -> Vec<u8> {
     let scope = InstrumentationScope { name: SCOPE.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let scope_spans = ScopeSpans { scope: Some(scope), spans: batch.into_iter().map(message).collect() };
@@ -181,7 +181,7 @@ pub(super) fn encode(resource: &Resource, batch: Vec<Span>) -> Vec<u8> {
     ExportTraceServiceRequest { resource_spans: vec![resource_spans] }.encode_to_vec()
 }
 
-/// What a collector says that it has not taken (ExportTraceServiceResponse). What can't be read says nothing.
+/// Decodes the rejected part from a response (ExportTraceServiceResponse); `None` if it is malformed or complete.
 pub(super) fn partial_success(answer: &[u8]) -> Option<PartialSuccess> {
     ExportTraceServiceResponse::decode(answer).ok()?.partial_success
 }
@@ -193,7 +193,7 @@ fn message(span: Span) -> SpanMessage {
     SpanMessage {
         trace_id: context.trace_id.bytes().to_vec(),
         span_id: context.parent_id.bytes().to_vec(),
-        // It was checked to be ASCII.
+        // Checked to be ASCII before.
         trace_state: String::from_utf8(state).unwrap_or_default(),
         parent_span_id: parent_id.map_or_else(Vec::new, |id| id.bytes().to_vec()),
         name: detail.name,

@@ -1,5 +1,4 @@
-//! What is told of a request and of its way to another server: attributes by the semantic conventions for HTTP of
-//! OpenTelemetry.
+//! Attributes of spans for a request and its forwarding, by the semantic conventions for HTTP of OpenTelemetry.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -10,50 +9,50 @@ use wire::http::{KnownField, Method, Request, Status, Version};
 use super::otlp::{self, Attribute};
 use crate::log::{Client, UpstreamRecord};
 
-/// Parameters of queries that let whoever reads them in; the conventions name them.
+/// Query parameters that grant access; the conventions name them.
 const SECRET_PARAMETERS: [&[u8]; 4] = [b"AWSAccessKeyId", b"Signature", b"sig", b"X-Goog-Signature"];
 
-/// A request and its answer, as they are at its end.
+/// Request and response, complete.
 pub struct ServerSpan<'a> {
-    /// What the client has sent.
+    /// Request of the client.
     pub request: Request<'a>,
-    /// Who it is, behind proxies that are trusted.
+    /// Client, as trusted proxies report it.
     pub client: Client,
-    /// Who has connected to us.
+    /// Address of the connection.
     pub peer: Client,
-    /// The host that it was for, without port.
+    /// Host without port.
     pub host: &'a [u8],
-    /// Whether it came by TLS.
+    /// True for a request over TLS.
     pub is_tls: bool,
-    /// How it was answered.
+    /// Status of the response.
     pub status: Status,
-    /// How much content was sent.
+    /// Bytes of content sent.
     pub content_bytes: u64,
-    /// Whether that is all of it.
+    /// True if that is the whole content.
     pub is_complete: bool,
-    /// When it came.
+    /// Arrival of the request, in microseconds since 1970.
     pub start_unix_us: u64,
-    /// When the answer was sent.
+    /// End of the response, in microseconds since 1970.
     pub end_unix_us: u64,
 }
 
-/// A request's way to another server.
+/// Forwarding of a request to an upstream server.
 pub struct ClientSpan<'a> {
-    /// What the client has sent.
+    /// Request of the client.
     pub request: Request<'a>,
-    /// What became of it.
+    /// Result of the forwarding.
     pub upstream: UpstreamRecord<'a>,
-    /// When a connection was first wanted.
+    /// First request for a connection, in microseconds since 1970.
     pub start_unix_us: u64,
 }
 
-/// A span on its way to a collector.
+/// Span in the queue to the collector.
 pub(super) struct Span {
-    /// Its trace, and itself.
+    /// Ids of the trace and of the span.
     pub(super) context: TraceParent,
-    /// What it is a part of; `None` for all of the trace.
+    /// Parent span; `None` for the root of the trace.
     pub(super) parent_id: Option<SpanId>,
-    /// Whether that is elsewhere.
+    /// True if the parent is in another process.
     pub(super) is_remote_parent: bool,
     pub(super) state: Vec<u8>,
     pub(super) detail: SpanDetail,
@@ -61,12 +60,12 @@ pub(super) struct Span {
     pub(super) end_unix_us: u64,
 }
 
-/// What a span tells besides its place and time.
+/// Attributes and events of a span.
 pub(super) struct SpanDetail {
     pub(super) name: String,
     pub(super) kind: otlp::SpanKind,
     pub(super) attributes: Vec<Attribute>,
-    /// What happened when, in microseconds after its start.
+    /// Events with their time in microseconds after the start.
     pub(super) events: Vec<(&'static str, u64)>,
     pub(super) is_error: bool,
 }
@@ -101,7 +100,7 @@ impl SpanDetail {
         }
         attributes.push_number("http.response.status_code", span.status.code().into());
         attributes.push_number("http.response.body.size", span.content_bytes as i64);
-        // What a client did wrong is no error of the server.
+        // An error of the client is not an error of the server.
         let is_error = span.status.code() >= 500 || !span.is_complete;
         if span.status.code() >= 500 {
             attributes.push_text("error.type", span.status.code().to_string().as_bytes());
@@ -149,8 +148,8 @@ impl Attributes {
         self.list.push(Attribute::number(name, value));
     }
 
-    /// The method, of which unknown ones are told apart from the name of the span, so that a client can't make any number of
-    /// names. Returns that.
+    /// Appends the method. An unknown one becomes an attribute of its own, so that clients cannot create any number of
+    /// span names. Returns the name.
     fn push_method(&mut self, request: &Request<'_>) -> String {
         let name = request.method_name();
         if request.method() == Method::Other {
@@ -162,7 +161,8 @@ impl Attributes {
         String::from_utf8_lossy(name).into_owned()
     }
 
-    /// Where a server is, as configurations and logs name it: `http://HOST:PORT`, `unix:PATH`, or a name.
+    /// Appends the address of a server in the form of configurations and logs: `http://HOST:PORT`, `unix:PATH`, or a
+    /// name.
     fn push_server(&mut self, server: &str) {
         if let Some(path) = server.strip_prefix("unix:") {
             self.push_text("server.address", path.as_bytes());
@@ -179,7 +179,7 @@ impl Attributes {
     }
 }
 
-/// Path and query of a target in whatever form.
+/// Path and query of a target in any form.
 fn path_and_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     let from = match memchr::memmem::find(target, b"://") {
         Some(at) if !target.starts_with(b"/") => {
@@ -194,7 +194,7 @@ fn path_and_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// A query without the values that are secrets.
+/// Query with secret values replaced.
 fn redacted(query: &[u8]) -> Cow<'_, [u8]> {
     let is_secret = |pair: &[u8]| {
         let name = pair.split(|&byte| byte == b'=').next().unwrap_or_default();
@@ -211,7 +211,7 @@ fn redacted(query: &[u8]) -> Cow<'_, [u8]> {
     redacted.collect::<Vec<_>>().join(&b"&"[..]).into()
 }
 
-/// The port that a Host field names.
+/// Port of a Host field.
 fn port_of(host: &[u8]) -> Option<u16> {
     let at = memchr::memrchr(b':', host)?;
     str::from_utf8(&host[at + 1..]).ok()?.parse().ok()
