@@ -1,4 +1,4 @@
-//! The program that changes records in DNS.
+//! Hook program that changes DNS records.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,23 +12,23 @@ use tokio::time::{sleep, timeout};
 use crate::config::DnsHook;
 use crate::spawner::{Order, Spawner, Started};
 
-/// Most of what the program says that is told, in bytes.
+/// Bytes of the program's output that an error shows.
 const OUTPUT_BYTES_MAX: usize = 1_000;
 
-/// How often is looked whether a program that says no more has ended.
+/// Interval between checks whether a program without output has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What is to be done with a record.
+/// Change of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Add,
     Remove,
 }
 
-/// Has a TXT record added or removed.
+/// Adds or removes a TXT record.
 ///
 /// # Errors
-/// The program can't be started, failed, or took too long: for a person, with what it said.
+/// The program cannot be started, failed, or took too long; the message includes its output.
 pub(super) async fn run(
     spawner: &Spawner,
     hook: &DnsHook,
@@ -45,7 +45,7 @@ pub(super) async fn run(
     command.args(&hook.arguments).args([verb, name, value]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let started = spawner.start(Order::new(command, None)).await;
-    // What is dropped when the time is up is ended.
+    // Dropping the program at the time limit ends it.
     let (status, said) = match timeout(hook.timeout, async { listen(started?).await }).await {
         Ok(ended) => ended.map_err(|error: io::Error| format!("{program}: {error}"))?,
         Err(_) => return Err(format!("{program} {verb} took longer than its `timeout`")),
@@ -57,9 +57,9 @@ pub(super) async fn run(
     Err(format!("{program} {verb} {name}: {status}{}{said}", if said.is_empty() { "" } else { ": " }))
 }
 
-/// Waits for the end of a program; returns its status, and the beginning of what it said.
+/// Waits for the end of a program; returns its status and the start of its output.
 async fn listen(mut started: Started) -> io::Result<(ExitStatus, Vec<u8>)> {
-    // Local invariant: nobody has taken it, and both were piped.
+    // Local invariant: the child is still there, and both streams are pipes.
     let child = started.child().ok_or(io::ErrorKind::NotFound)?;
     let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     let errors = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
@@ -79,7 +79,7 @@ fn pipe(descriptor: OwnedFd) -> io::Result<pipe::Receiver> {
     pipe::Receiver::from_owned_fd(descriptor)
 }
 
-/// Reads to the end, and keeps the beginning.
+/// Reads to the end, and keeps the start.
 async fn read_all(mut pipe: impl AsyncRead + Unpin) -> io::Result<Vec<u8>> {
     let (mut kept, mut piece) = (Vec::new(), [0; 1024]);
     loop {

@@ -1,7 +1,7 @@
-//! Certificates without anybody's doing (ACME, RFC 8555): gets them, keeps them in the state directory, and renews them.
+//! Automatic certificates (ACME, RFC 8555): obtains them, stores them in the state directory, and renews them.
 //!
-//! All of it is on a thread of its own. Workers see nothing but certificates that have changed (`tls/`), and answer an
-//! authority that looks whether a name is ours (`tls/validations.rs`).
+//! All work is on a thread of its own. Workers only see changed certificates (`tls/`), and answer the challenges of a
+//! CA (`tls/validations.rs`).
 
 mod hook;
 mod order;
@@ -29,42 +29,41 @@ use crate::log::ServerLog;
 use crate::spawner::Spawner;
 use crate::tls::{AllTls, SiteTls, Validations};
 
-/// Orders at a time: authorities ask for restraint.
+/// Concurrent orders; CAs ask for restraint.
 const ORDERS_MAX: usize = 2;
 
-/// However far away what is to be done next is, clocks may be set, and another process may have done it.
+/// Longest sleep, because clocks may be set, and another process may do the work.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3_600);
 
-/// How often a process looks whether the one that was first has ended.
+/// Interval at which a second process checks whether the first has ended.
 const LOCK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long what an authority says of renewal holds, if it says nothing of that, at least and at most (RFC 9773,
-/// section 4.3.2).
+/// Bounds of the lifetime of a CA's renewal info (RFC 9773, section 4.3.2).
 const RENEWAL_INFO_MIN: Duration = Duration::from_secs(60);
 const RENEWAL_INFO_MAX: Duration = Duration::from_secs(86_400);
 const RENEWAL_INFO_AFTER_ERROR: Duration = Duration::from_secs(6 * 3_600);
 
-/// Keeps the certificates of all sites that have automatic ones.
+/// Manager of the certificates of all sites with automatic ones.
 struct Manager {
     settings: AutomaticCertificates,
-    /// Who starts the hook.
+    /// Starter of the hook.
     spawner: Option<Arc<Spawner>>,
     store: Store,
     validations: Arc<Validations>,
-    /// Once it is known.
+    /// Account, once known.
     account: Mutex<Option<Account>>,
     orders: Semaphore,
     log: ServerLog,
 }
 
-/// The thread that does it. It ends when this is dropped, in the middle of an order, if need be: what is in the state
-/// directory is whole at any time, and whoever is next begins anew.
+/// Handle of the thread. Dropping it ends the thread, even during an order: the state directory is consistent at any
+/// time, and the next process starts again.
 #[derive(Debug)]
 pub struct Keeper {
     plans: UnboundedSender<Plan>,
 }
 
-/// What a configuration wants kept.
+/// Certificates that a configuration needs.
 #[derive(Debug)]
 pub struct Plan {
     settings: AutomaticCertificates,
@@ -74,7 +73,7 @@ pub struct Plan {
     certificates: Vec<Wanted>,
 }
 
-/// A certificate, and the sites that use it.
+/// Certificate and the sites that use it.
 #[derive(Debug)]
 struct Wanted {
     names: Vec<String>,
@@ -82,7 +81,7 @@ struct Wanted {
     sites: Vec<Arc<SiteTls>>,
 }
 
-/// A certificate that is kept.
+/// Certificate under management.
 struct Managed {
     names: Vec<String>,
     path: PathBuf,
@@ -90,27 +89,27 @@ struct Managed {
     renewal: Renewal,
 }
 
-/// The sites that use a certificate; others may when the configuration changes.
+/// Sites that use a certificate; a new configuration may change them.
 type SharedSites = Arc<std::sync::Mutex<Vec<Arc<SiteTls>>>>;
 
-/// What an authority said of when to renew a certificate.
+/// Renewal info of a CA for a certificate.
 #[derive(Default)]
 struct Renewal {
-    /// Of which it was.
+    /// Certificate of the info.
     certificate: Vec<u8>,
-    /// When, in seconds since 1970.
+    /// Start and end of the window, in seconds since 1970.
     window: Option<(i64, i64)>,
-    /// When it is to be asked again.
+    /// Time of the next request for the info, in seconds since 1970.
     next_look: i64,
 }
 
-/// What is to be done for a certificate.
+/// Next action for a certificate.
 enum Due {
     In(Duration),
     Now,
 }
 
-/// Tells the sites with automatic certificates where theirs are kept; returns whether there are such sites.
+/// Sets the paths of automatic certificates in the configuration; returns whether there are any.
 ///
 /// # Errors
 /// The environment names no state directory.
@@ -127,10 +126,11 @@ pub fn place_certificates(config: &mut Config) -> io::Result<bool> {
 }
 
 impl Plan {
-    /// What a configuration wants kept. Makes the state directory, if certificates are wanted. The spawner is for a hook.
+    /// Plans the certificates of a configuration. Creates the state directory if there are any. The spawner is for a
+    /// hook.
     ///
     /// # Errors
-    /// The state directory can't be made.
+    /// The state directory cannot be created.
     pub fn new(config: &Config, tls: &AllTls, spawner: Option<Arc<Spawner>>) -> io::Result<Self> {
         let store = Store::of(&config.automatic_certificates)?;
         let mut by_path: BTreeMap<PathBuf, Wanted> = BTreeMap::new();
@@ -155,17 +155,17 @@ impl Plan {
         })
     }
 
-    /// Whether there is nothing to keep.
+    /// True without certificates.
     pub fn is_empty(&self) -> bool {
         self.certificates.is_empty()
     }
 }
 
 impl Keeper {
-    /// Begins to get and to renew what is wanted.
+    /// Starts to obtain and renew the planned certificates.
     ///
     /// # Errors
-    /// The thread can't be made.
+    /// The thread cannot be created.
     pub fn start(plan: Plan, log: ServerLog) -> io::Result<Self> {
         let (plans, receiver) = unbounded_channel();
         let keeper = Self { plans };
@@ -175,14 +175,14 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Goes on with what is wanted now. Orders that are under way for certificates that stay are not disturbed.
+    /// Applies a new plan. Running orders for certificates that stay are not disturbed.
     pub fn change(&self, plan: Plan) {
-        // Fails only if the thread has ended by a panic, which has been told.
+        // Fails only if the thread ended by a panic, which was logged.
         let _ = self.plans.send(plan);
     }
 }
 
-/// Keeps what the latest plan says, until there will be no other.
+/// Follows the latest plan until the sender is dropped.
 async fn run(mut plans: UnboundedReceiver<Plan>, log: ServerLog) {
     let mut next = plans.recv().await;
     while let Some(plan) = next.take() {
@@ -190,7 +190,7 @@ async fn run(mut plans: UnboundedReceiver<Plan>, log: ServerLog) {
         let (account, orders) = (Mutex::new(None), Semaphore::new(ORDERS_MAX));
         let log = log.clone();
         let manager = Arc::new(Manager { settings, spawner, store, validations, account, orders, log });
-        // The process that was first does it for all that share the directory; the others see the files change.
+        // The first process does the work for all that share the directory; the others see the files change.
         let _lock = tokio::select! {
             lock = manager.lock() => lock,
             plan = plans.recv() => {
@@ -212,11 +212,11 @@ async fn run(mut plans: UnboundedReceiver<Plan>, log: ServerLog) {
     }
 }
 
-/// One task a certificate.
+/// Tasks, one per certificate.
 #[derive(Default)]
 struct Tasks {
     running: JoinSet<()>,
-    /// By the certificate's path.
+    /// Tasks by the path of the certificate.
     known: HashMap<PathBuf, (AbortHandle, SharedSites)>,
 }
 
@@ -242,20 +242,20 @@ impl Tasks {
         known.into_values().for_each(|(task, _)| task.abort());
     }
 
-    /// Tells of a task that has ended by a panic.
+    /// Logs a task that ended by a panic.
     async fn ended(&mut self, log: &ServerLog) {
         match self.running.join_next().await {
             Some(Err(error)) if !error.is_cancelled() => {
                 log.error(format_args!("a certificate is not renewed any more: {error}"), "restart the server");
             }
             Some(_) => {}
-            // There is none.
+            // No task is left.
             None => std::future::pending().await,
         }
     }
 }
 
-/// The names that a site's certificate is for, in an order that does not change.
+/// Names of a site's certificate, in a stable order.
 fn names_of(site: &crate::config::Site) -> Vec<String> {
     let mut names: Vec<String> = site.names.iter().map(certificate_name).collect();
     names.sort();
@@ -264,7 +264,7 @@ fn names_of(site: &crate::config::Site) -> Vec<String> {
 }
 
 impl Manager {
-    /// Takes the lock of the state directory, when it is free.
+    /// Takes the lock of the state directory as soon as it is free.
     async fn lock(&self) -> std::fs::File {
         loop {
             match self.store.lock() {
@@ -279,7 +279,7 @@ impl Manager {
         }
     }
 
-    /// Does what is due for a certificate, for ever.
+    /// Renews a certificate whenever it is due.
     async fn keep(self: Arc<Self>, mut certificate: Managed) {
         loop {
             match self.due(&mut certificate).await {
@@ -306,7 +306,7 @@ impl Manager {
         }
     }
 
-    /// When the authority would have a certificate renewed (RFC 9773), as it was told lately.
+    /// Window in which the CA wants a certificate renewed (RFC 9773), as last reported.
     async fn renewal_window(&self, stored: &Stored, known: &mut Renewal) -> Option<(i64, i64)> {
         let now = now_unix_seconds();
         let is_known = known.certificate == *stored.certificate;
@@ -316,7 +316,7 @@ impl Manager {
         let asked = timeout(self.settings.order_timeout, self.ask_renewal_window(stored)).await;
         let (window, again) = match asked {
             Ok(Ok((window, again))) => (Some(window), again.clamp(RENEWAL_INFO_MIN, RENEWAL_INFO_MAX)),
-            // Section 4.3.3: what was known holds.
+            // Section 4.3.3: the known window stays valid.
             _ => (known.window.filter(|_| known.certificate == *stored.certificate), RENEWAL_INFO_AFTER_ERROR),
         };
         *known = Renewal {
@@ -335,9 +335,9 @@ impl Manager {
         Ok(((window.start.unix_timestamp(), window.end.unix_timestamp()), again))
     }
 
-    /// Orders a certificate, and tells what came of it.
+    /// Orders a certificate, and logs the result.
     async fn renew(&self, certificate: &Managed) {
-        // Local invariant: it is never closed.
+        // Local invariant: the semaphore is never closed.
         let Ok(_turn) = self.orders.acquire().await else { return };
         let attempts = self.store.attempts(&certificate.path);
         let names = certificate.names.join(", ");
@@ -390,7 +390,7 @@ impl Manager {
         sites.iter().try_for_each(|site| site.reload()).map_err(OrderError::new)
     }
 
-    /// The account, made if there is none yet.
+    /// Account; created if there is none.
     async fn account(&self) -> Result<Account, OrderError> {
         let mut known = self.account.lock().await;
         if let Some(account) = &*known {

@@ -16,45 +16,45 @@ use crate::log::ServerLog;
 use crate::spawner::Spawner;
 use crate::tls::{Shown, Validations};
 
-/// Who is told to come less often waits at least so long.
+/// Shortest wait after a rate limit of the CA.
 const RATE_LIMIT_WAIT: Duration = Duration::from_secs(3_600);
 
-/// An order that is made.
+/// Order to be made.
 pub(super) struct Ordering<'a> {
     pub(super) account: &'a Account,
     pub(super) settings: &'a AutomaticCertificates,
-    /// Who starts the hook.
+    /// Starter of the hook.
     pub(super) spawner: Option<&'a Spawner>,
     pub(super) validations: &'a Arc<Validations>,
     pub(super) names: &'a [String],
-    /// The certificate that the new one takes the place of (RFC 9773, section 5).
+    /// Certificate that the new one replaces (RFC 9773, section 5).
     pub(super) replaced: Option<CertificateIdentifier<'static>>,
-    /// How many orders have failed before.
+    /// Number of failed orders before this one.
     pub(super) failures: u32,
     pub(super) log: &'a ServerLog,
 }
 
-/// What came of it, as PEM.
+/// Issued certificate, as PEM.
 pub(super) struct Issued {
     pub(super) key_pem: String,
     pub(super) chain_pem: String,
 }
 
-/// Why an order failed.
+/// Error of an order.
 #[derive(Debug)]
 pub(super) struct OrderError {
     message: String,
-    /// Nothing is to be tried before.
+    /// Shortest wait before the next order.
     pub(super) wait_min: Duration,
-    /// The authority does not know the account.
+    /// True if the CA does not know the account.
     pub(super) is_of_account: bool,
 }
 
-/// What shows that names are ours, until it is taken away.
+/// Proofs of control over names, until they are removed.
 #[derive(Default)]
 struct Evidence {
     shown: Vec<Shown>,
-    /// Names and values of records.
+    /// Names and values of DNS records.
     records: Vec<(String, String)>,
 }
 
@@ -63,7 +63,7 @@ impl OrderError {
         Self { message: message.to_string(), wait_min: Duration::ZERO, is_of_account: false }
     }
 
-    /// What a person can do about it.
+    /// Advice for the operator.
     pub(super) fn advice(&self) -> &'static str {
         if !self.wait_min.is_zero() {
             return "the authority wants fewer orders";
@@ -92,7 +92,7 @@ impl From<Error> for OrderError {
     }
 }
 
-/// An error with what caused it: "error sending request" alone helps nobody.
+/// Error with its causes: "error sending request" alone does not help.
 fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -107,10 +107,10 @@ fn with_sources(error: &dyn std::error::Error) -> String {
 }
 
 impl Ordering<'_> {
-    /// Makes the order, shows that the names are ours, and takes the certificate.
+    /// Makes the order, proves control over the names, and fetches the certificate.
     ///
     /// # Errors
-    /// What the authority says, or what failed here. What was shown is taken away in any case.
+    /// The CA reports an error, or a local step failed. All proofs are removed in any case.
     pub(super) async fn run(&self) -> Result<Issued, OrderError> {
         let mut evidence = Evidence::default();
         let result = self.run_with(&mut evidence).await;
@@ -148,11 +148,11 @@ impl Ordering<'_> {
         {
             return Ok(order);
         }
-        // There is none to replace, or the authority has something against that; the certificate is needed all the same.
+        // There is none to replace, or the CA rejects that; the certificate is still needed.
         Ok(self.account.new_order(&new()).await?)
     }
 
-    /// Shows that each name is ours, and tells the authority to look.
+    /// Answers a challenge for each name, and asks the CA to validate it.
     async fn show(&self, order: &mut Order, evidence: &mut Evidence) -> Result<(), OrderError> {
         let mut authorizations = order.authorizations();
         while let Some(authorization) = authorizations.next().await {
@@ -193,7 +193,7 @@ impl Ordering<'_> {
                         return Err(OrderError::new("there is no `dns-hook`"));
                     };
                     let record = (format!("_acme-challenge.{name}"), answer.dns_value());
-                    // Taken away even if adding fails: it may have been half done.
+                    // Removed even if adding fails, because it may be half done.
                     evidence.records.push(record.clone());
                     hook::run(spawner, hook, Change::Add, &record.0, &record.1).await.map_err(OrderError::new)?;
                 }
@@ -216,7 +216,7 @@ impl Evidence {
     }
 }
 
-/// How a name is shown: wildcards by DNS; others in turn after failures, as far as the authority offers it.
+/// Kind of challenge: DNS for wildcards; for other names, each kind that the CA offers in turn after failures.
 fn choose(
     kinds: &[ChallengeKind],
     failures: u32,
@@ -238,12 +238,12 @@ fn type_of(kind: ChallengeKind) -> ChallengeType {
     }
 }
 
-/// What the authority found when it looked.
+/// Reasons that the CA reports for an invalid order.
 async fn why_invalid(order: &mut Order) -> OrderError {
     let mut reasons = Vec::new();
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {
-        // What can't be asked for is not told.
+        // Reasons that cannot be fetched are left out.
         let _ = authorization.refresh().await;
         let name = authorization.identifier().to_string();
         let found = authorization.challenges.iter().filter_map(|challenge| challenge.error.as_ref());

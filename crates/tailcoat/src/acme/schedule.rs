@@ -1,21 +1,21 @@
-//! When something is to be done.
+//! Times of renewals and retries.
 
 use std::time::Duration;
 
 use crate::config::RETRY_INTERVAL_MAX;
 
-/// The longest pause after an order that went well.
+/// Longest pause after a successful order.
 const PAUSE_MAX: Duration = Duration::from_secs(3_600);
 
-/// The first and the last second of a certificate, since 1970.
+/// First and last second of a certificate, since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Validity {
     pub(super) not_before: i64,
     pub(super) not_after: i64,
 }
 
-/// When to renew a certificate: at a place of its own, `fraction` (0 to 1), of the window that the authority names (RFC 9773,
-/// section 4.2), or at two thirds of its time.
+/// Time to renew a certificate: at `fraction` (0 to 1) of the window that the CA suggests (RFC 9773, section 4.2), or
+/// after two thirds of its lifetime.
 pub(super) fn renewal_time(validity: Validity, window: Option<(i64, i64)>, fraction: f64) -> i64 {
     let Validity { not_before, not_after } = validity;
     let lifetime = not_after.saturating_sub(not_before);
@@ -23,26 +23,26 @@ pub(super) fn renewal_time(validity: Validity, window: Option<(i64, i64)>, fract
         Some((start, end)) if start < end => start + ((end - start) as f64 * fraction) as i64,
         _ => not_before + lifetime / 3 * 2,
     };
-    // Whatever the authority says, it has to be in time.
+    // In time, whatever the CA suggests.
     wanted.min(not_before.saturating_add(lifetime / 10 * 9))
 }
 
-/// How long nothing is ordered after an order that went well, whatever the authority says of when to renew: else one that
-/// names a time in the past would be asked again and again.
+/// Pause after a successful order, whatever the CA suggests; otherwise a CA that suggests a past time would get orders
+/// without end.
 pub(super) fn pause_after_success(validity: Validity, first: Duration) -> Duration {
     let lifetime = validity.not_after.saturating_sub(validity.not_before).max(0).unsigned_abs();
     Duration::from_secs((lifetime / 3).min(PAUSE_MAX.as_secs())).max(first.min(PAUSE_MAX))
 }
 
-/// How long to wait after so many failures in a row: twice as long each time, up to a day, and up to a quarter more, so that
-/// those that failed at once don't come again at once. `random` is 0 to 1.
+/// Wait after consecutive failures: doubles each time, up to a day, plus a random part of up to a quarter, so that
+/// orders that failed together are not retried together. `random` is 0 to 1.
 pub(super) fn retry_wait(first: Duration, failures: u32, random: f64) -> Duration {
     let doubled = first.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
     doubled.min(RETRY_INTERVAL_MAX).mul_f64(1.0 + random / 4.0)
 }
 
-/// When to try again, as it was noted. A time that is further away than any wait is from a clock that was wrong, and holds
-/// nothing up.
+/// Time of the next attempt, as stored. A time further away than any wait was written with a wrong clock, and is
+/// ignored.
 pub(super) fn retry_time(noted: i64, now: i64) -> i64 {
     let wait_max = RETRY_INTERVAL_MAX.mul_f64(1.25).as_secs() as i64;
     if noted.saturating_sub(now) > wait_max { now } else { noted }
@@ -59,11 +59,11 @@ mod tests {
             (None, 0.5, 61_000),
             (Some((50_000, 60_000)), 0.0, 50_000),
             (Some((50_000, 60_000)), 0.5, 55_000),
-            // What is over is due.
+            // A past window is due.
             (Some((-20, -10)), 0.5, -15),
-            // A window that is none.
+            // An invalid window.
             (Some((60_000, 50_000)), 0.5, 61_000),
-            // One that would be too late.
+            // A window that is too late.
             (Some((50_000, 200_000)), 1.0, 82_000),
         ] {
             assert_eq!(renewal_time(validity, window, fraction), expect, "{window:?}");

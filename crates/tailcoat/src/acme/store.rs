@@ -1,4 +1,4 @@
-//! What is kept in the state directory: an account, certificates with their keys, and when to try again.
+//! State directory: an account, certificates with their keys, and times of retries.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -18,33 +18,33 @@ use crate::config::{AutomaticCertificates, CertificateFiles, read_regular, state
 use crate::log::ServerLog;
 use crate::tls::{create_private_directory, write_private};
 
-/// Longest part of a name that goes into a file's name, in bytes.
+/// Bytes of a name in a file name, at most.
 const NAME_BYTES_MAX: usize = 100;
 
-/// The directory of one authority.
+/// Directory of one CA.
 #[derive(Debug)]
 pub(super) struct Store {
     directory: PathBuf,
 }
 
-/// A certificate that is there.
+/// Stored certificate.
 pub(super) struct Stored {
-    /// Without those of the authority.
+    /// Certificate without those of the CA.
     pub(super) certificate: CertificateDer<'static>,
     pub(super) validity: Validity,
 }
 
-/// What became of the latest orders for a certificate.
+/// Result of the latest orders for a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Attempts {
-    /// How many have failed in a row.
+    /// Consecutive failures.
     pub(super) failures: u32,
-    /// Nothing is tried before, in seconds since 1970.
+    /// Time of the next attempt, in seconds since 1970.
     pub(super) retry_unix_seconds: i64,
 }
 
 impl Store {
-    /// That of the authority in these settings.
+    /// Store of the CA in these settings.
     ///
     /// # Errors
     /// The environment names no state directory.
@@ -57,19 +57,19 @@ impl Store {
         Ok(Self { directory: state.join("acme").join(file_name(host, url)) })
     }
 
-    /// Makes the directories, which only their owner can look into.
+    /// Creates the directories, readable only for their owner.
     ///
     /// # Errors
-    /// They can't be made.
+    /// They cannot be created.
     pub(super) fn create(&self) -> io::Result<()> {
         create_private_directory(&self.directory)?;
         create_private_directory(&self.certificates())
     }
 
-    /// Takes the lock of the directory, which ends with the process; `None` while another process has it.
+    /// Takes the lock of the directory, which ends with the process; `None` while another process holds it.
     ///
     /// # Errors
-    /// There can be no lock.
+    /// The file cannot be locked.
     pub(super) fn lock(&self) -> io::Result<Option<File>> {
         let path = self.directory.join("lock");
         let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
@@ -81,14 +81,14 @@ impl Store {
         }
     }
 
-    /// Where the certificate for these names is, with its key.
+    /// Path of the certificate for these names, with its key.
     pub(super) fn certificate_path(&self, names: &[String]) -> PathBuf {
         let first = names.first().map_or("", String::as_str);
         let name = file_name(&first.replace('*', "any"), &names.join(" "));
         self.certificates().join(name).with_added_extension("pem")
     }
 
-    /// The certificate at this path, if there is one that can be used.
+    /// Certificate at this path, if it is usable.
     pub(super) fn certificate(&self, path: &Path) -> Option<Stored> {
         CertificateFiles { certificate: path.to_owned(), key: path.to_owned(), ocsp: None }.load().ok()?;
         let certificate = CertificateDer::from_pem_slice(&read_regular(path).ok()?).ok()?;
@@ -100,30 +100,30 @@ impl Store {
         Some(Stored { certificate, validity })
     }
 
-    /// Puts a certificate in its place, with its key.
+    /// Saves a certificate with its key.
     ///
     /// # Errors
-    /// It can't be written; what was there is there still.
+    /// It cannot be written; the old file stays.
     pub(super) fn save_certificate(&self, path: &Path, issued: &Issued) -> io::Result<()> {
         write_private(path, &format!("{}{}", issued.key_pem, issued.chain_pem))
     }
 
-    /// What became of the latest orders. What can't be read is as if there had been none.
+    /// Result of the latest orders; none if it cannot be read.
     pub(super) fn attempts(&self, certificate: &Path) -> Attempts {
         let text = fs::read(attempts_path(certificate)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
-    /// Keeps that for a restart.
+    /// Saves the result for a restart.
     ///
     /// # Errors
-    /// It can't be written.
+    /// It cannot be written.
     pub(super) fn save_attempts(&self, certificate: &Path, attempts: Attempts) -> io::Result<()> {
         let text = serde_json::to_string(&attempts).map_err(io::Error::other)?;
         write_private(&attempts_path(certificate), &text)
     }
 
-    /// The account, if there is one. A broken file is put aside, for its key may be of use to somebody.
+    /// Account, if there is one. A broken file is renamed, because its key may still be useful.
     pub(super) fn account(&self, log: &ServerLog) -> Option<AccountCredentials> {
         let path = self.account_path();
         let text = fs::read(&path).ok()?;
@@ -134,23 +134,23 @@ impl Store {
                     format_args!("{}: {error}", path.display()),
                     &format!("there will be a new account; the file is {} now", aside.display()),
                 );
-                // If it can't be put aside, it is overwritten.
+                // If renaming fails, the file is overwritten.
                 let _ = fs::rename(&path, aside);
             })
             .ok()
     }
 
-    /// Keeps an account.
+    /// Saves an account.
     ///
     /// # Errors
-    /// It can't be written.
+    /// It cannot be written.
     pub(super) fn save_account(&self, account: &AccountCredentials) -> io::Result<()> {
         write_private(&self.account_path(), &serde_json::to_string(account).map_err(io::Error::other)?)
     }
 
-    /// Puts an account aside that the authority does not know any more.
+    /// Renames an account that the CA no longer knows.
     pub(super) fn forget_account(&self) {
-        // If it can't be, the next order fails as this one did.
+        // If renaming fails, the next order fails like this one.
         let _ = fs::rename(self.account_path(), self.account_path().with_extension("unknown"));
     }
 
@@ -164,7 +164,7 @@ impl Store {
 }
 
 impl Stored {
-    /// A number from 0 to 1 that is this certificate's own, so that not all are renewed at the same time.
+    /// Number from 0 to 1, specific to this certificate, so that not all are renewed at the same time.
     pub(super) fn fraction(&self) -> f64 {
         let digest = Sha256::digest(&self.certificate);
         f64::from(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])) / f64::from(u32::MAX)
@@ -175,7 +175,7 @@ fn attempts_path(certificate: &Path) -> PathBuf {
     certificate.with_extension("json")
 }
 
-/// A name for a file that a person can tell from others, and that no other `whole` has.
+/// File name that is readable, and unique for `whole`.
 fn file_name(start: &str, whole: &str) -> String {
     let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || ".-".contains(*letter);
     let start: String = start.chars().filter(is_plain).take(NAME_BYTES_MAX).collect();
@@ -218,7 +218,7 @@ mod tests {
         for (path, mode) in [(path.as_path(), 0o600), (&store.directory, 0o700), (&store.certificates(), 0o700)] {
             assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, mode, "{path:?}");
         }
-        // A key of another, half a file: no certificate.
+        // The key of another certificate or half a file is not usable.
         let other =
             Issued { key_pem: rcgen::KeyPair::generate().unwrap().serialize_pem(), chain_pem: issued.chain_pem };
         store.save_certificate(&path, &other).unwrap();

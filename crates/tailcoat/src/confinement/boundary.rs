@@ -1,4 +1,4 @@
-//! Files, connections and signals (Landlock, landlock(7)).
+//! Limits on files, connections and signals (Landlock, landlock(7)).
 
 use std::collections::HashMap;
 use std::io;
@@ -10,28 +10,29 @@ use landlock::{
     RulesetCreatedAttr, Scope,
 };
 
-/// What is confined as far as the kernel can. Later versions know more rights, of which nothing is said here.
+/// Version of Landlock whose rights are restricted, as far as the kernel supports them. Later versions have more
+/// rights.
 const VERSION: ABI = ABI::V7;
 
-/// What may be done with a file, or with what is below a directory.
+/// Rights to a file, or to everything below a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) path: PathBuf,
     pub(super) rights: Rights,
 }
 
-/// What may be done.
+/// Kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Rights {
     /// Read files and directories.
     Read,
-    /// Write to files, and make new ones: logs.
+    /// Write to files, and create new ones: logs.
     Append,
-    /// Make, write, read and remove files that have no names, or had one: buffers.
+    /// Create, write, read and remove temporary files: buffers.
     Buffer,
-    /// Make and remove sockets.
+    /// Create and remove sockets.
     Sockets,
-    /// All that is done in directories of one's own.
+    /// Change anything in a directory of the server's own.
     Change,
     /// Read, and run programs.
     Execute,
@@ -66,21 +67,22 @@ impl Rights {
     }
 }
 
-/// What a thread, and all that it starts, may do. The rest is to be out of its reach.
+/// Rights of a thread and all that it starts. Everything else must be out of its reach.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
-    /// What there is of these files, or all files.
+    /// Files with rights; `None` for all files.
     pub(super) files: Option<&'a [Grant]>,
-    /// Connections by TCP.
+    /// True to allow TCP connections.
     pub(super) connects: bool,
-    /// TCP on ports of its choice. Of those that listeners share (SO_REUSEPORT), any process of the same user may take its part.
+    /// True to allow TCP listeners on any port. Another process of the same user can take a share of listeners with
+    /// SO_REUSEPORT.
     pub(super) chooses_ports: bool,
-    /// Signals to others than it has started.
+    /// True to allow signals to processes that it has not started.
     pub(super) signals_others: bool,
 }
 
 impl Wanted<'_> {
-    /// What of the rest a kernel with this version of Landlock leaves within reach, for a person.
+    /// Restrictions that a kernel with this version of Landlock does not support, for messages.
     pub(super) fn not_confined(self, version: ABI) -> Vec<&'static str> {
         let has_bounds = self.files.is_some();
         let all = [
@@ -98,21 +100,21 @@ impl Wanted<'_> {
     }
 }
 
-/// What a thread may do with files and connections. By default, everything.
+/// Limits of a thread on files and connections. By default, none.
 #[derive(Debug, Default)]
 pub(super) struct Boundary {
-    /// By device and inode: that is what the kernel goes by, and not by names, under which there may be others by now.
+    /// Rights by device and inode: the kernel checks these and not names, which may lead elsewhere by now.
     granted: Option<HashMap<(u64, u64), BitFlags<AccessFs>>>,
     forbids_connections: bool,
 }
 
-/// A boundary that can be taken up; `None` if nothing is to be out of reach.
+/// Ruleset to apply; `None` if nothing is restricted.
 pub(super) struct Prepared(Option<RulesetCreated>);
 
-/// Makes a boundary.
+/// Creates a boundary.
 ///
 /// # Errors
-/// The kernel's; that it has no Landlock is none.
+/// Those of the kernel, except that it has no Landlock.
 pub(super) fn prepare(wanted: Wanted<'_>) -> io::Result<(Boundary, Prepared)> {
     let Wanted { files, connects, chooses_ports, signals_others } = wanted;
     let mut boundary = Boundary { granted: files.map(|_| HashMap::new()), forbids_connections: !connects };
@@ -134,11 +136,11 @@ pub(super) fn prepare(wanted: Wanted<'_>) -> io::Result<(Boundary, Prepared)> {
     }
     let mut ruleset = ruleset.create().map_err(io::Error::other)?;
     if !chooses_ports {
-        // One that the kernel chooses, as for connections from a given address.
+        // Port 0: the kernel chooses the port, as for connections from a given address.
         ruleset = ruleset.add_rule(NetPort::new(0, AccessNet::BindTcp)).map_err(io::Error::other)?;
     }
     for grant in files.unwrap_or_default() {
-        // What is not there can't be granted. Should it come later, a reload finds that it lacks.
+        // A missing path cannot be granted. If it appears later, a reload finds that its right is missing.
         let Ok(metadata) = grant.path.metadata() else { continue };
         let Ok(file) = PathFd::new(&grant.path) else { continue };
         let mut accesses = grant.rights.accesses();
@@ -157,10 +159,11 @@ pub(super) fn prepare(wanted: Wanted<'_>) -> io::Result<(Boundary, Prepared)> {
 }
 
 impl Prepared {
-    /// Restricts this thread, as far as the kernel can: the version of its Landlock, if there was anything to do.
+    /// Restricts this thread as far as the kernel can; returns its version of Landlock, if there was anything to
+    /// restrict.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Those of the kernel.
     pub(super) fn restrict(&self) -> io::Result<Option<ABI>> {
         let Some(ruleset) = &self.0 else { return Ok(None) };
         let status = ruleset.try_clone()?.restrict_self().map_err(io::Error::other)?;
@@ -169,7 +172,7 @@ impl Prepared {
 }
 
 impl Boundary {
-    /// What of this can't be done within, for a person.
+    /// Rights among these that are missing, for messages.
     pub(super) fn lacks(&self, grants: &[Grant], connects: bool) -> Vec<String> {
         let mut lacks = Vec::new();
         if let Some(granted) = &self.granted {
@@ -183,9 +186,9 @@ impl Boundary {
     }
 }
 
-/// Whether these rights were granted for the file or directories above it.
+/// True if these rights were granted for the file or a directory above it.
 fn is_within(granted: &HashMap<(u64, u64), BitFlags<AccessFs>>, grant: &Grant) -> bool {
-    // What is not there needs nothing.
+    // A missing path needs no rights.
     let Ok(real) = grant.path.canonicalize() else { return true };
     let Ok(metadata) = real.metadata() else { return true };
     let mut wanted = grant.rights.accesses();
@@ -230,7 +233,7 @@ mod tests {
         check("other", Rights::Read, false);
         check("other/file", Rights::Read, false);
         check("nowhere", Rights::Read, true);
-        // Another directory under the old name is another.
+        // Another directory with the old name is a different one.
         fs::rename(at("sites"), at("before")).unwrap();
         fs::create_dir(at("sites")).unwrap();
         check("sites", Rights::Read, false);

@@ -1,4 +1,4 @@
-//! Directories that only root can make, for a user who is to work in them.
+//! Directories that only root can create, for the server's user.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -10,18 +10,18 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::config::{AccessLogTarget, Config, Listen, ProgramUser, SYSTEM_STATE_DIRECTORY, is_roots_alone};
 
-/// For sockets: who may connect is up to the sockets' own permissions.
+/// Mode for sockets: their own permissions decide who may connect.
 const SOCKETS_MODE: u32 = 0o755;
-/// For logs: the group may read them.
+/// Mode for logs: readable for the group.
 const LOGS_MODE: u32 = 0o750;
-/// For state: keys are among it.
+/// Mode for state, which includes keys.
 const STATE_MODE: u32 = 0o700;
 
-/// Makes the directories that the configuration's logs and sockets are in, and that of the state, if they are missing, and gives
-/// them to the user. What is there already is left alone: whoever could put a link in its place would be given what it leads to.
+/// Creates the directories of the configuration's logs and sockets and of the state, if they are missing, and gives
+/// them to the user. Existing ones are left alone; otherwise a link in their place could give away its target.
 ///
 /// # Errors
-/// One can't be made.
+/// A directory cannot be created.
 pub(super) fn make(config: &Config, user: ProgramUser) -> io::Result<()> {
     for (path, mode) in wanted(config) {
         make_one(&path, mode, user)
@@ -52,7 +52,7 @@ fn wanted(config: &Config) -> Vec<(PathBuf, u32)> {
     wanted
 }
 
-/// Makes one directory, if that above it is there and is root's alone, so that nobody can put another in its place.
+/// Creates one directory, if its parent exists and only root can write to it, so that no other user can replace it.
 fn make_one(path: &Path, mode: u32, user: ProgramUser) -> io::Result<()> {
     if path.symlink_metadata().is_ok() || !path.parent().is_some_and(is_roots_alone) {
         return Ok(());

@@ -1,10 +1,10 @@
-//! What the server takes from itself when it has started, so that whoever finds a hole in it has little: root's privileges
-//! (`user.rs`), files and connections that the configuration does not need (`boundary.rs`), system calls that it has no use
-//! for (`system_calls.rs`). What a configuration needs is in `needs.rs`.
+//! Confinement: permissions that the server drops after its start, so that an attacker who exploits it gains little.
+//! These are root's privileges (`user.rs`), files and connections that the configuration does not need (`boundary.rs`),
+//! and system calls without use (`system_calls.rs`). `needs.rs` finds out what a configuration needs.
 //!
-//! All of it holds for a thread and those that it starts, and can't be taken back. So the first thread does it, while there is
-//! no other. Before, it starts the threads that start programs (`spawner.rs`), which have what programs need, and nothing of
-//! what is the server's own.
+//! All limits apply to a thread and the threads that it starts, and are permanent. So the first thread applies them
+//! while it is the only one. Before that, it starts the threads that run programs (`spawner.rs`), which have the rights
+//! of programs, and none of the server's own.
 
 mod boundary;
 mod directories;
@@ -27,30 +27,30 @@ pub use self::user::{User, as_user, change_user, user_name, wanted_user};
 use crate::config::{Config, Confinement, SystemCalls};
 use crate::spawner::Spawner;
 
-/// What this process has left. By default, all that it had.
+/// Rights left to this process. By default, all.
 #[derive(Debug, Default)]
 pub struct Confined {
     server: Boundary,
     programs: Boundary,
-    /// Whether code can be run that is made or loaded while the server runs.
+    /// True if code can be compiled or loaded at run time.
     loads_code: bool,
-    /// Threads that start programs, if the configuration has some.
+    /// Threads that run programs, if the configuration has any.
     spawner: Option<Arc<Spawner>>,
-    /// Whether anything is confined, so that it matters what there is.
+    /// True if anything is confined, so that rights matter.
     is_confined: bool,
-    /// Which version of Landlock the kernel has, if it was wanted.
+    /// Kernel's version of Landlock, if it was needed.
     landlock: Option<ABI>,
-    /// What that one can't confine, for a person.
+    /// Restrictions that this version does not support, for messages.
     not_confined: Vec<&'static str>,
-    /// Whether system calls are confined, or why they are not, if that was wanted.
+    /// Result of the system call filter, if one is configured.
     system_calls: Option<Result<(), String>>,
 }
 
-/// Takes from this thread, and all that it starts from now on, what this configuration does not need. `sources` are the
+/// Drops the rights that this configuration does not need, for this thread and all that it starts. `sources` are the
 /// configuration's own files.
 ///
 /// # Errors
-/// There are other threads, which would keep everything; or what the kernel has can't be had.
+/// There are other threads, which would keep all rights; or a restriction that the kernel supports fails.
 pub fn confine(config: &Config, sources: &[PathBuf]) -> io::Result<Confined> {
     let wanted = &config.confinement;
     let mut confined = Confined { is_confined: wanted.takes_anything(), ..Confined::default() };
@@ -81,10 +81,10 @@ pub fn confine(config: &Config, sources: &[PathBuf]) -> io::Result<Confined> {
 }
 
 impl Confined {
-    /// Starts the threads that start programs. Those have the same bounds as these threads, so that the kernel takes them for
-    /// each other's equals, and would let programs read the server's memory and send it signals by these.
+    /// Starts the threads that run programs. They have different limits from the server's threads; otherwise the kernel
+    /// would let programs read the server's memory and send it signals.
     fn start_spawner(&mut self, grants: &[Grant], wanted: &Confinement) -> io::Result<()> {
-        // Nor has anybody else of the same user any business with a memory that keys are in.
+        // No other process of this user needs the memory, which contains keys.
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
         let of_programs = Wanted {
             files: wanted.files.then_some(grants),
@@ -97,9 +97,9 @@ impl Confined {
         let (calls, found) = (wanted.system_calls, Arc::clone(&landlock));
         self.spawner = Some(Spawner::start_threads(move || {
             user::keep_for_starting_programs()?;
-            // All of them find the same.
+            // All threads find the same version.
             let _ = found.set(ruleset.restrict()?);
-            // Where the kernel can't, the main thread tells.
+            // The main thread reports it if the kernel cannot.
             let _ = system_calls::confine_programs(calls);
             Ok(())
         })?);
@@ -108,7 +108,7 @@ impl Confined {
         Ok(())
     }
 
-    /// Notes what a kernel with this version of Landlock has not done of what was wanted.
+    /// Notes restrictions that a kernel with this version of Landlock does not support.
     fn has_confined(&mut self, wanted: Wanted<'_>, landlock: Option<ABI>) {
         let Some(version) = landlock else { return };
         self.landlock = Some(version);
@@ -116,12 +116,12 @@ impl Confined {
         self.not_confined.extend(news.collect::<Vec<_>>());
     }
 
-    /// The threads that start programs, if there are to be some.
+    /// Threads that run programs, if there are any.
     pub fn spawner(&self) -> Option<&Arc<Spawner>> {
         self.spawner.as_ref()
     }
 
-    /// What another configuration needs that this process has no more, for a person; empty if there is nothing.
+    /// Rights that another configuration needs and this process has dropped, for messages; empty if there are none.
     pub fn lacks(&self, config: &Config, sources: &[PathBuf]) -> Vec<String> {
         let mut lacks = Vec::new();
         if !self.is_confined {
@@ -142,18 +142,18 @@ impl Confined {
         lacks
     }
 
-    /// Whether anything is confined.
+    /// True if anything is confined.
     pub fn is_confined(&self) -> bool {
         self.is_confined
     }
 
-    /// What could not be done here that was wanted, for a person.
+    /// Restrictions that could not be applied, for a message.
     pub fn shortcomings(&self) -> Option<String> {
         let mut text = String::new();
         if !self.not_confined.is_empty() {
             let how_much = if self.landlock == Some(ABI::Unsupported) { "no" } else { "an older" };
             let what = self.not_confined.join(", ");
-            // Writing to a string can't fail.
+            // Writing to a string does not fail.
             let _ = write!(text, "this kernel has {how_much} Landlock, and does not confine: {what}");
         }
         if let Some(Err(error)) = &self.system_calls {

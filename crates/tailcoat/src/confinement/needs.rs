@@ -1,4 +1,4 @@
-//! What a configuration needs of the system.
+//! Rights that a configuration needs.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -12,15 +12,15 @@ use crate::config::{
     RootPiece, Rules, ServerAddress, Site, state_directory,
 };
 
-/// The process itself, the limits of its container, and where what is not wanted goes.
+/// Files of the process itself, the limits of its container, and /dev/null.
 const OF_PROCESS: [(&str, Rights); 3] =
     [("/proc/self", Rights::Read), ("/sys/fs/cgroup", Rights::Read), ("/dev/null", Rights::Append)];
 
-/// By what names of users become numbers: a configuration may have some.
+/// Files for lookups of user names in a configuration.
 const USERS: [&str; 3] = ["/etc/nsswitch.conf", "/etc/passwd", "/etc/group"];
 
-/// By what names of hosts become addresses, with the libraries that do it, and whom the system trusts. Files in `/etc` are
-/// replaced by others of the same name (DHCP), so that it has to be the directory.
+/// Files for lookups of host names, with the libraries for it, and the system's CA certificates. Files in `/etc` are
+/// replaced (DHCP), so the directory is needed.
 const NAMES: [&str; 7] = [
     "/etc",
     "/lib",
@@ -31,10 +31,10 @@ const NAMES: [&str; 7] = [
     "/usr/local/share/ca-certificates",
 ];
 
-/// Who answers for names: often a link to what a daemon keeps below `/run`.
+/// Addresses of resolvers: often a link to a daemon's file below `/run`.
 const RESOLVER: &str = "/etc/resolv.conf";
 
-/// Where the system's programs are, and what they need.
+/// Directories of the system's programs and their files.
 const OF_PROGRAMS: [(&str, Rights); 17] = [
     ("/usr", Rights::Execute),
     ("/bin", Rights::Execute),
@@ -55,20 +55,20 @@ const OF_PROGRAMS: [(&str, Rights); 17] = [
     ("/dev/urandom", Rights::Read),
 ];
 
-/// What a configuration needs.
+/// Rights that a configuration needs.
 #[derive(Debug)]
 pub(super) struct Needs {
     pub(super) files: Vec<Grant>,
-    /// Of programs, if some are started.
+    /// Rights of programs, if any are started.
     pub(super) programs: Option<Vec<Grant>>,
-    /// Whether there are servers that are connected to by TCP.
+    /// True if there are TCP connections to other servers.
     pub(super) connects: bool,
-    /// Whether code is run that is made (of modules) or loaded (to look up names) while the server runs.
+    /// True if code is compiled (modules) or loaded (name lookups) at run time.
     pub(super) loads_code: bool,
 }
 
 impl Needs {
-    /// What this configuration needs, which is in these files.
+    /// Rights for this configuration, which was read from these files.
     pub(super) fn of(config: &Config, sources: &[PathBuf]) -> Self {
         let mut files = Collected::default();
         OF_PROCESS.iter().for_each(|(path, rights)| files.add(path, *rights));
@@ -101,7 +101,7 @@ impl Needs {
     }
 }
 
-/// Whether programs that are started for requests, and are the same user as the server, are kept from this file by nothing.
+/// True if CGI programs that run as the server's user can read this file.
 pub fn is_shown_to_programs(config: &Config, file: &Path) -> bool {
     let is_as_server = |gateway: &Gateway| gateway.protocol == GatewayProtocol::Cgi && gateway.programs.user.is_none();
     if !config.gateways().any(is_as_server) {
@@ -112,7 +112,7 @@ pub fn is_shown_to_programs(config: &Config, file: &Path) -> bool {
     !config.confinement.files || programs(config).iter().any(is_above)
 }
 
-/// Grants, each once.
+/// Set of rights without duplicates.
 #[derive(Default)]
 struct Collected {
     grants: Vec<Grant>,
@@ -120,7 +120,7 @@ struct Collected {
 }
 
 impl Collected {
-    /// A file or directory, and what is below it.
+    /// Adds a file or directory with everything below it.
     fn add(&mut self, path: impl AsRef<Path>, rights: Rights) {
         let path = path.as_ref().to_owned();
         if self.known.insert((path.clone(), rights)) {
@@ -128,8 +128,8 @@ impl Collected {
         }
     }
 
-    /// A file that may be replaced by another of the same name: what can be granted is the directory that it is in, and that
-    /// in which what it links to is. If that is the root directory, it is the file alone.
+    /// Adds a file that may be replaced: grants its directory, and the directory of its link's target. In the root
+    /// directory, grants the file alone.
     fn add_file(&mut self, path: &Path, rights: Rights) {
         if path.is_dir() {
             return self.add(path, rights);
@@ -143,7 +143,7 @@ impl Collected {
         }
     }
 
-    /// A root of files. One that is a link may lead elsewhere by the next time (to the next release), within the same
+    /// Adds a root of files. If it is a link, it may lead elsewhere later (to the next release), within the same
     /// directory.
     fn add_root(&mut self, root: &RootPattern, rights: Rights) {
         let mut literal = String::new();
@@ -183,7 +183,8 @@ fn add_server(config: &Config, files: &mut Collected) {
     for log in config.access_logs() {
         if let AccessLogTarget::File(path) = &log.target {
             files.add_file(path, Rights::Append);
-            // A pipe is opened for both. Of a file that does not exist yet a reload would want more than there was.
+            // A pipe is opened for reading and writing. For a missing file, a reload would then need more rights than
+            // granted.
             if std::fs::metadata(path).is_ok_and(|status| status.file_type().is_fifo()) {
                 files.add(path, Rights::Read);
             }
@@ -260,10 +261,10 @@ fn add_automatic_certificates(config: &Config, files: &mut Collected) {
     settings.authority.iter().chain(key).for_each(|path| files.add_file(path, Rights::Read));
 }
 
-/// A directory that the server makes if it is missing: then what there is above it.
+/// Directory that the server creates if it is missing; else its existing parent.
 fn existing(directory: &Path) -> PathBuf {
     if !directory.is_dir() {
-        // If it can't be made, the error comes where it is used.
+        // If this fails, the use of the directory reports the error.
         let _ = crate::tls::create_private_directory(directory);
     }
     directory.to_owned()
@@ -273,7 +274,7 @@ fn looks_up_names(config: &Config) -> bool {
     let mut servers = config.upstreams.iter().flat_map(|upstream| &upstream.servers);
     let names_a_host = servers.any(|server| host_of(&server.address).is_some_and(|host| !is_address(host)));
     let sends_requests = config.module_routes().any(|module| !module.grants.hosts.is_empty());
-    // Whom the system trusts is looked up as well.
+    // Looking up the system's CA certificates needs rights, too.
     let trusts_the_system = config.upstreams.iter().any(|upstream| {
         let speaks_tls = upstream.servers.iter().any(|server| matches!(server.address, ServerAddress::Tls(..)));
         speaks_tls && upstream.tls.authorities.is_none()

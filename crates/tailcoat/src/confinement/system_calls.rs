@@ -1,8 +1,8 @@
-//! System calls (seccomp(2)): the server may do those that are listed here. What else it asks for fails, so that a list that a
-//! library's next version outgrows costs a function and not the process.
+//! System call filter (seccomp(2)) with a list of allowed calls. Other calls fail with an error, so that a library
+//! update which needs a new call loses a function, and does not end the process.
 //!
-//! Those that a request takes are allowed whatever their arguments are: the kernel remembers that, and asks the filter no more
-//! (since Linux 5.11). Only for what is seldom done are arguments looked at.
+//! Calls on the path of a request are allowed with any arguments: the kernel caches that, and skips the filter (since
+//! Linux 5.11). Arguments are checked only for rare calls.
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
@@ -15,7 +15,7 @@ use seccompiler::{
 
 use crate::config::SystemCalls;
 
-/// Sockets, files that are open, and waiting for them.
+/// Calls on sockets, open files, and for waiting.
 const INPUT_AND_OUTPUT: &[c_long] = &[
     SYS_read,
     SYS_write,
@@ -70,7 +70,7 @@ const SOCKETS: &[c_long] = &[
     SYS_socketpair,
 ];
 
-/// By name: which names, Landlock says.
+/// Calls with file names; Landlock decides on the names.
 const FILES: &[c_long] = &[
     SYS_openat,
     SYS_openat2,
@@ -189,7 +189,7 @@ const ABOUT_ITSELF: &[c_long] = &[
     SYS_getrandom,
 ];
 
-/// What this processor's kernel has besides, for the same.
+/// Further calls of this architecture for the same purpose.
 #[cfg(target_arch = "x86_64")]
 const OF_PROCESSOR: &[c_long] = &[
     SYS_open,
@@ -227,27 +227,27 @@ const OF_PROCESSOR: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OF_PROCESSOR: &[c_long] = &[];
 
-/// Kinds of sockets that there is a use for: netlink tells which addresses this machine has (getaddrinfo(3)).
+/// Families of sockets in use; netlink reports the machine's addresses (getaddrinfo(3)).
 const SOCKET_FAMILIES: &[c_int] = &[AF_UNIX, AF_INET, AF_INET6, AF_NETLINK];
 
-/// About sockets and files that are open, and whether something is a terminal; and which pages of our own memory were
-/// written.
+/// ioctls for sockets and open files, terminals, and written pages of the server's own memory.
 const IOCTLS: &[u64] = &[FIONBIO, FIONREAD, FIOCLEX, FIONCLEX, TCGETS, TIOCGWINSZ, TIOCOUTQ, PAGEMAP_SCAN];
 
-/// `_IOWR('f', 16, struct pm_scan_arg)` of linux/fs.h. Without it the memory of each module's instance would be given back to
-/// the system after each request, which makes a request half as dear again.
+/// `_IOWR('f', 16, struct pm_scan_arg)` of linux/fs.h. Without it, the memory of each module instance would be returned
+/// to the system after each request, which makes a request half as expensive again.
 const PAGEMAP_SCAN: u64 = 0xc060_6610;
 
-/// By these a descriptor's owner is set, to whom it sends signals (fcntl(2), socket(7)). libc does not name the numbers.
+/// fcntl commands that set the owner of a descriptor, who then gets signals (fcntl(2), socket(7)). libc does not name
+/// the numbers.
 const F_SETOWN_EX: u64 = 15;
 const FIOSETOWN: u64 = 0x8901;
 const SIOCSPGRP: u64 = 0x8902;
 
-/// What makes a process or a thread one of another kind: in namespaces of its own, where it would be root.
+/// Flags that create namespaces, in which a process would be root.
 const NAMESPACES: c_int =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
 
-/// What programs that are started for requests have no use for: the system's own matters, and what others' are.
+/// Calls that programs do not need: administration of the system, and access to other processes.
 const NOT_FOR_PROGRAMS: &[c_long] = &[
     SYS_ptrace,
     SYS_process_vm_readv,
@@ -301,23 +301,23 @@ const NOT_FOR_PROGRAMS: &[c_long] = &[
 
 type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
 
-/// Confines this thread, and those that it starts, to what the server does. `loads_code` is whether memory may become code.
+/// Limits this thread, and those that it starts, to the calls of the server. `loads_code` allows memory to become code.
 ///
 /// # Errors
-/// The kernel's, for a person.
+/// Those of the kernel, for messages.
 pub(super) fn confine_server(calls: SystemCalls, loads_code: bool) -> Result<(), String> {
     let Some(otherwise) = action(calls) else { return Ok(()) };
-    // What clone3 is to do stands in memory, which no filter sees. The C library takes clone if there is no clone3.
-    // (This filter says so, for the stricter answer counts; the other one lets it pass.)
+    // The arguments of clone3 are in memory, which no filter can read. The C library uses clone if clone3 is missing.
+    // (This filter reports that, because the stricter result counts; the other filter allows it.)
     let clone3 = [(SYS_clone3, Vec::new())].into();
     apply(clone3, SeccompAction::Allow, SeccompAction::Errno(ENOSYS as u32))?;
     apply(rules_of_server(loads_code)?, otherwise, SeccompAction::Allow)
 }
 
-/// Confines this thread, and the programs that it starts, to what programs have any business with.
+/// Limits this thread, and the programs that it starts, to the calls of programs.
 ///
 /// # Errors
-/// The kernel's, for a person.
+/// Those of the kernel, for messages.
 pub(super) fn confine_programs(calls: SystemCalls) -> Result<(), String> {
     let Some(refused) = action(calls) else { return Ok(()) };
     let mut rules: Rules = NOT_FOR_PROGRAMS.iter().map(|number| (*number, Vec::new())).collect();
@@ -325,9 +325,9 @@ pub(super) fn confine_programs(calls: SystemCalls) -> Result<(), String> {
     apply(rules, SeccompAction::Allow, refused)
 }
 
-/// What keeps programs from ending the server by the thread that starts them: Landlock lets them send signals to whoever has
-/// their bounds, as this thread has, and a signal to one thread ends all. Nor may they set limits of other processes, that
-/// of descriptors or of time, which Landlock knows nothing of.
+/// Rules that keep programs from ending the server through the thread that starts them: Landlock lets them signal
+/// processes with the same limits, as this thread has, and a signal to one thread ends all. They must not set limits of
+/// other processes either (file descriptors, CPU time), which Landlock does not cover.
 fn rules_for_this_thread() -> Result<Rules, String> {
     let own = rustix::thread::gettid().as_raw_nonzero().get() as u64;
     Ok([
@@ -336,11 +336,11 @@ fn rules_for_this_thread() -> Result<Rules, String> {
         (SYS_tgkill, vec![equal(1, own)?]),
         (SYS_rt_sigqueueinfo, vec![equal(0, own)?]),
         (SYS_rt_tgsigqueueinfo, vec![equal(1, own)?]),
-        // Whose descriptor it is no filter sees. Who can't use it takes kill.
+        // No filter can see the owner of a descriptor. Programs that cannot use it use kill.
         (SYS_pidfd_send_signal, Vec::new()),
         (SYS_fcntl, vec![equal(1, F_SETOWN as u64)?, equal(1, F_SETOWN_EX)?]),
         (SYS_ioctl, vec![equal(1, FIOSETOWN)?, equal(1, SIOCSPGRP)?]),
-        // 0 is the caller.
+        // 0 is the calling process.
         (SYS_prlimit64, vec![rule(0, SeccompCmpOp::Ne, 0)?]),
     ]
     .into())
@@ -369,12 +369,12 @@ fn rules_of_server(loads_code: bool) -> Result<Rules, String> {
     Ok(rules)
 }
 
-/// This argument is this.
+/// Matches if an argument has this value.
 fn equal(argument: u8, value: u64) -> Result<SeccompRule, String> {
     rule(argument, SeccompCmpOp::Eq, value)
 }
 
-/// This argument has none of these bits.
+/// Matches if an argument has none of these bits.
 fn without(argument: u8, bits: u64) -> Result<SeccompRule, String> {
     rule(argument, SeccompCmpOp::MaskedEq(bits), 0)
 }

@@ -1,4 +1,4 @@
-//! Who the server is: started by root, it becomes another user, and keeps of root's privileges what it has use for.
+//! User of the server: a process started by root switches to another user, and keeps only the privileges that it needs.
 
 use std::ffi::CString;
 use std::io;
@@ -14,31 +14,31 @@ use rustix::thread::{
 use super::directories;
 use crate::config::{Config, ProgramUser};
 
-/// The user that the server becomes if the configuration names none.
+/// User if the configuration names none.
 const DEFAULT_USER: &str = "tailcoat";
 
-/// To become another, to end what others run, and to set its limits.
+/// Capabilities to switch users, to end processes of other users, and to set their limits.
 const TO_CHANGE_USERS: CapabilitySet =
     CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL).union(CapabilitySet::SYS_RESOURCE);
 
-/// Who the server has become.
+/// User of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// What it is called.
+    /// Name or number.
     pub name: String,
-    /// Whether it was root before.
+    /// True if the process was root before.
     pub is_changed: bool,
-    /// Whether it is root because there is nobody else to be.
+    /// True if the process stays root because no other user is configured or exists.
     pub is_root_for_want_of_another: bool,
-    /// Whether the configuration wants another, which only root can become.
+    /// True if the configuration names another user, but the process was not started by root.
     pub is_another_wanted: bool,
 }
 
-/// Becomes the user that the configuration names, if root has started this process; and whoever it is, keeps no privileges but
-/// those that the configuration needs, and can get no others, by whatever program it starts.
+/// Switches to the configured user if root started this process. In any case keeps only the privileges that the
+/// configuration needs; programs started later cannot gain others.
 ///
 /// # Errors
-/// There is another thread, which would stay root; or the system refuses.
+/// There is another thread, which would stay root; or the system call fails.
 pub fn change_user(config: &Config) -> io::Result<User> {
     let wanted = wanted_user(config.server.user)?;
     let is_root = geteuid().is_root();
@@ -56,10 +56,10 @@ pub fn change_user(config: &Config) -> io::Result<User> {
     })
 }
 
-/// Who a server that root starts becomes: whom its configuration names, or the user `tailcoat` if there is one.
+/// User for a process started by root: the configured one, or `tailcoat` if it exists.
 ///
 /// # Errors
-/// The system does not tell whether there is.
+/// The user database cannot be read.
 pub fn wanted_user(configured: Option<ProgramUser>) -> io::Result<Option<ProgramUser>> {
     if configured.is_some() {
         return Ok(configured);
@@ -68,15 +68,15 @@ pub fn wanted_user(configured: Option<ProgramUser>) -> io::Result<Option<Program
     Ok(user.map(|user| ProgramUser { user_id: user.uid.as_raw(), group_id: user.gid.as_raw() }))
 }
 
-/// Does something as another user, in a thread of its own: what that user may not, it can't.
+/// Runs `work` as another user, on a thread of its own, with only that user's rights.
 ///
 /// # Errors
-/// Only root can become another.
+/// Only root can switch users.
 pub fn as_user<T: Send>(user: ProgramUser, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     let there = || {
         let (uid, gid) = (rustix::fs::Uid::from_raw(user.user_id), rustix::fs::Gid::from_raw(user.group_id));
         let groups = groups_of(user)?.into_iter().map(|group| rustix::fs::Gid::from_raw(group.as_raw()));
-        // Of this thread alone, unlike what the C library does.
+        // Affects this thread only, unlike the function of the C library.
         set_thread_groups(&groups.collect::<Vec<_>>())?;
         set_thread_res_gid(gid, gid, gid)?;
         set_thread_res_uid(uid, uid, uid)?;
@@ -86,12 +86,12 @@ pub fn as_user<T: Send>(user: ProgramUser, work: impl FnOnce() -> T + Send) -> i
     ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// What a user is called: by name, or by number.
+/// Name of a user, or its number.
 pub fn user_name(user: ProgramUser) -> String {
     name_of(user.user_id)
 }
 
-/// The groups of a user; of one that has no name its own alone.
+/// Groups of a user; only its own group if the user has no name.
 fn groups_of(user: ProgramUser) -> io::Result<Vec<Gid>> {
     let gid = Gid::from_raw(user.group_id);
     Ok(match c_name_of(user)? {
@@ -105,12 +105,13 @@ fn c_name_of(user: ProgramUser) -> io::Result<Option<CString>> {
     Ok(known.and_then(|known| CString::new(known.name).ok()))
 }
 
-/// Has programs that this thread starts begin without privileges. It keeps those that it needs to start them as other users.
+/// Makes programs that this thread starts begin without privileges. The thread keeps those that it needs to start them
+/// as other users.
 ///
 /// # Errors
-/// The kernel's.
+/// Those of the kernel.
 pub(super) fn keep_for_starting_programs() -> io::Result<()> {
-    // Old kernels know no ambient privileges.
+    // Old kernels have no ambient capabilities.
     let _ = clear_ambient_capability_set();
     let kept = capabilities(None)?.permitted & TO_CHANGE_USERS;
     set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })?;
@@ -129,14 +130,14 @@ fn become_user(user: ProgramUser) -> io::Result<()> {
         None => setgroups(&[gid])?,
     }
     setresgid(gid, gid, gid)?;
-    // What is kept is chosen afterwards; without this, all would be gone.
+    // The kept ones are chosen below; without this, all would be lost.
     set_keep_capabilities(true)?;
     setresuid(uid, uid, uid)?;
     set_keep_capabilities(false)?;
     Ok(())
 }
 
-/// Ports below 1024, for listeners that a reload may bring; and what it takes to run programs as other users, if some are.
+/// Capabilities for ports below 1024, because a reload may add listeners; and for programs that run as other users.
 fn needed_privileges(config: &Config) -> CapabilitySet {
     let mut needed = CapabilitySet::NET_BIND_SERVICE;
     if config.gateways().any(|gateway| gateway.programs.user.is_some()) {
@@ -145,21 +146,21 @@ fn needed_privileges(config: &Config) -> CapabilitySet {
     needed
 }
 
-/// Gives up all privileges but these, for good. A program that takes this one's place (upgrade) has them as well.
+/// Drops all privileges except these, permanently. A program that replaces this one (upgrade) has them, too.
 fn keep_privileges(needed: CapabilitySet) -> io::Result<()> {
     let permitted = capabilities(None)?.permitted;
     let kept = permitted & needed;
-    // Who has become another may have them, but does not use them.
+    // A process that switches users may have them, but does not use them.
     set_capabilities(None, CapabilitySets { effective: permitted, permitted, inheritable: kept })?;
     for bit in 0..u64::BITS {
         let capability = CapabilitySet::from_bits_retain(1 << bit);
         if !kept.contains(capability) {
-            // Needs a privilege itself, and fails for those that this kernel does not know.
+            // Needs a privilege itself, and fails for capabilities that this kernel does not know.
             let _ = remove_capability_from_bounding_set(capability);
         }
     }
     set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: kept })?;
-    // Old kernels know no ambient privileges.
+    // Old kernels have no ambient capabilities.
     let _ = clear_ambient_capability_set();
     for capability in kept.iter() {
         configure_capability_in_ambient_set(capability, true)?;

@@ -173,15 +173,15 @@ kinds! {
     ModuleFailure {
         /// The module itself: it trapped, exited, or sent no response or an invalid one.
         Failed = "failed",
-        /// It used too much CPU time.
+        /// Too much CPU time used.
         ProcessorTimeMax = "processor-time-max",
-        /// It did not start its response in time.
+        /// Response not started in time.
         FirstByteTimeout = "first-byte-timeout",
-        /// It stopped in the middle of its response.
+        /// Response stopped in the middle.
         BetweenBytesTimeout = "between-bytes-timeout",
-        /// It was denied memory, and failed.
+        /// Memory denied, and the module failed.
         MemoryBytesMax = "memory-bytes-max",
-        /// It was denied room in a table, and failed.
+        /// Room in a table denied, and the module failed.
         TableElementsMax = "table-elements-max",
         /// No instance was free, of the module or of all modules.
         InstancesMax = "instances-max",
@@ -189,7 +189,7 @@ kinds! {
         AllMemoryBytesMax = "memory-bytes-max of modules",
         /// The request or the response had more content than may be buffered.
         BufferedBytesMax = "buffered-bytes-max",
-        /// It wrote too much content.
+        /// Too much content written.
         ResponseBytesMax = "response-bytes-max",
     }
 }

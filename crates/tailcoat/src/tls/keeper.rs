@@ -1,4 +1,4 @@
-//! Certificates as fresh as their files.
+//! Reload of certificates when their files change, and warnings before they expire.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,22 +11,22 @@ use super::SiteTls;
 use crate::config::{FileState, Tls};
 use crate::log::ServerLog;
 
-/// Before a certificate ends, there are warnings from so long before.
+/// Time before the end of a certificate at which warnings start.
 const WARNING_TIME: Duration = Duration::from_secs(7 * 86_400);
 
-/// How often it is warned of a certificate that ends.
+/// Interval between warnings.
 const WARNING_INTERVAL: Duration = Duration::from_secs(86_400);
 
-/// Which sites' files are looked at, and how often.
+/// Sites whose files are checked, and the interval.
 #[derive(Clone, Debug)]
 pub struct KeptSites {
     /// The sites.
     pub sites: Vec<Arc<SiteTls>>,
-    /// The time from one look to the next.
+    /// Interval between checks.
     pub interval: Duration,
 }
 
-/// Looks at the files of these sites, for ever, and has those read again that have changed.
+/// Checks the files of these sites forever, and reloads changed ones.
 pub async fn keep(mut kept: Receiver<KeptSites>, log: ServerLog) {
     let mut warned: Vec<Arc<SiteTls>> = Vec::new();
     let mut until_warning = Duration::ZERO;
@@ -48,14 +48,14 @@ pub async fn keep(mut kept: Receiver<KeptSites>, log: ServerLog) {
             },
         }
         until_warning = until_warning.saturating_sub(interval);
-        // Files can be on a disk that is slow, and keys of RSA take their time.
+        // Disks can be slow, and RSA keys take time.
         let log = log.clone();
-        // A panic leaves everything as it was.
+        // A panic changes nothing.
         let _ = spawn_blocking(move || sites.iter().for_each(|site| look(site, &log))).await;
     }
 }
 
-/// Has the files of a site read again, if they have changed.
+/// Reloads the files of a site if they have changed.
 fn look(site: &SiteTls, log: &ServerLog) {
     if !site.has_new_files() {
         return;
@@ -66,7 +66,7 @@ fn look(site: &SiteTls, log: &ServerLog) {
             log.info(format_args!("new certificates are in use: {}", names.collect::<Vec<_>>().join(", ")));
             warn_of_end(site, log);
         }
-        // Certificate and key are seldom replaced at the same instant: the next look may find both.
+        // Certificate and key are rarely replaced at the same instant; the next check may find both.
         Err(error) => {
             log.warn(format_args!("new certificates can't be used: {error}"), "those that are in use are kept");
         }
@@ -91,7 +91,7 @@ fn warn_of_end(site: &SiteTls, log: &ServerLog) {
     );
 }
 
-/// The states of all files that these settings name.
+/// States of all files that these settings name.
 pub(super) fn file_states(config: &Tls) -> Vec<Option<FileState>> {
     let authorities = config.client_certificates.iter().map(|asked| asked.authorities.as_path());
     config.certificates.iter().flat_map(|files| files.paths()).chain(authorities).map(FileState::of).collect()

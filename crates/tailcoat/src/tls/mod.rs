@@ -1,6 +1,6 @@
-//! TLS: which site's certificate and settings a client gets, and keeping them as fresh as their files.
+//! TLS: certificates and settings by site, reloaded when their files change.
 //!
-//! It knows no socket: `connection/opening.rs` has the handshake, `connection/tls_socket.rs` what follows.
+//! This room knows no socket: `connection/opening.rs` has the handshake, `connection/tls_socket.rs` the data after it.
 
 pub mod alerts;
 mod keeper;
@@ -23,25 +23,25 @@ pub use validations::{Shown, Validations};
 
 use crate::log::TlsRecord;
 
-/// What is known of a connection that speaks TLS.
+/// Parameters of a TLS connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsInfo {
-    /// The version, as logs have it: `TLSv1.3`.
+    /// Version in the form of logs: `TLSv1.3`.
     pub version: &'static str,
-    /// The cipher suite.
+    /// Cipher suite.
     pub cipher_suite: &'static str,
-    /// The name that the client asked for, lower case.
+    /// Server name that the client requested, in lower case.
     pub server_name: Option<Box<str>>,
-    /// The subject of the client's certificate, which was found good (RFC 4514).
+    /// Subject of the verified client certificate (RFC 4514).
     pub client_subject: Option<Box<str>>,
-    /// The site whose settings hold: its [`SiteTls::id`].
+    /// Site whose settings apply: its [`SiteTls::id`].
     pub site: u32,
-    /// Whether HTTP/2 was agreed upon (RFC 7301).
+    /// True if HTTP/2 was negotiated (RFC 7301).
     pub is_http2: bool,
 }
 
 impl TlsInfo {
-    /// What there is to know when the handshake is over. `server_name` is what the client asked for.
+    /// Parameters after the handshake. `server_name` is the name that the client requested.
     pub fn new(connection: &ServerConnection, server_name: Option<Box<str>>, site: u32) -> Self {
         let version = match connection.protocol_version() {
             Some(rustls::ProtocolVersion::TLSv1_3) => "TLSv1.3",
@@ -59,7 +59,7 @@ impl TlsInfo {
         }
     }
 
-    /// For the log.
+    /// Parameters for the access log.
     pub fn record(&self) -> TlsRecord<'_> {
         TlsRecord {
             version: self.version,

@@ -1,22 +1,22 @@
-//! Records of TLS 1.3 that must end a connection with an alert. rustls closes the connection without one.
+//! TLS 1.3 records that must end a connection with an alert. rustls closes the connection without one.
 
 use rustls::crypto::cipher::{InboundOpaqueMessage, InboundPlainMessage, MessageDecrypter};
 use rustls::{ContentType, Error, PeerMisbehaved};
 
-/// Decrypts records and rejects those that are forbidden.
+/// Decrypter that rejects forbidden records.
 pub(super) struct StrictRecords {
     decrypter: Box<dyn MessageDecrypter>,
     fragments: Fragments,
 }
 
-/// The handshake message that a record has begun and a later one must complete.
+/// Handshake message that a record has started and a later one must complete.
 #[derive(Debug, Default)]
 struct Fragments {
-    /// Bytes of the message's head that have come: a type, and a length of three bytes (RFC 8446, section 4).
+    /// Received bytes of the message's head: a type, and a length of three bytes (RFC 8446, section 4).
     head_bytes: u8,
-    /// Its length, as far as it has come.
+    /// Length, as far as received.
     length: usize,
-    /// Bytes of its body that have not come.
+    /// Bytes of the body not received yet.
     missing_bytes: usize,
 }
 
@@ -33,7 +33,7 @@ impl MessageDecrypter for StrictRecords {
         sequence: u64,
     ) -> Result<InboundPlainMessage<'a>, Error> {
         let message = self.decrypter.decrypt(record, sequence).map_err(|error| match error {
-            // Nothing but padding (section 5.4).
+            // Only padding (section 5.4).
             Error::PeerMisbehaved(PeerMisbehaved::IllegalTlsInnerPlaintext) => unexpected_message(),
             error => error,
         })?;
@@ -51,7 +51,7 @@ impl MessageDecrypter for StrictRecords {
     }
 }
 
-/// The error to which rustls gives the alert unexpected_message. For those that say what is wrong it has none.
+/// Error for which rustls sends the alert unexpected_message. The more specific errors have no alert.
 fn unexpected_message() -> Error {
     PeerMisbehaved::IllegalMiddleboxChangeCipherSpec.into()
 }

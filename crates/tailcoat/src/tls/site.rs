@@ -15,36 +15,36 @@ use crate::config::{
     Certificate, CertificateError, CertificateFiles, FileState, HostPattern, HttpVersions, Tls, TlsVersion,
 };
 
-/// Protocols that are spoken over TLS (RFC 7301), the best first.
+/// Application protocols over TLS (RFC 7301), the preferred first.
 const APPLICATION_PROTOCOLS: &[&[u8]] = &[HTTP2, b"http/1.1"];
 
 /// HTTP/2 (RFC 9113, section 3.1).
 pub(super) const HTTP2: &[u8] = b"h2";
 
-/// The TLS of a site. What its files say may change while it is used.
+/// TLS of a site. Its certificates may change while it is in use.
 #[derive(Debug)]
 pub struct SiteTls {
-    /// What tells it from others, also from what another configuration has of the same name.
+    /// Unique number, also among configurations with the same site name.
     pub id: u32,
-    /// The names that the site answers to.
+    /// Names of the site.
     pub names: Vec<HostPattern>,
     config: Tls,
     versions: HttpVersions,
     tickets: Option<Arc<dyn ProducesTickets>>,
     current: RwLock<Current>,
-    /// The states of the files that were read last.
+    /// States of the files at the last read.
     read_states: Mutex<Vec<Option<FileState>>>,
 }
 
-/// What came of the files that were read last.
+/// Settings from the files at the last read.
 #[derive(Clone, Debug)]
 struct Current {
     settings: Arc<ServerConfig>,
-    /// When the first of the certificates ends.
+    /// End of the first certificate to expire.
     not_after_unix_seconds: i64,
 }
 
-/// Chooses among a site's certificates.
+/// Selector among a site's certificates.
 #[derive(Debug)]
 struct Certificates(Vec<Certificate>);
 
@@ -52,7 +52,7 @@ impl SiteTls {
     /// Reads the files.
     ///
     /// # Errors
-    /// A file can't be read or used.
+    /// A file cannot be read or used.
     pub fn new(
         id: u32,
         names: &[HostPattern],
@@ -60,51 +60,51 @@ impl SiteTls {
         versions: HttpVersions,
         tickets: &Arc<dyn ProducesTickets>,
     ) -> Result<Self, CertificateError> {
-        // A session that is resumed is not asked for a certificate again. So it could be one of another listener's site for
-        // the same name, which asks for none, or of a certificate that is no good any more.
+        // A resumed session does not present its certificate again. So it could come from another listener's site of
+        // the same name, which requires none, or use a certificate that is no longer valid.
         let has_tickets = !config.has_no_tickets && config.client_certificates.is_none();
         let tickets = has_tickets.then(|| Arc::clone(tickets));
-        // Before they are read, so that what changes meanwhile is seen later.
+        // Before the files are read, so that a change in between is seen later.
         let read_states = Mutex::new(file_states(config));
         let current = RwLock::new(Current::load(config, versions, tickets.as_ref())?);
         Ok(Self { id, names: names.to_vec(), config: config.clone(), versions, tickets, current, read_states })
     }
 
-    /// Whether it is what these settings make.
+    /// True if these settings would create the same TLS.
     pub(super) fn is_of(&self, config: &Tls, versions: HttpVersions) -> bool {
         self.config == *config && self.versions == versions
     }
 
-    /// Whether its files are in another state than when they were read last.
+    /// True if files have changed since the last read.
     pub(super) fn has_new_files(&self) -> bool {
         file_states(&self.config) != *self.read_states()
     }
 
     fn read_states(&self) -> MutexGuard<'_, Vec<Option<FileState>>> {
-        // It is replaced whole.
+        // The value is replaced as a whole, so a panic cannot leave it half changed.
         self.read_states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The settings for a handshake that begins now.
+    /// Settings for a new handshake.
     pub fn settings(&self) -> Arc<ServerConfig> {
-        // What is in there is replaced whole.
+        // The value is replaced as a whole, so a panic cannot leave it half changed.
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).settings)
     }
 
-    /// When the first of its certificates ends, in seconds since 1970.
+    /// End of the first certificate to expire, in seconds since 1970.
     pub fn not_after_unix_seconds(&self) -> i64 {
         self.current.read().unwrap_or_else(PoisonError::into_inner).not_after_unix_seconds
     }
 
-    /// What it was made from.
+    /// Configuration of the site's TLS.
     pub fn config(&self) -> &Tls {
         &self.config
     }
 
-    /// Reads the files again. Connections that are open keep what they began with.
+    /// Reads the files again. Open connections keep their settings.
     ///
     /// # Errors
-    /// A file can't be read or used; then what there was stays.
+    /// A file cannot be read or used; then the old settings stay.
     pub fn reload(&self) -> Result<(), CertificateError> {
         *self.read_states() = file_states(&self.config);
         let current = Current::load(&self.config, self.versions, self.tickets.as_ref())?;
@@ -120,12 +120,12 @@ impl Current {
         tickets: Option<&Arc<dyn ProducesTickets>>,
     ) -> Result<Self, CertificateError> {
         let load = |files: &CertificateFiles| match files.load() {
-            // One that is automatic comes when it comes; till then there is none, and handshakes fail.
+            // An automatic certificate may not exist yet; until then handshakes fail.
             Err(_) if config.is_automatic => None,
             result => Some(result),
         };
         let mut certificates = config.certificates.iter().filter_map(load).collect::<Result<Vec<_>, _>>()?;
-        // A signature of RSA takes twenty times as long. The order is kept else.
+        // An RSA signature takes twenty times as long. Otherwise the order stays.
         certificates.sort_by_key(|certificate| certificate.key.key.algorithm() == SignatureAlgorithm::RSA);
         let not_after = certificates.iter().map(|certificate| certificate.not_after_unix_seconds).min();
         let verifier = match &config.client_certificates {
@@ -143,7 +143,7 @@ impl Current {
 fn verifier(authorities: rustls::RootCertStore, is_required: bool) -> Arc<dyn ClientCertVerifier> {
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), Arc::new(default_provider()));
     let builder = if is_required { builder } else { builder.allow_unauthenticated() };
-    // It fails without authorities, or for revocation lists: there are some of the first, and none of the second.
+    // Fails without CA certificates, or for revocation lists: there are some of the first, and none of the second.
     builder.build().expect("there is at least one authority")
 }
 
@@ -154,7 +154,7 @@ fn settings(
     tickets: Option<&Arc<dyn ProducesTickets>>,
 ) -> ServerConfig {
     let mut provider = CryptoProvider { cipher_suites: cipher_suites().to_vec(), ..default_provider() };
-    // What a quantum computer can't break first: for clients that know it, it costs little more.
+    // The post-quantum group comes first; for clients that support it, the extra cost is small.
     provider.kx_groups = vec![kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
     if !config.cipher_suites.is_empty() {
         let is_wanted = |name: Option<&str>| config.cipher_suites.iter().any(|wanted| Some(wanted.as_str()) == name);
@@ -165,12 +165,12 @@ fn settings(
         TlsVersion::Tls13 => &[&rustls::version::TLS13],
     };
     let builder = ServerConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(versions);
-    // The configuration was checked for that.
+    // The check of the configuration ensures it.
     let builder = builder.expect("each version has a cipher suite");
     let resolver = Arc::new(Certificates(certificates));
     let mut settings = builder.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
-    // Tickets keep sessions with the clients: nothing here grows with their number, and workers share the keys.
-    // For the kernel to encipher (`connection/kernel_tls`).
+    // Tickets store sessions at the clients: no memory here grows with their number, and workers share the keys.
+    // Secrets are extracted for kernel TLS (`connection/kernel_tls`).
     settings.enable_secret_extraction = true;
     settings.session_storage = Arc::new(NoServerSessionStorage {});
     match tickets {
@@ -187,8 +187,8 @@ impl ResolvesServerCert for Certificates {
             |certificate: &&Certificate| certificate.key.key.choose_scheme(hello.signature_schemes()).is_some();
         let usable = || self.0.iter().filter(is_usable);
         let named = usable().find(|certificate| name.is_some_and(|name| certificate.is_for(name)));
-        // If the client can verify none, any will do: rustls then finds nothing in common, and says handshake_failure. Without
-        // a certificate it would say access_denied.
+        // If the client supports no certificate, any will do: rustls then finds no common scheme, and sends
+        // handshake_failure. Without a certificate it would send access_denied.
         let chosen = named.or_else(|| usable().next()).or_else(|| self.0.first());
         chosen.map(|certificate| Arc::clone(&certificate.key))
     }

@@ -8,32 +8,32 @@ use rustls::server::{ClientHello, ProducesTickets};
 use super::{SiteTls, Validations};
 use crate::config::{CertificateError, Config, HostPattern, HttpVersions, Listen, Site};
 
-/// The TLS of all sites that have some.
+/// TLS of all sites that have it.
 #[derive(Debug)]
 pub struct AllTls {
-    /// Each with the site's index in the configuration.
+    /// Sites with their index in the configuration.
     sites: Vec<(usize, Arc<SiteTls>)>,
     tickets: Arc<dyn ProducesTickets>,
     validations: Arc<Validations>,
     next_id: u32,
 }
 
-/// The TLS of a listener: sites by the names that clients ask for.
+/// TLS of a listener: sites by server name.
 #[derive(Debug)]
 pub struct ListenerTls {
     exact: HashMap<String, Arc<SiteTls>>,
-    /// By the suffix with its leading dot.
+    /// Sites by suffix, with its leading dot.
     suffixes: HashMap<String, Arc<SiteTls>>,
     default: Arc<SiteTls>,
     validations: Arc<Validations>,
 }
 
 impl AllTls {
-    /// Reads the files of all sites. Tickets are made by whoever makes them already, and sites whose settings and files are
-    /// what they were `before` go on as they are.
+    /// Reads the files of all sites. Keeps the ticket keys, and reuses sites of `before` whose settings and files are
+    /// unchanged.
     ///
     /// # Errors
-    /// A file can't be read or used.
+    /// A file cannot be read or used.
     pub fn new(config: &Config, tickets: &Arc<dyn ProducesTickets>, before: Option<&Self>) -> io::Result<Self> {
         let mut known: HashMap<&[HostPattern], Vec<&Arc<SiteTls>>> = HashMap::new();
         for (_, site) in before.into_iter().flat_map(|before| &before.sites) {
@@ -65,27 +65,28 @@ impl AllTls {
         if let Some(known) = known.filter(|known| !known.has_new_files()) {
             return Ok(Arc::clone(known));
         }
-        // The same site with newer files: who has shown a certificate to it need not show it again.
+        // The site stays the same with newer files: a client that has presented a certificate need not present it
+        // again.
         let id = known.map_or(self.next_id, |known| known.id);
         self.next_id = self.next_id.max(id.wrapping_add(1));
         SiteTls::new(id, &site.names, &site.tls, versions, &self.tickets).map(Arc::new)
     }
 
-    /// Each site, with its index in the configuration.
+    /// Sites with their index in the configuration.
     pub fn sites(&self) -> &[(usize, Arc<SiteTls>)] {
         &self.sites
     }
 
-    /// What shows an authority that names are ours.
+    /// Pending challenges of CAs.
     pub fn validations(&self) -> &Arc<Validations> {
         &self.validations
     }
 
-    /// The TLS of a listener; `None` if it has none.
+    /// TLS of a listener; `None` if it has none.
     pub fn listener(&self, config: &Config, listen: &Listen) -> Option<Arc<ListenerTls>> {
         let sites = self.sites.iter().map(|(index, site)| (&config.sites[*index], site));
         let mut sites: Vec<_> = sites.filter(|(config, _)| config.tls_listen.contains(listen)).collect();
-        // The first takes what nobody names, unless another is said to: as for requests.
+        // As for requests, the first site is the default, unless another is marked as default.
         sites.sort_by_key(|(config, _)| !config.default);
         let default = Arc::clone(sites.first()?.1);
         let (mut exact, mut suffixes) = (HashMap::new(), HashMap::new());
@@ -103,18 +104,17 @@ impl AllTls {
 }
 
 impl ListenerTls {
-    /// The settings for a handshake that begins now, if it is an authority's that wants to see whether a name is ours.
+    /// Settings for a handshake that validates a name for a CA.
     pub fn validation(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
         self.validations.handshake(hello)
     }
 
-    /// True if a handshake may be an authority's that wants to see whether a name is ours.
+    /// True if a handshake may validate a name for a CA.
     pub fn has_validations(&self) -> bool {
         self.validations.has_handshakes()
     }
 
-    /// The site for the name that a client asks for, in lower case; that of clients which ask for none or an unknown one
-    /// is the default site.
+    /// Site for a server name in lower case; the default site for no or an unknown name.
     pub fn find(&self, server_name: Option<&str>) -> &Arc<SiteTls> {
         let Some(name) = server_name else { return &self.default };
         let dots = name.match_indices('.').skip_while(|(at, _)| *at == 0);

@@ -1,14 +1,14 @@
-//! Files of the state directory.
+//! Files in the state directory.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Makes a directory that only its owner can look into, and those above it that are missing.
+/// Creates a directory that only its owner can read, and its missing parents.
 ///
 /// # Errors
-/// It can't be made, or is another's.
+/// It cannot be created, or belongs to another user.
 pub fn create_private_directory(path: &Path) -> io::Result<()> {
     let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at)?;
@@ -18,21 +18,21 @@ pub fn create_private_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Permissions of certificates: a copy keeps them, and all programs must be able to read who is trusted.
+/// Permissions of certificates: copies keep them, and all programs must be able to read which CAs are trusted.
 pub const PUBLIC_FILE: u32 = 0o644;
 
-/// Writes a file that only its owner can read, whole or not at all.
+/// Writes a file that only its owner can read, atomically.
 ///
 /// # Errors
-/// It can't be written. Then what was there is there still.
+/// It cannot be written; the old file stays.
 pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
     write(path, text, 0o600)
 }
 
-/// The same for one that everybody can read.
+/// Writes a world-readable file, atomically.
 ///
 /// # Errors
-/// It can't be written. Then what was there is there still.
+/// It cannot be written; the old file stays.
 pub fn write_public(path: &Path, text: &str) -> io::Result<()> {
     write(path, text, PUBLIC_FILE)
 }
@@ -42,16 +42,16 @@ fn write(path: &Path, text: &str, permissions: u32) -> io::Result<()> {
     new.as_mut_os_string().push(".new");
     let write_new = || {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(permissions).open(&new)?;
-        // The umask is for what the user makes, and one of before may have other permissions.
+        // The umask is for files of users, and a leftover file may have other permissions.
         file.set_permissions(Permissions::from_mode(permissions))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, path)?;
-        // The name as well, for who is told that it is there.
+        // Syncs the directory, too, because callers rely on the new name.
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(directory)?.sync_all()
     };
-    // What is half written takes up what there is too little of, if anything.
+    // A half-written file could use up the last space.
     let written = write_new().inspect_err(|_| _ = fs::remove_file(&new));
     written.map_err(|error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
@@ -63,17 +63,17 @@ mod tests {
 
     use super::*;
 
-    /// What the file has in one round, whole.
+    /// Complete content of the file in one round.
     fn content(round: usize) -> String {
         format!("{round}\n").repeat(2_000 + round % 7)
     }
 
-    /// A process that writes all the time is killed at any time (kill -9): what it leaves is whole.
+    /// A process that writes all the time is killed at random (kill -9); the file it leaves is complete.
     #[test]
     fn who_is_killed_leaves_whole_files() {
         const VARIABLE: &str = "TAILCOAT_TEST_STATE_FILE";
         if let Some(path) = std::env::var_os(VARIABLE) {
-            // This is the process that is killed.
+            // The process that is killed.
             for round in 1.. {
                 write_private(Path::new(&path), &content(round)).unwrap();
             }
@@ -106,7 +106,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         write_private(&path, "before").unwrap();
-        // The place of the new file is taken by what is none.
+        // A directory takes the place of the new file.
         fs::create_dir(directory.path().join("file.new")).unwrap();
         let error = write_private(&path, "after").unwrap_err();
         assert!(error.to_string().contains("file"), "{error}");

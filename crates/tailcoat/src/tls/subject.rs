@@ -1,6 +1,6 @@
-//! Who a certificate is for, as text (RFC 4514): `CN=anna,O=Example`, the most specific first, as `$ssl_client_s_dn` of
-//! nginx has it. Names are chosen by those whom an authority signs for, so all that means something in this form, or in a
-//! field or a log, is escaped.
+//! Subject of a certificate as text (RFC 4514): `CN=anna,O=Example`, the most specific part first, as in nginx's
+//! `$ssl_client_s_dn`. The owner of a certificate chooses its names, so every character that is special in this form,
+//! in a header field or in a log is escaped.
 
 use std::fmt::Write;
 
@@ -9,10 +9,10 @@ use x509_parser::asn1_rs::ToDer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::AttributeTypeAndValue;
 
-/// The subject of a certificate, in printable ASCII; `None` if it can't be read.
+/// Subject of a certificate in printable ASCII; `None` if it cannot be parsed.
 pub(super) fn subject_of(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    // RFC 4514, section 2.1: the last comes first.
+    // RFC 4514, section 2.1: starts with the last one.
     let mut names: Vec<_> = certificate.subject().iter_rdn().collect();
     names.reverse();
     let mut text = String::new();
@@ -29,7 +29,7 @@ pub(super) fn subject_of(certificate: &CertificateDer<'_>) -> Option<String> {
     Some(text)
 }
 
-/// Names of attributes that are registered as such (RFC 4514, section 3; RFC 4519).
+/// Registered short names of attributes (RFC 4514, section 3; RFC 4519).
 const SHORT_NAMES: &[(&str, &str)] = &[
     ("2.5.4.3", "CN"),
     ("2.5.4.4", "sn"),
@@ -44,11 +44,11 @@ const SHORT_NAMES: &[(&str, &str)] = &[
     ("2.5.4.42", "givenName"),
     ("0.9.2342.19200300.100.1.1", "UID"),
     ("0.9.2342.19200300.100.1.25", "DC"),
-    // Not registered for this, but what OpenSSL and so everybody writes.
+    // Not registered for this use, but written by OpenSSL and most others.
     ("1.2.840.113549.1.9.1", "emailAddress"),
 ];
 
-/// `None` if the value can't be encoded, which what was parsed always can.
+/// `None` if the value cannot be encoded; a parsed value always can.
 fn push_attribute(text: &mut String, attribute: &AttributeTypeAndValue<'_>) -> Option<()> {
     let oid = attribute.attr_type().to_id_string();
     let name = SHORT_NAMES.iter().find(|(known, _)| *known == oid).map(|(_, name)| *name);
@@ -56,7 +56,7 @@ fn push_attribute(text: &mut String, attribute: &AttributeTypeAndValue<'_>) -> O
     text.push('=');
     match attribute.as_str() {
         Ok(value) if name.is_some() => push_value(text, value),
-        // Section 2.4: whose syntax is not known is told by its encoding.
+        // Section 2.4: a value of unknown syntax is written in its encoding.
         _ => {
             text.push('#');
             let encoding = attribute.attr_value().to_der_vec().ok()?;
@@ -111,7 +111,7 @@ mod tests {
             &[(DnType::CountryName, "AT"), (DnType::OrganizationName, "Example"), (DnType::CommonName, "Anna Berger")],
             "CN=Anna Berger,O=Example,C=AT",
         );
-        // What looks like another attribute, ends a line, or reorders text on a terminal.
+        // Text that looks like another attribute, ends a line, or reorders text on a terminal.
         let hostile = [
             ("a,O=Admins", "CN=a\\,O\\=Admins"),
             ("a+O=b;c<d>\"e\\", "CN=a\\+O\\=b\\;c\\<d\\>\\\"e\\\\"),

@@ -1,8 +1,9 @@
-//! Cipher suites that copy what they encipher in small pieces.
+//! Cipher suites that copy the data they encrypt in small pieces.
 //!
-//! What copies a record at once (glibc's memcpy, from some two kilobytes on) is `rep movsb`, and some processors (AMD, Zen 3
-//! and 4) take thirty times as long for that where source and destination lie alike in their pages, as buffers and rustls's
-//! records do: it was a third of what a large response took. Small pieces are copied otherwise.
+//! A copy of a whole record (glibc's memcpy, from about two kilobytes on) uses `rep movsb`. On some CPUs (AMD, Zen 3
+//! and 4) that takes thirty times as long if source and destination have similar offsets in their pages, as buffers and
+//! the records of rustls do: it was a third of the CPU time of a large response. Small pieces are copied in another
+//! way.
 
 use std::sync::LazyLock;
 
@@ -15,15 +16,15 @@ use rustls::{ConnectionTrafficSecrets, Error, SupportedCipherSuite, Tls13CipherS
 
 use super::records::StrictRecords;
 
-/// Bytes that are copied at once.
+/// Bytes of one copy.
 const PIECE_BYTES: usize = 1 << 10;
 
-/// Pieces of a record with the most content (RFC 8446, section 5.1).
+/// Pieces of the largest record (RFC 8446, section 5.1).
 const PIECES_MAX: usize = (16 << 10) / PIECE_BYTES;
 
-/// All that are safe, the best first.
+/// All safe suites, the preferred first.
 pub(super) fn cipher_suites() -> &'static [SupportedCipherSuite] {
-    // A suite has to live as long as the process.
+    // A suite must live as long as the process.
     static SUITES: LazyLock<Vec<SupportedCipherSuite>> =
         LazyLock::new(|| DEFAULT_CIPHER_SUITES.iter().copied().map(in_pieces).collect());
     &SUITES
@@ -37,12 +38,12 @@ fn in_pieces(suite: SupportedCipherSuite) -> SupportedCipherSuite {
             let aead_alg = Box::leak(Box::new(InPieces(aead_alg)));
             SupportedCipherSuite::Tls13(Box::leak(Box::new(Tls13CipherSuite { common, hkdf_provider, aead_alg, quic })))
         }
-        // Few speak that, and none of large files.
+        // TLS 1.2 is rare, and rarer for large files.
         SupportedCipherSuite::Tls12(_) => suite,
     }
 }
 
-/// Enciphers as this one does.
+/// Wrapper that encrypts in small pieces.
 struct InPieces<T>(T);
 
 impl Tls13AeadAlgorithm for InPieces<&'static dyn Tls13AeadAlgorithm> {
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
     use rustls::{ContentType, ProtocolVersion};
 
-    /// Keeps what it gets, and how it came.
+    /// Recorder of the data and its pieces.
     struct Recorder;
 
     impl MessageEncrypter for Recorder {

@@ -1,8 +1,8 @@
-//! Session tickets (RFC 8446, section 4.6.1; RFC 5077): what a client brings back to resume a session, enciphered for the
-//! server alone.
+//! Session tickets (RFC 8446, section 4.6.1; RFC 5077): state that a client returns to resume a session, encrypted for
+//! the server.
 //!
-//! rustls has such keys as well, but keeps them to itself. Here they can be handed to the process that takes over, so that
-//! an upgrade costs no client a full handshake.
+//! rustls has ticket keys, too, but does not export them. Here they can be passed to the process that takes over, so
+//! that an upgrade costs no client a full handshake.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,24 +13,24 @@ use aws_lc_rs::error::Unspecified;
 use rustls::server::ProducesTickets;
 use serde::{Deserialize, Serialize};
 
-/// How long a key enciphers tickets, in seconds.
+/// Time during which a key encrypts tickets, in seconds.
 const KEY_SECONDS: u64 = 6 * 3_600;
 
-/// How long a ticket can be used, in seconds. Its key is forgotten no sooner than that after the last ticket, and then who
-/// records traffic can't read it any more, whatever becomes of the server.
+/// Lifetime of a ticket, in seconds. Its key is dropped that long after its last ticket; from then on, a break-in does
+/// not reveal recorded traffic.
 const TICKET_SECONDS: u64 = 6 * 3_600;
 
 const NAME_BYTES: usize = 16;
 const KEY_BYTES: usize = 32;
 
-/// Makes tickets, and reads them again.
+/// Encrypter and decrypter of tickets.
 pub struct Tickets {
-    /// The newest first.
+    /// Keys, the newest first.
     keys: RwLock<Vec<Key>>,
     now: fn() -> u64,
 }
 
-/// A key, as it is handed to another process.
+/// Key in the form in which another process gets it.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct TicketKey {
     name: [u8; NAME_BYTES],
@@ -44,10 +44,10 @@ struct Key {
 }
 
 impl Tickets {
-    /// With keys of a process before, if there are any.
+    /// Creates tickets with the keys of an earlier process, if any.
     ///
     /// # Errors
-    /// One of them is none.
+    /// A key is invalid.
     pub fn new(keys: Vec<TicketKey>) -> Result<Arc<Self>, Unspecified> {
         Self::with_clock(keys, unix_seconds)
     }
@@ -57,8 +57,9 @@ impl Tickets {
         Ok(Arc::new(Self { keys: RwLock::new(keys), now }))
     }
 
-    /// Makes a key if there is none, before the first ticket, so that whoever takes over knows the key of all. A server without
-    /// TLS never does: the library's source of random numbers takes half a megabyte of memory, and milliseconds.
+    /// Creates a key, unless there is one, before the first ticket, so that the next process knows the keys of all
+    /// tickets. A server without TLS skips this: the library's random source takes half a megabyte of memory, and
+    /// milliseconds.
     ///
     /// # Errors
     /// There are no random numbers.
@@ -70,22 +71,22 @@ impl Tickets {
         Ok(())
     }
 
-    /// The keys, for another process.
+    /// Keys for another process.
     pub fn keys(&self) -> Vec<TicketKey> {
         self.read(|keys| keys.iter().map(|key| key.of.clone()).collect())
     }
 
     fn read<R>(&self, read: impl FnOnce(&[Key]) -> R) -> R {
-        // Nothing is left half done where it could panic.
+        // No code under the lock can panic half-way through a change.
         read(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts a new key before the others, if it is time, and forgets those that no ticket can be of any more.
+    /// Adds a new key when it is time, and drops keys whose tickets have all expired.
     fn rotate(&self, now: u64) {
         if !self.read(|keys| keys.first().is_none_or(|newest| newest.age(now) >= KEY_SECONDS)) {
             return;
         }
-        // Without random numbers the old key has to do.
+        // Without random numbers, the old key stays in use.
         let Ok(key) = Key::generate(now) else { return };
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         if keys.first().is_none_or(|newest| newest.age(now) >= KEY_SECONDS) {
@@ -108,12 +109,13 @@ impl Key {
         Self::new(TicketKey { name, secret, made_unix_seconds })
     }
 
-    /// A key from the future, made before the clock was set back, is old as well: otherwise it would be used until then.
+    /// Age of a key. A key from the future, created before the clock was set back, counts as old; otherwise it would be
+    /// used until then.
     fn age(&self, now: u64) -> u64 {
         now.abs_diff(self.of.made_unix_seconds)
     }
 
-    /// A ticket: the key's name, a nonce, and what it encloses, which vouches for the name.
+    /// Creates a ticket: the key's name, a nonce, and the ciphertext, which authenticates the name.
     fn seal(&self, plain: &[u8]) -> Result<Vec<u8>, Unspecified> {
         let mut sealed = plain.to_vec();
         let nonce = self.cipher.seal_in_place_append_tag(Aad::from(&self.of.name), &mut sealed)?;
@@ -155,7 +157,7 @@ impl ProducesTickets for Tickets {
 
 impl fmt::Debug for Tickets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the keys.
+        // Does not show the keys.
         f.write_str("Tickets")
     }
 }
@@ -189,7 +191,7 @@ mod tests {
         assert!(tickets(Vec::new()).decrypt(&ticket).is_none());
         let successor = tickets(ours.keys());
         assert_eq!(successor.decrypt(&ticket).unwrap(), b"session");
-        // (seconds that have passed, whether the ticket is still good, how many keys there are when another was made)
+        // (seconds passed, whether the ticket is still valid, number of keys after another ticket)
         for (seconds, is_good, keys) in [
             (KEY_SECONDS - 1, true, 1),
             (1, true, 2),
@@ -220,7 +222,7 @@ mod tests {
             assert_eq!(tickets.decrypt(&another).unwrap(), b"session", "{now}");
             assert_ne!(tickets.keys()[0].name, first, "{now}");
         }
-        // A second is nothing.
+        // One second changes nothing.
         let ticket = tickets.encrypt(b"session").unwrap();
         NOW.set(YEAR - 1);
         assert_eq!(tickets.decrypt(&ticket).unwrap(), b"session");

@@ -10,42 +10,42 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::server::{ClientHello, NoServerSessionStorage};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
-/// Where a response is asked for (RFC 8555, section 8.3).
+/// Prefix of the paths of challenges (RFC 8555, section 8.3).
 const HTTP_PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 
-/// The protocol of handshakes that show something (RFC 8737, section 6.2).
+/// Protocol of handshakes that answer a challenge (RFC 8737, section 6.2).
 const PROTOCOL: &[u8] = b"acme-tls/1";
 
-/// What shows an authority that names are ours, while it looks: responses (RFC 8555, section 8.3) and handshakes (RFC 8737).
+/// Pending challenges of CAs: responses (RFC 8555, section 8.3) and handshakes (RFC 8737).
 #[derive(Debug, Default)]
 pub struct Validations {
-    /// By token.
+    /// Responses by token.
     responses: Pending<Bytes>,
-    /// By name, lower case.
+    /// Handshakes by name, in lower case.
     handshakes: Pending<Arc<ServerConfig>>,
 }
 
-/// Removes what shows a name when it is dropped.
+/// Guard that removes a challenge when it is dropped.
 #[must_use]
 pub struct Shown(Option<Box<dyn FnOnce() + Send>>);
 
-/// What is there for a while. Workers only look, and only for requests and handshakes of an authority.
+/// Temporary entries. Workers only read them, and only for requests and handshakes of a CA.
 #[derive(Debug)]
 struct Pending<V>(RwLock<HashMap<String, V>>);
 
 impl Validations {
-    /// The content of the response to a request for this path, if an authority is to get one.
+    /// Content of the response to a challenge at this path, if there is one.
     pub fn response(&self, path: &[u8]) -> Option<Bytes> {
         let token = path.strip_prefix(HTTP_PREFIX)?;
         self.responses.get(std::str::from_utf8(token).ok()?)
     }
 
-    /// True if any authority is to get a handshake.
+    /// True if a handshake challenge is pending.
     pub fn has_handshakes(&self) -> bool {
         !self.handshakes.is_empty()
     }
 
-    /// The settings for a handshake, if it is an authority's.
+    /// Settings for a handshake that answers a challenge.
     pub fn handshake(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
         if !hello.alpn()?.eq([PROTOCOL]) {
             return None;
@@ -53,17 +53,17 @@ impl Validations {
         self.handshakes.get(&hello.server_name()?.to_ascii_lowercase())
     }
 
-    /// Has requests for this token answered.
+    /// Answers requests for this token.
     pub fn show_response(self: &Arc<Self>, token: &str, key_authorization: &str) -> Shown {
         self.responses.insert(token.to_owned(), Bytes::copy_from_slice(key_authorization.as_bytes()));
         let (all, token) = (Arc::clone(self), token.to_owned());
         Shown(Some(Box::new(move || all.responses.remove(&token))))
     }
 
-    /// Has handshakes for this name done with a certificate that has the digest of the key authorization in it.
+    /// Answers handshakes for this name with a certificate that contains the digest of the key authorization.
     ///
     /// # Errors
-    /// There can be no certificate for such a name.
+    /// No certificate is possible for such a name.
     pub fn show_handshake(self: &Arc<Self>, name: &str, digest: &[u8]) -> Result<Shown, rcgen::Error> {
         let name = name.to_ascii_lowercase();
         self.handshakes.insert(name.clone(), Arc::new(settings(&name, digest)?));
@@ -110,7 +110,7 @@ impl<V: Clone> Pending<V> {
     }
 }
 
-/// RFC 8737, section 3: a certificate of our own for the name, with the digest in a critical extension.
+/// RFC 8737, section 3: a self-signed certificate for the name, with the digest in a critical extension.
 fn settings(name: &str, digest: &[u8]) -> Result<ServerConfig, rcgen::Error> {
     let mut params = CertificateParams::new(vec![name.to_owned()])?;
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
@@ -118,9 +118,10 @@ fn settings(name: &str, digest: &[u8]) -> Result<ServerConfig, rcgen::Error> {
     let chain = vec![params.self_signed(&key)?.der().clone()];
     let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(|_| rcgen::Error::CouldNotParseKeyPair)?;
     let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
-    // Local invariant: the provider has suites for all versions, and the key was made for the certificate.
+    // Local invariant: the provider has suites for all versions, and the key matches the certificate.
     let builder = builder.with_safe_default_protocol_versions().expect("each version has a cipher suite");
-    // Not checked on the way: whoever doesn't know the extension is to refuse the certificate, and rustls does so.
+    // Skips verification: software that does not know the critical extension must reject the certificate, and rustls
+    // does.
     let key = default_provider().key_provider.load_private_key(key);
     let certified = CertifiedKey::new(chain, key.map_err(|_| rcgen::Error::CouldNotParseKeyPair)?);
     let resolver = Arc::new(SingleCertAndKey::from(certified));
