@@ -115,7 +115,10 @@ const EDGES: &[(&str, &str, &[&str])] = &[
 const FORBIDDEN_DEPENDENCIES: [(&str, &[&str]); 3] =
     [("wire", &["tailcoat", "tailor"]), ("tailor", &["tailcoat"]), ("tailcoat", &["tailor"])];
 
-/// The documents whose mentions of files and functions must be true.
+/// Folder of documents whose mentions of files and functions must be true.
+const DECISIONS: &str = "docs/decisions/";
+
+/// Other documents whose mentions must be true.
 const DOCUMENTS: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"];
 
 /// What is wrong in the repository at `root`, a line each.
@@ -258,7 +261,8 @@ fn check_rooms(files: &[File], problems: &mut Vec<String>) {
 /// A file in a document exists: `accept.rs`, `worker/accept.rs`, `conformance/`. A function, `drive_reading()`, is in the
 /// file named before it on the line.
 fn check_mentions(files: &[File], problems: &mut Vec<String>) {
-    for document in files.iter().filter(|file| DOCUMENTS.contains(&file.path.as_str())) {
+    let is_checked = |path: &str| path.starts_with(DECISIONS) || DOCUMENTS.contains(&path);
+    for document in files.iter().filter(|file| is_checked(&file.path)) {
         for (number, line) in document.lines() {
             let mut last: Option<&File> = None;
             for mention in line.split('`').skip(1).step_by(2) {
@@ -359,6 +363,7 @@ mod tests {
             file("crates/tailor/Cargo.toml", "[dependencies]\ntailcoat.workspace = true\n"),
             file("crates/tailor/src/engine/slot.rs", "fn drive() {}\n"),
             file("ARCHITECTURE.md", "`slot.rs` `drive()` `stop()`, `gone.rs`\n"),
+            file("docs/decisions/0001-a.md", "`slot.rs` `wait()`\n"),
         ];
         let mut problems = Vec::new();
         check_manifests(&files, &mut problems);
@@ -372,6 +377,7 @@ mod tests {
                 "ARCHITECTURE.md: does not name the room `engine/`",
                 "ARCHITECTURE.md:1: there is no function stop() in crates/tailor/src/engine/slot.rs",
                 "ARCHITECTURE.md:1: there is no file gone.rs",
+                "docs/decisions/0001-a.md:1: there is no function wait() in crates/tailor/src/engine/slot.rs",
                 "CONTRIBUTING.md: gives no reason for the dependency `library`",
             ]
         );
