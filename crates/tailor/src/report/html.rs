@@ -17,6 +17,12 @@ figure { overflow-x: auto } svg { width: 100%; min-width: 600px; height: auto } 
 .wide { overflow-x: auto } .facts td { white-space: normal; vertical-align: top; text-align: left } .facts td + td { overflow-wrap: anywhere } .note { color: #51606d } .warn, code { overflow-wrap: anywhere }
 .warn { background: #fdf0e1; border-left: 4px solid #d9822b; padding: .5em .8em } .bad { color: #b3261e } code, pre { font-size: 13px }
 pre { background: #f5f7f9; padding: .8em; overflow-x: auto }
+@media (max-width: 480px) { th, td { padding: .2em .3em } }
+@media (prefers-color-scheme: dark) {
+body { color: #e6e9ee; background: #14171b } th, td { border-color: #333a42 } .note { color: #9aa4ae } .bad { color: #ff8a80 }
+.warn { background: #3a2a14 } pre { background: #1e2328 } svg text { fill: #9aa4ae } svg .grid { stroke: #2b3138 }
+svg polyline, svg circle, figcaption span { filter: brightness(1.6) }
+}
 ";
 
 /// The report as an HTML page.
