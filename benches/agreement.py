@@ -3,18 +3,20 @@
 
   benches/agreement.py                                 all loads, with the release build
   benches/agreement.py nginx-8 --rounds 20             one of them, for longer
-  benches/agreement.py --wrk2 ~/wrk2/wrk               wrk2 calls its program wrk, so its path must be told
+  benches/agreement.py --wrk2 ~/wrk2/wrk               the path of wrk2, whose program is also called wrk
 
-Server on core 0, client on core 1. The clients take turns of a second or so, forwards and backwards (A B B A); the figure is
-the median of the ratios tailor / other within a turn, in brackets their quartiles; `!` marks those more than 5 % off. tailor
-measured once more is the control: if it is more than 3 % off itself, the load is void. Ends with 1 if anything is marked.
-`cpu` is what the client itself used for a response, in microseconds; there agreement is not the aim.
-Three servers: `delays`, whose true latencies are known (peers/delays.c), nginx, and Tailcoat, which answers faster than the
-clients ask, so that they are all busy throughout and what a request costs them can be compared. Of wrk2, which starts a request up to 2 ms
-late, for its timers tick in milliseconds, and counts that as latency, nginx's latencies, which are shorter, are not compared.
-A client that sleeps has to be woken, which the server does: nginx answers fewer requests of one that costs little than of one that
-is busy throughout, as h2load is. So there is a load in which tailor stays awake, too.
-Clients that are not installed are left out, and named.
+Server on core 0, client on core 1. The clients take turns of about a second, forwards and backwards (A B B A). The figure is
+the median of the ratios tailor / other within a turn, in brackets their quartiles. `!` marks ratios more than 5 % off. The
+control is tailor again: if it is more than 3 % off, the load is void. Ends with status 1 if anything is marked.
+`cpu` is the client's own CPU time per response, in microseconds; there agreement is not the aim.
+
+There are three servers. The true latencies of `delays` are known (peers/delays.c). nginx is the usual server. Tailcoat is
+faster than the clients, so that all clients are busy and their CPU time per request can be compared.
+wrk2's timers tick in milliseconds, so that it starts a request up to 2 ms late and counts that as latency. Its latencies are
+not compared where nginx's are shorter than that.
+The server has to wake a client that sleeps. So nginx serves fewer requests of a cheap client than of one that is always
+busy, such as h2load. One load keeps tailor awake, too.
+Clients that are not installed are left out and named.
 """
 
 import argparse
@@ -45,12 +47,12 @@ CONTROL_TOLERANCE = 0.03
 
 @dataclasses.dataclass
 class Work:
-    """What the clients are to do."""
+    """Work of the clients."""
 
     server: str
     connections: int
     clients: list
-    """Besides tailor."""
+    """Clients other than tailor."""
     seconds: int = 1
     """A turn."""
     rate: int | None = None
@@ -59,7 +61,7 @@ class Work:
     streams: int = 0
     """Of HTTP/2, requests under way on a connection; none for HTTP/1."""
     spin: str | None = None
-    """How long tailor stays awake before it sleeps."""
+    """Time that tailor stays awake before it sleeps."""
 
 
 LOADS = {
@@ -149,8 +151,8 @@ def described(key, value):
 
 
 class Load:
-    """A load, as each client is told of it. Each method runs one and returns its sample: `rate` a second, and `mean` and
-    percentiles of the latency in microseconds, as far as it tells them. A response that failed ends the run."""
+    """A load in the words of each client. Each method runs a client and returns its sample: `rate` per second, and `mean` and
+    percentiles of the latency in microseconds, if the client reports them. A failed response ends the run."""
 
     def __init__(self, url, work, scratch, programs):
         self.url, self.work, self.scratch, self.programs = url, work, scratch, programs
@@ -179,7 +181,7 @@ class Load:
         report = json.loads(output)
         # httperf measures from the sending of a request; all others as we do.
         latency = report["latency_uncorrected" if self.work.requests_per_connection else "latency"]
-        # They are listed as far as there are values for them; the last is the greatest.
+        # Percentiles end with the greatest value.
         percentile = lambda at: next(point["nanos"] / 1e3 for point in latency["percentiles"] if point["percentile"] >= at)
         return {"rate": report["served_per_second"], "mean": latency["mean_nanos"] / 1e3,
                 **{f"p{at}": percentile(at) for at in (50, 90, 99)}}

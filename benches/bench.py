@@ -24,7 +24,7 @@ from harness import network, pool, record, report, servers, tree
 
 
 class Bench:
-    """What a scenario gets: its arguments, the servers, a tree to fill, and the report."""
+    """Arguments, servers, tree to fill and report of a scenario."""
 
     def __init__(self, arguments, listed, files, reporting):
         self.arguments, self.servers, self.tree, self.report = arguments, listed, files, reporting

@@ -1,8 +1,8 @@
 """The rows of BENCHMARKS.md: runs and records them one after another.
 
-A row that is recorded already, of the same build and not void, is left out, so that the command can be interrupted and
-started again. A void run is repeated up to twice; if it stays void, the last one is kept, and the page says so. With
-`--minutes` no row is started that would probably not end in time."""
+You can interrupt the command and start it again: rows that are recorded for this build are left out. A void run is repeated
+up to twice. If it stays void, the last run is kept, and the page says so. With `--minutes`, no row starts that would
+probably not end in time."""
 
 import dataclasses
 import json
@@ -22,13 +22,13 @@ class Row:
     """A run that the page shows."""
 
     name: str
-    """Of its results file."""
+    """Name of its results file."""
     words: tuple
     """Scenario and options."""
     seconds: int
-    """About how long it takes."""
+    """Estimated duration."""
     needs: str = ""
-    """An option of `all` that it needs."""
+    """Option of `all` that it needs."""
 
 
 def row(name, words, seconds, needs=""):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Slow clients before php-fpm with 4 children and an upstream with 4 connections: what other clients notice.
+"""Slow clients of php-fpm with 4 children and of an upstream with 4 connections: latency of other clients.
 
   benches/slow_clients.py                                  Tailcoat (release build) and nginx, 1,000 of each kind
   benches/slow_clients.py --posts 50 --readers 50 --rounds 1     a short look
 
-For each server and round, other clients ask both back ends at a fixed rate, undisturbed and then while `--posts` clients
-send content at a byte a second and `--readers` clients read 20 MiB at 20 KiB a second. Prints the p99 of both, and their
-ratio. The mark: at most 1.2, or what nginx has in the same run. The slow clients come from 250 networks of the loopback. Needs
-php-fpm8.2, nginx, and 20 GiB of room in --directory.
+For each server and round, other clients send requests for both upstreams at a fixed rate: first undisturbed, then beside slow
+clients. `--posts` clients send content at a byte per second, and `--readers` clients read 20 MiB at 20 KiB per second.
+Prints the p99 of both, and their ratio. The mark: at most 1.2, or nginx's ratio in the same run. The slow clients come from
+250 networks of the loopback. Needs php-fpm8.2, nginx, and 20 GiB of space in --directory.
 """
 
 import argparse

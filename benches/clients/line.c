@@ -1,4 +1,4 @@
-/* Runs a command behind a long line: in a network of its own, whose packets take their time.
+/* Runs a command at the end of a slow line: in a network of its own, whose packets are delayed.
  *
  *   cc -O2 -o line line.c;  ./line DELAY_MS BITS_PER_SECOND CONGESTION COMMAND [WORD]...
  *
@@ -99,7 +99,7 @@ static void direction_take(struct direction *direction) {
   }
 }
 
-/* Hands on what is due; returns when there is more to do. */
+/* Sends the packets that are due; returns the time of the next one. */
 static uint64_t direction_give(struct direction *direction) {
   for (; direction->count; direction->count--, direction->first = (direction->first + 1) % PACKETS_MAX) {
     struct packet *packet = &direction->packets[direction->first];

@@ -10,7 +10,7 @@
  *   --pipeline N                  requests sent at once on a connection (1)
  *   --requests-per-connection N   the last one says `Connection: close` (0: no limit)
  *   --tls GROUPS                  TLS 1.3 with these groups (`P-256`, `X25519`); built with -DWITH_TLS -lssl -lcrypto
- *   --resume                      each handshake but the first of a connection resumes the one before
+ *   --resume                      each handshake except a connection's first resumes the one before
  *   --fast-open                   the first request goes with the first packet of its connection (RFC 7413)
  *   --sources N                   source addresses 127.0.0.1 to 127.0.0.N, so that ports in TIME_WAIT don't run out (1)
  *   --verify-every N              of so many bodies one is compared byte for byte (16)
@@ -142,7 +142,7 @@ static void idle_push(struct connection *connection) {
   idle[(idle_first + idle_count++) % options.connections] = connection;
 }
 
-/* Open loop: gives requests that are due to idle connections; one that is being opened anew waits for another turn. */
+/* Open loop: gives due requests to idle connections. A connection that is being opened again waits for another turn. */
 static void send_due(uint64_t now) {
   for (unsigned turns = idle_count; turns && !stopping; turns--) {
     uint64_t due_ns = start_ns + (uint64_t)(next_due * 1e9 / options.rate);
@@ -304,7 +304,7 @@ static void run_until(uint64_t end_ns) {
   }
 }
 
-/* Open loop: waits a while for what was due and has no answer; what then still lacks one counts with its age. */
+/* Open loop: waits for the responses to due requests. A request without a response then counts with its age. */
 static uint64_t finish_due(void) {
   uint64_t end_ns = now_ns(), give_up_ns = end_ns + 3000000000ull, unanswered = 0;
   uint64_t due_count = (uint64_t)((end_ns - start_ns) / 1e9 * options.rate);

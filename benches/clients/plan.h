@@ -1,6 +1,6 @@
-/* What is asked for, and what must come back.
+/* Requests, and the responses that they must get.
  *
- * A plan is a text file, a kind of request a line, fields parted by tabs:
+ * A plan is a text file with one kind of request per line, and tabs between its fields:
  *   WEIGHT  STATUS  BODY_BYTES  PATTERN_OFFSET  PATH  FIELD-LINES
  * PATTERN_OFFSET is where in the repeated pattern the body begins (-1: the body isn't compared). FIELD-LINES are more
  * request fields, parted by `|`, or `-` for none.

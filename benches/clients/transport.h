@@ -1,5 +1,5 @@
-/* What carries a connection's bytes: its socket, or TLS over it (OpenSSL, with -DWITH_TLS). All calls are as those of
- * a socket that does not block: -1 and EAGAIN when there is nothing to do for now. */
+/* Transport of a connection: its socket, or TLS over it (OpenSSL, with -DWITH_TLS). All calls behave as those of a
+ * non-blocking socket: -1 and EAGAIN if there is nothing to do now. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static void tls_start(const char *groups) {
   if (!tls_context || !SSL_CTX_set1_groups_list(tls_context, groups)) fprintf(stderr, "TLS: no groups `%s`\n", groups), exit(2);
   SSL_CTX_set_min_proto_version(tls_context, TLS1_3_VERSION);
   SSL_CTX_set_ciphersuites(tls_context, "TLS_AES_128_GCM_SHA256");
-  SSL_CTX_set_mode(tls_context, SSL_MODE_RELEASE_BUFFERS); /* who holds thousands has other uses for its memory */
+  SSL_CTX_set_mode(tls_context, SSL_MODE_RELEASE_BUFFERS); /* saves memory with thousands of connections */
   SSL_CTX_set_session_cache_mode(tls_context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
   SSL_CTX_sess_set_new_cb(tls_context, tls_keep_session);
 }

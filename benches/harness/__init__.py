@@ -1,1 +1,1 @@
-"""What the scenarios share: servers, clients, accounting, files to serve, turns and the report."""
+"""Parts that all scenarios share: servers, clients, accounting, files to serve, turns and the report."""

@@ -1,4 +1,4 @@
-"""What a server uses: CPU time and disk bandwidth by control group (v1 or v2), memory by /proc."""
+"""Resources of a server: CPU time and disk bandwidth by control group (v1 or v2), memory by /proc."""
 
 import os
 import pathlib
@@ -35,7 +35,7 @@ class ControlGroup:
             (directory / "cgroup.procs").write_text("0")
 
     def statistics_directories(self):
-        """Where its CPU time is told, and its memory, as far as it is by a group."""
+        """Directories with its CPU time, and its memory if the group has it."""
         return [self._cpu]
 
     def process_ids(self):

@@ -23,7 +23,7 @@ class RequestKind:
     body_bytes: int
     status: int = 200
     pattern_offset: int = 0
-    """Where in the repeated pattern the body begins; -1: not compared."""
+    """Offset in the repeated pattern at which the body begins; -1: not compared."""
     fields: tuple = ()
     weight: float = 1
 
@@ -34,7 +34,7 @@ class RequestKind:
 
 @dataclasses.dataclass
 class Load:
-    """What a load generator does, beside its plan; see clients/load.c."""
+    """Work of a load generator in addition to its plan; see clients/load.c."""
 
     connections: int = 64
     seconds: float = 3
@@ -116,7 +116,7 @@ def run(server, plan, tree, load, seed=1):
 
 
 def run_wrk(server, path, load, upload_bytes=0):
-    """The same result from wrk, as a second opinion, or for uploads; it checks statuses, and lengths only by framing."""
+    """Result of wrk, as a second opinion or for uploads. wrk checks statuses, and lengths only by framing."""
     require("wrk", "needed for --client wrk (package wrk)")
     command = ["nice", "-n", "-20", "taskset", "-c", CLIENT_CORE, "wrk", "--latency", "-t1", "-c", str(load.connections)]
     if upload_bytes:
@@ -141,8 +141,8 @@ def add_tailor_argument(parser):
 
 
 def run_tailor(program, server, url, words, seconds, warmup_seconds=0.15):
-    """The same result from tailor, for what load.c does not speak. `words` are options of `tailor bench`, checks among them:
-    whatever they don't hold for is an error."""
+    """Result of tailor, for protocols that load.c does not have. `words` are options of `tailor bench`, including checks: a
+    response that fails them is an error."""
     require(program, "`cargo build --release --package tailor` makes it")
     groups = [word for directory in server.group.statistics_directories() for word in ("--watch-group", directory)]
     command = ["nice", "-n", "-20", program, "bench", "--quiet", "--json", "-", "--cpus", CLIENT_CORE, *groups,

@@ -1,4 +1,4 @@
-"""What the figures were measured on."""
+"""Machine that the figures were measured on."""
 
 import os
 import pathlib

@@ -1,7 +1,7 @@
 """The network that is measured on: loopback, in a network namespace of its own, with a known congestion control.
 
-Not every machine has the kernel's default (cubic). With bbr, large responses are sent from timers, whose CPU time counts
-for whoever runs just then, or for nobody: a server that sleeps more often seems to take less."""
+Not every machine has the kernel's default (cubic). With bbr, the kernel sends large responses from timers. Their
+CPU time counts for the process that runs then, or for none: a server that sleeps more often seems to need less."""
 
 import os
 import shutil
@@ -36,6 +36,6 @@ os.execv(command[0], command)
 
 
 def congestion_control():
-    """What connections on loopback have."""
+    """Congestion control of connections on loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as connection:
         return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()

@@ -7,7 +7,7 @@ import pathlib
 from .paired import Comparison, reasons_to_void
 from .report import Report, is_comparison
 
-# What may differ between runs: how long they were, and where they were kept.
+# Arguments that may differ between runs: their length, and paths.
 MAY_DIFFER = {"rounds", "slots", "seconds", "json", "directory", "part", "connections", "size"}
 
 
@@ -31,7 +31,7 @@ def run(files):
 
 
 def difference(one, other):
-    """What makes two runs differ, if anything does."""
+    """First difference that keeps two runs from being pooled; None if there is none."""
     for key in ("scenario", "machine"):
         if one[key] != other[key]:
             return f"{key} {other[key]}"

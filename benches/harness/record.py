@@ -1,7 +1,7 @@
-"""The results file of a run: what BENCHMARKS.md and its charts are drawn from.
+"""The results file of a run, which BENCHMARKS.md and its charts are drawn from.
 
-A file has one run. Each of its parts has one figure per server, with the median and quartiles of its samples, and, where
-servers took turns, the paired ratios to Tailcoat and to the floor."""
+A file has one run. Each part of the run has one figure per server: the median and quartiles of its samples. Servers that took
+turns also have paired ratios to Tailcoat and to the floor."""
 
 import json
 import pathlib
@@ -13,7 +13,7 @@ import sys
 from .servers import OURS, OURS_AGAIN
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
-# A run changes nothing that is versioned: a file that the page is to show is copied to benches/results.
+# A run changes no versioned file. A results file that the page must show is copied to benches/results.
 RESULTS = REPOSITORY / "target/results"
 DEFAULT_TAILCOAT = str(REPOSITORY / "target/release/tailcoat")
 # Options that say where something is on this machine; the recorded command leaves them out.

@@ -1,4 +1,4 @@
-"""What a run prints and writes."""
+"""Output of a run: printed tables, and files."""
 
 import dataclasses
 import json
@@ -136,6 +136,6 @@ def spread(comparison, name, base):
 
 
 def is_comparison(part):
-    """Whether the part of a report is samples of servers that took turns."""
+    """True if the part of a report is samples of servers that took turns."""
     results = next(iter(part.values()), None)
     return isinstance(results, list) and isinstance(results[0], dict) and "cpu_us" in results[0]

@@ -70,12 +70,12 @@ class Server:
     files: dict = dataclasses.field(default_factory=dict)
     """Further files for its directory, by name, filled in like config."""
     program: str = ""
-    """Path of its program, which says which build it is."""
+    """Path of its program."""
     peer_root: pathlib.Path | None = None
     """The root directory it runs in, if not the machine's own."""
 
     def program_hash(self):
-        """Which build it is: runs of different builds are not pooled."""
+        """Hash of the program: runs of different builds are not pooled."""
         return program_hash(self.program) if self.program else "unknown"
 
     def enter(self, directories):
@@ -99,7 +99,7 @@ class RunningServer:
     group: accounting.ControlGroup
     process: subprocess.Popen
     run: pathlib.Path
-    """Its directory for configs, logs and the like."""
+    """Directory for its configs, logs and other files."""
 
     def user_memory_bytes(self):
         return accounting.user_memory_bytes(self.group.process_ids())

@@ -20,7 +20,7 @@ enum { FIRST_NANOS = 2000000, STEP_NANOS = 200000 };
 
 /* Connection-option for ab, which speaks HTTP/1.0. */
 static const char response[] = "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 10\r\n\r\n0123456789";
-static long long due[CONNECTIONS_MAX]; /* 0: nothing is to be answered */
+static long long due[CONNECTIONS_MAX]; /* 0: no response is due */
 static int is_last[CONNECTIONS_MAX];   /* the client said that it is its last request */
 static int last_fd;
 static long long factor = 1;
@@ -34,7 +34,7 @@ static long long now(void) {
 static int listen_on(int port) {
   int on = 1, listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
   setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* what it accepts inherits this */
+  setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* accepted sockets inherit it */
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   if (bind(listener, (void *)&address, sizeof address) || listen(listener, 4096)) perror("bind"), exit(1);
   return listener;

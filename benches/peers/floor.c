@@ -18,7 +18,7 @@
 
 enum { CONNECTIONS_MAX = 1 << 16, BATCH_MAX = 64, EVENTS_MAX = 512 };
 
-/* What a connection is still owed: whole responses, the first of them sent up to `offset`. */
+/* Responses that a connection still has to get; the first of them is sent up to `offset`. */
 static struct {
   unsigned responses;
   size_t offset;
@@ -45,7 +45,7 @@ static void prepare_response(const char *body_path) {
 static int listen_on(int port) {
   int on = 1, listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
   setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* what it accepts inherits this */
+  setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* accepted sockets inherit it */
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   if (bind(listener, (void *)&address, sizeof address) || listen(listener, 4096)) perror("bind"), exit(1);
   return listener;
@@ -69,7 +69,7 @@ static int send_owed(int fd) {
 }
 
 /* Reads once, answers each head that ended in it. A head split over two reads is not counted: clients send small ones.
- * A client that says `Connection: close` is closed once it has its answer; it says so in its last head. */
+ * A connection whose last head says `Connection: close` is closed after the response. */
 static int receive(int fd) {
   static char input[65536];
   ssize_t got = recv(fd, input, sizeof input, 0);

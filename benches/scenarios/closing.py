@@ -1,4 +1,4 @@
-"""Connections that don't stay: one request each, or ten."""
+"""Connections that are closed after one request or ten."""
 
 import functools
 

@@ -1,9 +1,8 @@
 """Hot requests while cold files are read from a slow disk.
 
-The cold files are put out of the page cache, the server's reads from the disk are throttled by its control group, and
-some clients ask for cold files as fast as they come. Beside them hot requests are due at a fixed rate; what is compared
-is their 99th percentile with and without the cold ones. Each turn has a server started afresh, so that what an
-earlier one left to be read slows nobody down."""
+The cold files are dropped from the page cache, and the server's control group throttles its reads from the disk. Some
+clients request cold files in a closed loop. Hot requests are due at a fixed rate; the figure is their p99 with and without
+the cold requests. Each turn starts a new server, so that reads of an earlier turn slow no request down."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Of the requests 10 % are conditional and answered by 304, 10 % ask for a range."""
+"""Requests of which 10 % are conditional and get status 304, and 10 % ask for a range."""
 
 import http.client
 

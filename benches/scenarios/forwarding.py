@@ -1,7 +1,7 @@
-"""A proxy before a back end: 1 KiB, 64 KiB, 10 MiB, an upload of 10 MiB, the latency that it adds, and stored answers.
+"""A reverse proxy: 1 KiB, 64 KiB, 10 MiB, an upload of 10 MiB, added latency, and cache hits.
 
-Connections are kept on both sides. The back end is a floor (for uploads, a sink) on the client's core, in a control group
-of its own: what is counted is the proxy."""
+Both sides use keep-alive. The upstream is a floor, or for uploads a sink, on the client's core in a control group of its
+own: only the proxy counts."""
 
 import contextlib
 import dataclasses
@@ -17,7 +17,7 @@ SMALL_BYTES, PEER_MARK = 1 << 10, 1.2
 LARGE = {"64KiB": (64 << 10, 64), "10MiB": (10 << 20, 8)}  # Bytes, connections.
 UPLOAD_BYTES, UPLOAD_CONNECTIONS = 10 << 20, 4
 ABOVE_BEST_PEER_MAX = 1.03
-# A stored answer is to cost what a file costs, as far as that can be told.
+# A cache hit must cost no more than a file, within the control's tolerance.
 STATIC_PATH, CACHED_PATH, CACHED_MAX = "1k.html", "/cached.html", 1 + paired.CONTROL_TOLERANCE
 
 
@@ -77,7 +77,7 @@ def run_upload(bench):
 
 
 def run_cached(bench):
-    """A stored answer beside a file, by the same server with the same config: the control asks for the file again."""
+    """A cache hit beside a file, on the same server with the same config. The control requests the file again."""
     path = bench.tree.add(STATIC_PATH, SMALL_BYTES)
     [floor] = servers.named(["floor"], None)
     [ours] = servers.named([servers.OURS], bench.arguments.tailcoat)

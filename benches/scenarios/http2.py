@@ -8,16 +8,16 @@ from .scenario import Scenario
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A kind of work: of how many bytes, on how many connections with how many streams each, and its marks."""
+    """A kind of work: size, connections, streams per connection, and marks."""
 
     body_bytes: int
     connections: int
     streams: int
     peers: dict = dataclasses.field(default_factory=dict)
-    """How many times our CPU a request each must take at least."""
+    """Multiple of our CPU time per request that each must need at least."""
 
 
-# For want of others the mark is the best peer.
+# A part without peers has the best peer as its mark.
 PARTS = {
     "8x64": Part(1 << 10, 8, 64, {"h2o-tls": 1, "nginx-tls": 5}),
     "64x1": Part(1 << 10, 64, 1, {"h2o-tls": 1.2, "nginx-tls": 1.4}),

@@ -12,7 +12,7 @@ FILE, FILE_BYTES = "1k.html", 1024
 FEW, MANY = 2_000, 12_000
 SETTLE_SECONDS = 0.5
 BYTES_MAX, TLS_BYTES_MAX = 500, 8 << 10
-# How much of ours nginx takes with TLS, at least.
+# Multiple of our memory that nginx must need with TLS at least.
 TLS_PEER_MARK = 2
 
 

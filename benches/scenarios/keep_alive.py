@@ -1,4 +1,4 @@
-"""A small file on connections that stay: one request at a time, and 16 at once."""
+"""A small file on keep-alive connections: one request at a time, and 16 pipelined requests."""
 
 from harness import client, paired
 from .scenario import Scenario
@@ -6,7 +6,7 @@ from .scenario import Scenario
 FILE, FILE_BYTES = "1k.html", 1024
 PIPELINE = 16
 
-# How many times our CPU a request each peer must take at least.
+# Multiple of our CPU time per request that each peer must need at least.
 PEER_MARKS = {"nginx": 1.5, "h2o": 1.2, "lighttpd": 1.2, "apache": 5}
 
 

@@ -1,7 +1,7 @@
-"""WebAssembly modules beside a file of 1 KiB: a component with a fresh instance a request, and with one that is used again;
+"""WebAssembly modules beside a file of 1 KiB: a component with a fresh instance per request, and with a reused one;
 http-wasm with each reset; and the file while modules loop.
 
-wrk is the client: what a module answers is not in the tree."""
+The client is wrk, because responses of modules are not in the tree."""
 
 import contextlib
 import dataclasses
@@ -60,7 +60,7 @@ def run(bench):
 
 
 def others(bench, ours):
-    """Who else answers with the component: `wasmtime serve` and other builds of ours, as far as they are there."""
+    """Other servers that run the component: `wasmtime serve` and other builds of ours, if they are installed."""
     wasmtime = bench.arguments.wasmtime
     if shutil.which(wasmtime):
         bench.report.note(f"wasmtime-serve: {servers.first_line(f'{wasmtime} --version')}")

@@ -32,7 +32,7 @@ def add_arguments(parser):
 
 
 class Probe(threading.Thread):
-    """Asks again and again on new connections: when, how long it took, and whether the answer was 200."""
+    """Requests on new connections, one after another: time, duration, and whether the status was 200."""
 
     def __init__(self, port, path):
         super().__init__(daemon=True)
@@ -89,7 +89,7 @@ def measure(bench, running, path):
 
 
 def proxy(server, backend_port):
-    """The server as a proxy that gives the back end no more than it works on at once, as far as it can be told to."""
+    """The server as a reverse proxy that gives the upstream only as many requests as it serves at once, if it can."""
     fill = {"backend_port": backend_port, "slots": SLOTS}
     if server.name in CONFIGS:
         return dataclasses.replace(server, config=(servers.PEERS / CONFIGS[server.name]).read_text(), fill=fill)
@@ -102,7 +102,7 @@ def run_part(bench, part, path):
     limited = servers.Server("limited", f"{sys.executable} {servers.PEERS / 'limited.py'} {{port}} {SLOTS} {SERVICE_MS} {BODY_BYTES}")
     for server in bench.servers:
         if part == "static" and server.name == "haproxy":
-            continue  # It has no files.
+            continue  # HAProxy has no static files.
         for _ in range(bench.arguments.rounds):
             if part == "static":
                 with servers.running(server, bench.tree, path) as running:

@@ -1,7 +1,7 @@
-"""A page of 20 files over HTTP/2, on a cold connection behind a line of 50 ms: from the first packet to the last byte.
+"""A page of 20 files over HTTP/2, on a new connection over a line of 50 ms: from the first packet to the last byte.
 
-The line is between two networks (clients/line.c): packets are carried from one to the other as late as the line would have them, so
-that the kernel's TCP begins as slowly as it would out there. All files are asked for at once when the handshake is done."""
+The line is between two networks (clients/line.c). It delays packets as a real line does, so that the kernel's TCP starts
+slowly. The client requests all files at once after the handshake."""
 
 import contextlib
 import dataclasses
@@ -15,12 +15,12 @@ from .scenario import Scenario
 FILES, FILE_BYTES = 20, 16 << 10
 ROUND_TRIP_MS, BITS_PER_SECOND = 50, 20e6
 PEERS = ("nginx-tls", "h2o-tls")
-# What can be told apart: a file more or less takes 6 ms on this line.
+# The resolution: one more file takes 6 ms on this line.
 ABOVE_BEST_PEER_MAX = 1.01
 
 
 def page_ms(bench, server, urls):
-    """How long one page takes."""
+    """Time that one page takes."""
     line = [client.compiled(client.CLIENTS / "line.c"), ROUND_TRIP_MS / 2, BITS_PER_SECOND, network.DEFAULT]
     words = ["--http2", "--insecure", "--connections", 1, "--streams", FILES, "--requests", FILES, "--warm-up", "0s",
              "--expect-length", FILE_BYTES, "--urls", urls]

@@ -1,4 +1,4 @@
-"""What a scenario is."""
+"""Description of a scenario."""
 
 import collections.abc
 import dataclasses
@@ -18,4 +18,4 @@ class Scenario:
     seconds: float = 0.4
     add_arguments: collections.abc.Callable = lambda parser: None
     enters_peer_root: bool = True
-    """Whether peers may run in another root directory (`--peer-root`), which takes some milliseconds to enter."""
+    """True if peers may run in another root directory (`--peer-root`), which takes some milliseconds to enter."""

@@ -1,9 +1,9 @@
 """5,000 slow readers of a 1 MiB file beside fast clients of a 1 KiB file.
 
-The fast clients are an open loop, so their latency runs from when a request was due. Three slots take turns: undisturbed
-(a server of its own), disturbed (the server that has the slow readers), and a control: the slow readers take CPU time of
-the kernel and of the client's core whatever server they are at, so here they are at a floor on the client's core, while
-the fast clients are at the undisturbed server.
+The fast clients are an open loop, so that their latency runs from the time a request was due. Three slots take turns:
+undisturbed, on a server of its own; disturbed, on the server with the slow readers; and a control. Slow readers cost CPU time
+of the kernel and the client's core on any server. In the control slot they read from a floor on the client's core, while
+the fast clients use the undisturbed server.
 """
 
 import contextlib

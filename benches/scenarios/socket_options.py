@@ -1,6 +1,6 @@
-"""Options of sockets, each as it is not by default, beside the default: one request a connection.
+"""Socket options, each with a value that is not its default, beside the default: one request per connection.
 
-For Fast Open, whose default is off, the clients do their part of it, as the kernel here is told to do the server's."""
+For Fast Open, which is off by default, the clients use it too, and the kernel is set to allow it."""
 
 import dataclasses
 import pathlib
@@ -10,7 +10,7 @@ from .closing import FILE, FILE_BYTES, SOURCES
 from .scenario import Scenario
 
 FAST_OPEN = "fast-open-queue 256"
-# What is measured -> the option, and what is asked for.
+# Name on the command line -> the option.
 OPTIONS = {
     "defer-accept": "defer-accept off",
     "no-delay": "no-delay off",

@@ -1,6 +1,6 @@
-"""HTTP/1.1 over TLS 1.3: a small file on connections that stay, and handshakes, full and resumed.
+"""HTTP/1.1 over TLS 1.3: a small file on keep-alive connections, and handshakes, full and resumed.
 
-All servers have an ECDSA certificate (P-256) of their own and speak AES-128-GCM, which the client asks for."""
+Each server has an ECDSA certificate (P-256) of its own. The client offers AES-128-GCM only."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from .scenario import Scenario
 FILE, FILE_BYTES = "1k.html", 1024
 KEPT = "keep-alive"
 
-# Part -> its load, and how many times our CPU a request each peer must take at least.
+# Part -> its load, and the multiple of our CPU time per request that each peer must need at least.
 PARTS = {
     KEPT: (client.Load(tls_groups="X25519"), {"nginx-tls": 1.3, "h2o-tls": 1.3}),
     "handshake-p256": (client.Load(tls_groups="P-256", requests_per_connection=1, sources=64), {"nginx-tls": 1.3}),

@@ -99,7 +99,7 @@ def asked(server, paths, resets):
 
 
 def get(connection, target, cookie, tries=100):
-    """The response and its content. What is behind a server may need some time to start."""
+    """The response and its content. An application may need some time to start."""
     for _ in range(tries):
         connection.request("GET", target, headers={"Cookie": cookie} if cookie else {})
         response = connection.getresponse()

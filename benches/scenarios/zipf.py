@@ -1,8 +1,7 @@
 """A tree of 100,000 files, accessed by Zipf's law (alpha 1): CPU a request, and how often a file had to be opened.
 
-No server tells its hit ratio alike, so it is counted from outside: a request for which no file is opened is a hit.
-Looking at one without opening it to be read (O_PATH) doesn't count. This is a run of its own, since strace slows the
-server down."""
+Servers report their hit ratios differently, so it is counted from outside: a request that opens no file is a hit. Opening
+a file without reading it (O_PATH) does not count. This is a run of its own, because strace slows the server down."""
 
 import random
 import re
@@ -25,8 +24,7 @@ def add_arguments(parser):
 
 
 def make_plan(bench):
-    """Files whose sizes are spread evenly over the powers of two, in an order of popularity that has nothing to do with
-    their place or size."""
+    """Files whose sizes are spread evenly over the powers of two. Their popularity does not depend on place or size."""
     chance = random.Random(19990101)
     ranks = list(range(1, bench.arguments.files + 1))
     chance.shuffle(ranks)
