@@ -1,14 +1,14 @@
 //! A chart's content: bars with values and quartiles, made from a plan and the runs.
 
-use super::plan::{BASE, CONTROL, CONTROLS, FLOOR, OURS, Plan, SERVERS, Scale};
-use super::results::{Figure, Part, Run, Spread};
+use super::plan::{BASE, CONTROL, CONTROLS, ChartPlan, FLOOR, OURS, SERVERS, Scale};
+use super::results::{BenchPart, BenchRun, Figure, Spread};
 
 /// A chart that can be drawn.
 pub(super) struct Chart {
     pub(super) title: &'static str,
     pub(super) subtitle: &'static str,
     pub(super) groups: Vec<BarGroup>,
-    /// Whether 1 is a value to compare with.
+    /// True if 1 is a value to compare with.
     pub(super) has_reference: bool,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct BarGroup {
 /// One server's value.
 pub(super) struct Bar {
     pub(super) label: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: BarKind,
     pub(super) spread: Spread,
     /// The value as text, and beside it a second one.
     pub(super) value: String,
@@ -35,14 +35,17 @@ pub(super) struct Bar {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum BarKind {
     Ours,
     Peer,
     Reference,
 }
 
 /// The runs of a plan's groups with their parts; groups without a run are left out.
-pub(super) fn parts<'a>(plan: &'a Plan, runs: &'a [Run]) -> impl Iterator<Item = (&'static str, &'a Run, &'a Part)> {
+pub(super) fn parts<'a>(
+    plan: &'a ChartPlan,
+    runs: &'a [BenchRun],
+) -> impl Iterator<Item = (&'static str, &'a BenchRun, &'a BenchPart)> {
     plan.groups.iter().filter_map(|group| {
         let run = runs.iter().find(|run| run.name == group.run)?;
         let part = run.parts.iter().find(|part| part.name.starts_with(group.part))?;
@@ -51,7 +54,7 @@ pub(super) fn parts<'a>(plan: &'a Plan, runs: &'a [Run]) -> impl Iterator<Item =
 }
 
 /// The chart of a plan; none if none of its runs is there.
-pub(super) fn chart(plan: &Plan, runs: &[Run]) -> Option<Chart> {
+pub(super) fn chart(plan: &ChartPlan, runs: &[BenchRun]) -> Option<Chart> {
     let mut groups: Vec<BarGroup> = Vec::new();
     let mut units = Vec::new();
     for (label, run, part) in parts(plan, runs) {
@@ -73,7 +76,7 @@ pub(super) fn chart(plan: &Plan, runs: &[Run]) -> Option<Chart> {
     (!groups.is_empty()).then_some(Chart { title: plan.question, subtitle: plan.subtitle, groups, has_reference })
 }
 
-fn bars(plan: &Plan, part: &Part) -> Vec<Bar> {
+fn bars(plan: &ChartPlan, part: &BenchPart) -> Vec<Bar> {
     let control = part.servers.iter().find(|(name, _)| name == CONTROL).and_then(|(_, figure)| figure.ratio);
     ordered(plan, part)
         .filter_map(|(name, label, figure)| {
@@ -84,10 +87,10 @@ fn bars(plan: &Plan, part: &Part) -> Vec<Bar> {
                 (figure.absolute, quantity(figure.absolute.median, &part.unit), String::new())
             };
             let kind = match name {
-                _ if OURS.contains(&name) && label != "static file" => Kind::Ours,
-                "file" => Kind::Reference,
-                _ if name == FLOOR.0 || name == BASE => Kind::Reference,
-                _ => Kind::Peer,
+                _ if OURS.contains(&name) && label != "static file" => BarKind::Ours,
+                "file" => BarKind::Reference,
+                _ if name == FLOOR.0 || name == BASE => BarKind::Reference,
+                _ => BarKind::Peer,
             };
             Some(Bar { label, kind, spread, value, note })
         })
@@ -102,8 +105,8 @@ fn own_spread(control: Option<Spread>) -> Spread {
 
 /// The figures of a part with the names for readers, Tailcoat first, the floor last.
 pub(super) fn ordered<'a>(
-    plan: &'a Plan,
-    part: &'a Part,
+    plan: &'a ChartPlan,
+    part: &'a BenchPart,
 ) -> impl Iterator<Item = (&'static str, &'static str, &'a Figure)> {
     SERVERS.iter().chain([&FLOOR]).filter_map(|(name, label)| {
         let (_, figure) = part.servers.iter().find(|(server, _)| server == name)?;
@@ -113,7 +116,7 @@ pub(super) fn ordered<'a>(
 }
 
 /// Servers of a part that no plan names.
-pub(super) fn unknown(part: &Part) -> impl Iterator<Item = &str> {
+pub(super) fn unknown(part: &BenchPart) -> impl Iterator<Item = &str> {
     let is_known = |name: &str| CONTROLS.contains(&name) || SERVERS.iter().chain([&FLOOR]).any(|(of, _)| *of == name);
     part.servers.iter().map(|(name, _)| name.as_str()).filter(move |name| !is_known(name))
 }
@@ -128,7 +131,7 @@ pub(super) fn quantity(value: f64, unit: &str) -> String {
     quantities(value, &[], unit)
 }
 
-/// The same with its quartiles, in the same unit.
+/// A number with its quartiles, in the same unit.
 pub(super) fn quantity_with_quartiles(spread: Spread, unit: &str) -> String {
     if spread.lower == spread.upper {
         return quantity(spread.median, unit);
@@ -151,7 +154,7 @@ fn quantities(value: f64, others: &[f64], unit: &str) -> String {
     format!("{} {unit}{others}", text(value))
 }
 
-/// Three significant digits, and no more than two behind the point.
+/// Three significant digits, and at most two decimals.
 pub(super) fn digits(value: f64) -> String {
     let size = value.abs();
     let decimals = match size {

@@ -11,7 +11,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Where charts are, from the root.
+/// Directory of the charts, from the root.
 const DIRECTORY: &str = "docs/charts";
 const PAGE: &str = "BENCHMARKS.md";
 const TEMPLATE: &str = "benches/BENCHMARKS.md.in";
@@ -74,7 +74,7 @@ fn generated(root: &Path) -> Result<BTreeMap<String, String>, String> {
 }
 
 /// Each run has a chart, and each of its servers a name in it.
-fn check_names(runs: &[results::Run]) -> Result<(), String> {
+fn check_names(runs: &[results::BenchRun]) -> Result<(), String> {
     for run in runs {
         let path = format!("{}/{}.json", results::DIRECTORY, run.name);
         let groups = plan::PLANS.iter().flat_map(|plan| plan.groups).filter(|group| group.run == run.name);

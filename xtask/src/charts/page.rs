@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::chart::{self, digits, ordered, quantity, quantity_with_quartiles};
-use super::plan::{BASE, FLOOR, PLANS, Plan, SERVERS};
-use super::results::{Figure, Mark, Part, Run, Spread};
+use super::plan::{BASE, ChartPlan, FLOOR, PLANS, SERVERS};
+use super::results::{BenchPart, BenchRun, Figure, Mark, Spread};
 use super::svg;
 
 /// The page. A template's `{{chart NAME}}` starts a section, which ends at the next heading or directive and is left out if
 /// the chart has no data; `{{marks}}`, `{{machine}}` and `{{versions}}` stand for what their names say.
-pub(super) fn render(template: &str, runs: &[Run]) -> Result<String, String> {
+pub(super) fn render(template: &str, runs: &[BenchRun]) -> Result<String, String> {
     let mut page = String::new();
     let mut after = String::new();
     let mut is_left_out = false;
@@ -43,7 +43,7 @@ pub(super) fn render(template: &str, runs: &[Run]) -> Result<String, String> {
     Ok(single_blank_lines(&page))
 }
 
-fn picture(plan: &Plan, description: &str) -> String {
+fn picture(plan: &ChartPlan, description: &str) -> String {
     let name = plan.name;
     format!(
         "### {}\n\n<picture>\n  <source media=\"(prefers-color-scheme: dark)\" srcset=\"{directory}/{name}-dark.svg\">\n  \
@@ -55,7 +55,7 @@ fn picture(plan: &Plan, description: &str) -> String {
 }
 
 /// Tables of a chart's runs, folded.
-fn figures(plan: &Plan, runs: &[Run]) -> String {
+fn figures(plan: &ChartPlan, runs: &[BenchRun]) -> String {
     let mut text = String::from("\n<details>\n<summary>Figures, marks and commands</summary>\n");
     let mut marked = BTreeSet::new();
     for (label, run, part) in chart::parts(plan, runs) {
@@ -77,7 +77,7 @@ fn figures(plan: &Plan, runs: &[Run]) -> String {
     text
 }
 
-fn table(plan: &Plan, part: &Part) -> String {
+fn table(plan: &ChartPlan, part: &BenchPart) -> String {
     let figures: Vec<_> = ordered(plan, part).collect();
     let has = |wanted: fn(&Figure) -> bool| figures.iter().any(|(.., figure)| wanted(figure));
     let base = plan.names.iter().find(|(name, _)| *name == BASE).map_or("Tailcoat", |(_, label)| label);
@@ -122,7 +122,7 @@ fn precise(ratio: f64) -> String {
     if ratio < 2.0 { format!("{ratio:.3}") } else { digits(ratio) }
 }
 
-fn mark_table(run: &Run) -> String {
+fn mark_table(run: &BenchRun) -> String {
     if run.marks.is_empty() {
         return String::new();
     }
@@ -133,7 +133,7 @@ fn mark_table(run: &Run) -> String {
     text
 }
 
-/// What a mark asks for.
+/// Claim of a mark, in words.
 fn claim(mark: &Mark) -> String {
     let bound = if mark.at_least { "at least" } else { "at most" };
     match &mark.of {
@@ -155,7 +155,7 @@ fn measured(mark: &Mark) -> String {
     }
 }
 
-fn verdict(run: &Run, mark: &Mark) -> &'static str {
+fn verdict(run: &BenchRun, mark: &Mark) -> &'static str {
     match (run.void.is_empty(), mark.met) {
         (false, _) => "void",
         (true, true) => "met",
@@ -172,9 +172,10 @@ fn known_name(name: &str) -> &str {
     SERVERS.iter().find(|(server, _)| *server == name).map_or(name, |(_, label)| label)
 }
 
-/// How many marks are met, and a table of the others.
-fn marks(runs: &[Run]) -> String {
-    let all: Vec<(&Run, &Mark)> = runs.iter().flat_map(|run| run.marks.iter().map(move |mark| (run, mark))).collect();
+/// Number of marks that are met, and a table of the others.
+fn marks(runs: &[BenchRun]) -> String {
+    let all: Vec<(&BenchRun, &Mark)> =
+        runs.iter().flat_map(|run| run.marks.iter().map(move |mark| (run, mark))).collect();
     let count = |wanted| all.iter().filter(|(run, mark)| verdict(run, mark) == wanted).count();
     let mut text = format!("Of {} marks, {} are met, {} are missed", all.len(), count("met"), count("**missed**"));
     match count("void") {
@@ -196,7 +197,7 @@ fn marks(runs: &[Run]) -> String {
 }
 
 /// The question and label that a run belongs to.
-fn work(run: &Run) -> String {
+fn work(run: &BenchRun) -> String {
     let group = PLANS.iter().find_map(|plan| Some((plan, plan.groups.iter().find(|group| group.run == run.name)?)));
     group.map_or(run.name.clone(), |(plan, group)| {
         let section = if plan.groups.len() > 1 { plan.name.replace('-', " ") + ": " } else { String::new() };
@@ -204,7 +205,7 @@ fn work(run: &Run) -> String {
     })
 }
 
-fn machine(runs: &[Run]) -> String {
+fn machine(runs: &[BenchRun]) -> String {
     let machines: BTreeSet<&str> = runs.iter().map(|run| run.machine.as_str()).collect();
     let days: BTreeSet<&str> = runs.iter().filter_map(|run| run.started.split('T').next()).collect();
     let commits: BTreeSet<&str> = runs.iter().map(|run| run.commit.as_str()).collect();
@@ -214,7 +215,7 @@ fn machine(runs: &[Run]) -> String {
 }
 
 /// A table of the servers' versions.
-fn versions(runs: &[Run]) -> String {
+fn versions(runs: &[BenchRun]) -> String {
     let mut versions: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for (name, version) in runs.iter().flat_map(|run| &run.versions) {
         if let Some((_, label)) = SERVERS.iter().find(|(server, _)| server == name)

@@ -1,6 +1,6 @@
 //! The charts: which question each answers, from which runs, and how servers are named in them.
 
-/// What the length of a bar says.
+/// Meaning of a bar's length.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scale {
     /// Paired ratio to Tailcoat.
@@ -12,20 +12,20 @@ pub(super) enum Scale {
 }
 
 /// A chart, and the section of the page around it.
-pub(super) struct Plan {
-    /// Part of its files' names.
+pub(super) struct ChartPlan {
+    /// BenchPart of its files' names.
     pub(super) name: &'static str,
     pub(super) question: &'static str,
-    /// What was measured, and which direction is better.
+    /// Measured quantity, and the direction that is better.
     pub(super) subtitle: &'static str,
     pub(super) scale: Scale,
-    pub(super) groups: &'static [Group],
+    pub(super) groups: &'static [RunGroup],
     /// Names of bars other than `SERVERS` has.
     pub(super) names: &'static [(&'static str, &'static str)],
 }
 
 /// Bars with a common heading.
-pub(super) struct Group {
+pub(super) struct RunGroup {
     pub(super) label: &'static str,
     /// Name of the run.
     pub(super) run: &'static str,
@@ -82,12 +82,12 @@ pub(super) const FLOOR: (&str, &str) = ("floor", "C: recv, send");
 
 const CPU_RATIO: &str = "CPU time per response, Tailcoat = 1. Shorter is better.";
 
-const fn group(label: &'static str, run: &'static str, part: &'static str) -> Group {
-    Group { label, run, part }
+const fn group(label: &'static str, run: &'static str, part: &'static str) -> RunGroup {
+    RunGroup { label, run, part }
 }
 
-pub(super) const PLANS: [Plan; 18] = [
-    Plan {
+pub(super) const PLANS: [ChartPlan; 18] = [
+    ChartPlan {
         name: "small-files",
         question: "How much CPU time does a small file need?",
         subtitle: CPU_RATIO,
@@ -95,7 +95,7 @@ pub(super) const PLANS: [Plan; 18] = [
         groups: &[group("1 KiB, 64 keep-alive connections", "keepalive-64", "")],
         names: &[],
     },
-    Plan {
+    ChartPlan {
         name: "connections",
         question: "Does that depend on the connections?",
         subtitle: CPU_RATIO,
@@ -109,7 +109,7 @@ pub(super) const PLANS: [Plan; 18] = [
         ],
         names: &[],
     },
-    Plan {
+    ChartPlan {
         name: "sizes",
         question: "How much CPU time do larger files need?",
         subtitle: CPU_RATIO,
@@ -122,7 +122,7 @@ pub(super) const PLANS: [Plan; 18] = [
         ],
         names: &[],
     },
-    Plan {
+    ChartPlan {
         name: "many-files",
         question: "What if there are 100,000 files?",
         subtitle: "CPU time per response, Zipf access, Tailcoat = 1. Shorter is better.",
@@ -130,7 +130,7 @@ pub(super) const PLANS: [Plan; 18] = [
         groups: &[group("512 bytes to 32 KiB, 64 connections", "zipf", "")],
         names: &[],
     },
-    Plan {
+    ChartPlan {
         name: "http2",
         question: "How much CPU time does HTTP/2 need?",
         subtitle: "CPU time per response with TLS 1.3, Tailcoat = 1. Shorter is better.",
@@ -143,7 +143,7 @@ pub(super) const PLANS: [Plan; 18] = [
         ],
         names: &[],
     },
-    Plan {
+    ChartPlan {
         name: "page",
         question: "How soon is a whole page there?",
         subtitle: "20 files, HTTP/2, new connection, 50 ms round trip, 20 Mbit/s. Shorter is better.",
@@ -151,7 +151,7 @@ pub(super) const PLANS: [Plan; 18] = [
         groups: &[group("time to the last byte", "page", "")],
         names: &[],
     },
-    Plan {
+    ChartPlan {
         name: "tls",
         question: "How much CPU time does TLS need?",
         subtitle: "CPU time per 1 KiB response, TLS 1.3, Tailcoat = 1. Shorter is better.",
@@ -164,7 +164,7 @@ pub(super) const PLANS: [Plan; 18] = [
         ],
         names: &[],
     },
-    Plan {
+    ChartPlan {
         name: "proxying",
         question: "How much CPU time does a reverse proxy need?",
         subtitle: "CPU time per response or upload, Tailcoat = 1. Shorter is better.",
@@ -177,7 +177,7 @@ pub(super) const PLANS: [Plan; 18] = [
         ],
         names: &[],
     },
-    Plan {
+    ChartPlan {
         name: "proxy-latency",
         question: "How much latency does a reverse proxy add?",
         subtitle: "Open loop, half of the slowest proxy's capacity. Shorter is better.",
@@ -188,7 +188,7 @@ pub(super) const PLANS: [Plan; 18] = [
         ],
         names: &[],
     },
-    Plan {
+    ChartPlan {
         name: "cache",
         question: "What does a cache hit cost?",
         subtitle: "CPU time per 1 KiB response, a file = 1. Shorter is better.",
@@ -196,7 +196,7 @@ pub(super) const PLANS: [Plan; 18] = [
         groups: &[group("64 keep-alive connections", "forwarding-cached", "")],
         names: &[("tailcoat", "static file"), ("cached", "cache hit")],
     },
-    Plan {
+    ChartPlan {
         name: "fastcgi",
         question: "How much CPU time do scripts need?",
         subtitle: "CPU time per \u{201c}Hello, world!\u{201d}, Tailcoat = 1. Shorter is better.",
@@ -207,7 +207,7 @@ pub(super) const PLANS: [Plan; 18] = [
         ],
         names: &[],
     },
-    Plan {
+    ChartPlan {
         name: "modules",
         question: "What does a WebAssembly module cost?",
         subtitle: "CPU time per response. Shorter is better.",
@@ -218,7 +218,7 @@ pub(super) const PLANS: [Plan; 18] = [
         ],
         names: &[],
     },
-    Plan {
+    ChartPlan {
         name: "web99",
         question: "How much CPU time does a dynamic page need?",
         subtitle: "CPU time per GET of the web99 workload, Tailcoat = 1. Shorter is better.",
@@ -226,7 +226,7 @@ pub(super) const PLANS: [Plan; 18] = [
         groups: &[group("GET", "web99", "get"), group("GET with ad rotation", "web99", "rotation")],
         names: &[("tailcoat", "Tailcoat, module")],
     },
-    Plan {
+    ChartPlan {
         name: "idle-memory",
         question: "How much memory does an idle connection need?",
         subtitle: "User memory per connection, 2,000 to 12,000 connections. Shorter is better.",
@@ -234,7 +234,7 @@ pub(super) const PLANS: [Plan; 18] = [
         groups: &[group("HTTP/1.1", "idle", ""), group("HTTP/1.1 with TLS", "idle-tls", "")],
         names: &[],
     },
-    Plan {
+    ChartPlan {
         name: "slow-readers",
         question: "Do slow clients disturb fast ones?",
         subtitle: "5,000 slow readers of 1 MiB beside fast clients. Shorter is better.",
@@ -245,7 +245,7 @@ pub(super) const PLANS: [Plan; 18] = [
         ],
         names: &[],
     },
-    Plan {
+    ChartPlan {
         name: "cold-disk",
         question: "Does a slow disk disturb requests from memory?",
         subtitle: "p99 beside clients of cold files, as a multiple of undisturbed. Shorter is better.",
@@ -253,7 +253,7 @@ pub(super) const PLANS: [Plan; 18] = [
         groups: &[group("2,000 requests/s from memory, disk at 20 MiB/s", "cold-disk", "")],
         names: &[],
     },
-    Plan {
+    ChartPlan {
         name: "overload",
         question: "What is still served at twice the capacity?",
         subtitle: "Goodput as a share of capacity, time-out 5 s. Longer is better.",
@@ -264,7 +264,7 @@ pub(super) const PLANS: [Plan; 18] = [
         ],
         names: &[],
     },
-    Plan {
+    ChartPlan {
         name: "start",
         question: "How fast does the server start?",
         subtitle: "From exec to the first complete response. Shorter is better.",

@@ -9,7 +9,7 @@ pub(super) const DIRECTORY: &str = "benches/results";
 
 /// One run of one scenario.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct BenchRun {
     pub(super) name: String,
     pub(super) command: String,
     pub(super) commit: String,
@@ -18,16 +18,16 @@ pub(super) struct Run {
     pub(super) machine: String,
     /// Server name and version, in the order of the run.
     pub(super) versions: Vec<(String, String)>,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<BenchPart>,
     pub(super) marks: Vec<Mark>,
-    /// Why the run does not count; empty: it counts.
+    /// Reasons why the run does not count; empty: it counts.
     pub(super) void: Vec<String>,
     pub(super) attempts: u64,
 }
 
 /// One comparison within a run.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct BenchPart {
     pub(super) name: String,
     pub(super) unit: String,
     pub(super) turns: u64,
@@ -37,7 +37,7 @@ pub(super) struct Part {
     pub(super) servers: Vec<(String, Figure)>,
 }
 
-/// What was measured for a server.
+/// Measured values of a server.
 #[derive(Debug)]
 pub(super) struct Figure {
     pub(super) absolute: Spread,
@@ -71,7 +71,7 @@ pub(super) struct Mark {
 }
 
 /// All results files below `root`, by name.
-pub(super) fn load(root: &Path) -> Result<Vec<Run>, String> {
+pub(super) fn load(root: &Path) -> Result<Vec<BenchRun>, String> {
     let directory = root.join(DIRECTORY);
     let Ok(entries) = std::fs::read_dir(&directory) else { return Ok(Vec::new()) };
     let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -80,7 +80,7 @@ pub(super) fn load(root: &Path) -> Result<Vec<Run>, String> {
     paths.iter().map(|path| read(path).map_err(|error| format!("{}: {error}", path.display()))).collect()
 }
 
-fn read(path: &Path) -> Result<Run, String> {
+fn read(path: &Path) -> Result<BenchRun, String> {
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
     let run = parse(&text)?;
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
@@ -88,10 +88,10 @@ fn read(path: &Path) -> Result<Run, String> {
 }
 
 /// A run from the text of its file.
-pub(super) fn parse(text: &str) -> Result<Run, String> {
+pub(super) fn parse(text: &str) -> Result<BenchRun, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let machine = &value["machine"];
-    Ok(Run {
+    Ok(BenchRun {
         name: string(&value, "name")?,
         command: string(&value, "command")?,
         commit: string(&value, "commit")?,
@@ -116,8 +116,8 @@ pub(super) fn parse(text: &str) -> Result<Run, String> {
     })
 }
 
-fn part(value: &Value) -> Result<Part, String> {
-    Ok(Part {
+fn part(value: &Value) -> Result<BenchPart, String> {
+    Ok(BenchPart {
         name: string(value, "part")?,
         unit: string(value, "unit")?,
         turns: value["turns"].as_u64().ok_or("a part has no `turns`")?,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::chart::{Bar, Chart, Kind};
+use super::chart::{Bar, BarKind, Chart};
 
 /// Colors of a page. The blues are of the palette by Okabe and Ito, which color-blind readers can tell apart.
 pub(super) struct Theme {
@@ -85,22 +85,22 @@ pub(super) fn draw(chart: &Chart, theme: &Theme) -> String {
         }
     }
     let height = y + MARGIN - 4.0;
-    let description = escape(&describe(chart));
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" \
-         role=\"img\" aria-labelledby=\"title description\" font-family=\"{FONT}\">\n\
-         <title id=\"title\">{}</title>\n<desc id=\"description\">{description}</desc>\n\
-         <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"{}\"/>\n{body}</svg>\n",
-        escape(chart.title),
-        theme.background,
-    )
+    let (title, description) = (escape(chart.title), escape(&describe(chart)));
+    let mut file = String::from("<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" ");
+    let _ = write!(file, "width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" ");
+    let _ = writeln!(file, "aria-labelledby=\"title description\" font-family=\"{FONT}\">");
+    let _ = writeln!(file, "<title id=\"title\">{title}</title>\n<desc id=\"description\">{description}</desc>");
+    let _ = writeln!(file, "<rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"{}\"/>", theme.background);
+    file.push_str(&body);
+    file.push_str("</svg>\n");
+    file
 }
 
 fn draw_bar(body: &mut String, bar: &Bar, y: f64, scale: f64, theme: &Theme) {
     let (color, weight) = match bar.kind {
-        Kind::Ours => (theme.ours, "600"),
-        Kind::Peer => (theme.peer, "400"),
-        Kind::Reference => (theme.reference, "400"),
+        BarKind::Ours => (theme.ours, "600"),
+        BarKind::Peer => (theme.peer, "400"),
+        BarKind::Reference => (theme.reference, "400"),
     };
     let middle = y + ROW_HEIGHT / 2.0;
     let baseline = middle + 5.0;
@@ -125,12 +125,10 @@ fn draw_bar(body: &mut String, bar: &Bar, y: f64, scale: f64, theme: &Theme) {
         );
     } else if upper - lower >= 1.0 {
         let (cap_top, cap) = (middle - CAP_HEIGHT / 2.0, CAP_HEIGHT);
-        let _ = writeln!(
-            body,
-            "<path d=\"M{lower:.1} {cap_top}v{cap}M{lower:.1} {middle}H{upper:.1}M{upper:.1} {cap_top}v{cap}\" \
-             stroke=\"{}\" stroke-width=\"1.5\" fill=\"none\"/>",
-            theme.text
-        );
+        let caps = format!("M{lower:.1} {cap_top}v{cap}M{upper:.1} {cap_top}v{cap}");
+        let line = format!("M{lower:.1} {middle}H{upper:.1}");
+        let color = theme.text;
+        let _ = writeln!(body, "<path d=\"{caps}{line}\" stroke=\"{color}\" stroke-width=\"1.5\" fill=\"none\"/>");
     }
     let value_left = upper.max(at(bar.spread.median)) + 8.0;
     let note = if bar.note.is_empty() {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use base64ct::{Base64, Encoding};
 use serde_json::{Value, json};
 
-/// How long a command may take.
+/// Time that a command may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Programs that speak the protocol, the first that is installed is used.
@@ -42,12 +42,12 @@ pub(super) struct Viewport {
 
 /// The color scheme that a page is asked to have.
 #[derive(Clone, Copy)]
-pub(super) enum Scheme {
+pub(super) enum ColorScheme {
     Light,
     Dark,
 }
 
-impl Scheme {
+impl ColorScheme {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Light => "light",
@@ -101,8 +101,14 @@ impl Browser {
         Ok(Self { process, commands, messages, last_id: 0 })
     }
 
-    /// Opens a page and waits until it is loaded.
-    pub(super) fn open(&mut self, url: &str, viewport: Viewport, scheme: Scheme) -> Result<Tab, Box<dyn Error>> {
+    /// Opens a page and waits until it is loaded. Its timers run `hurry` times faster.
+    pub(super) fn open(
+        &mut self,
+        url: &str,
+        viewport: Viewport,
+        scheme: ColorScheme,
+        hurry: u32,
+    ) -> Result<Tab, Box<dyn Error>> {
         let target = self.call(None, "Target.createTarget", json!({ "url": "about:blank" }))?;
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
         let attached = self.call(None, "Target.attachToTarget", attach)?;
@@ -110,6 +116,11 @@ impl Browser {
         let tab = Tab { session };
         self.show(&tab, viewport, scheme)?;
         self.call(Some(&tab), "Page.enable", json!({}))?;
+        let script = format!(
+            "for (const name of ['setTimeout', 'setInterval']) {{ const timer = window[name]; \
+             window[name] = (call, wait, ...rest) => timer(call, wait / {hurry}, ...rest); }}"
+        );
+        self.call(Some(&tab), "Page.addScriptToEvaluateOnNewDocument", json!({ "source": script }))?;
         let navigated = self.call(Some(&tab), "Page.navigate", json!({ "url": url }))?;
         if let Some(error) = navigated["errorText"].as_str() {
             return Err(format!("{url}: {error}").into());
@@ -121,8 +132,10 @@ impl Browser {
     }
 
     /// Gives a page another size and color scheme.
-    pub(super) fn show(&mut self, tab: &Tab, viewport: Viewport, scheme: Scheme) -> Result<(), Box<dyn Error>> {
+    pub(super) fn show(&mut self, tab: &Tab, viewport: Viewport, scheme: ColorScheme) -> Result<(), Box<dyn Error>> {
         let Viewport { width, height, scale, is_phone } = viewport;
+        // The browser draws only the page in front.
+        self.call(Some(tab), "Page.bringToFront", json!({}))?;
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": scale, "mobile": is_phone });
         self.call(Some(tab), "Emulation.setDeviceMetricsOverride", metrics)?;
         let feature = json!({ "name": "prefers-color-scheme", "value": scheme.name() });
@@ -183,7 +196,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The browser may have ended by itself.
         let _ = self.call(None, "Browser.close", json!({}));
         let _ = self.process.kill();
         let _ = self.process.wait();
