@@ -39,6 +39,7 @@ mod killed;
 mod lifecycle;
 mod limits;
 mod listing;
+mod manual;
 mod module_compiling;
 mod module_hostile_files;
 mod module_isolation;

@@ -1,4 +1,4 @@
-//! The image, built from the tarball that `cargo xtask release` has made, and run by podman as docs/installing.md says.
+//! The image, built from the tarball that `cargo xtask release` has made, and run by podman as docs/install.md says.
 
 use std::error::Error;
 use std::fs;
