@@ -16,8 +16,18 @@ pub(crate) fn broken(root: &Path, path: &str, text: &str) -> Vec<String> {
     problems
 }
 
-/// What is wrong with a link of a document.
-fn missing(root: &Path, path: &str, text: &str, target: &str) -> Option<&'static str> {
+/// Documents on this machine that a document links to, by their paths from the root.
+pub(crate) fn documents(path: &str, text: &str) -> Vec<String> {
+    let mut documents = Vec::new();
+    for (_, line) in prose(text) {
+        let files = targets(&line).filter(|target| !target.contains(':')).filter_map(|it| it.split('#').next());
+        documents.extend(files.filter_map(|file| resolve(path, file)));
+    }
+    documents
+}
+
+/// The reason why a link of a document leads nowhere.
+pub(crate) fn missing(root: &Path, path: &str, text: &str, target: &str) -> Option<&'static str> {
     let (file, heading) = target.split_once('#').map_or((target, None), |(file, heading)| (file, Some(heading)));
     let Some(file) = resolve(path, file) else { return Some("leads out of all that there is") };
     if !root.join(&file).exists() {
@@ -64,7 +74,7 @@ fn resolve(document: &str, target: &str) -> Option<String> {
 }
 
 /// The names by which links know the headings of a document, as GitHub and mdBook make them: a further one of the same name
-/// has a number behind it.
+/// has a number after it.
 fn headings(text: &str) -> BTreeSet<String> {
     let mut counts = BTreeMap::new();
     let mut is_code = false;

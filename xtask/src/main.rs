@@ -14,6 +14,7 @@ mod modules;
 mod operate;
 mod packaging;
 mod process;
+mod questions;
 mod release;
 mod screenshots;
 mod tidy;

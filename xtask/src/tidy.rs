@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{charts, links};
+use crate::{charts, links, questions};
 
 /// A file past this many lines wants to be two.
 const RUST_LINES_MAX: usize = 800;
@@ -140,6 +140,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     check_mentions(&files, &mut problems);
     check_dependency_reasons(&files, &mut problems);
     problems.extend(charts::check(root));
+    problems.extend(questions::problems(root));
     problems
 }
 

@@ -1,4 +1,5 @@
-//! The manual as a book, served by Tailcoat as its README says: each link of each page is followed, with its heading.
+//! Builds the manual as a book and serves it by Tailcoat as its README says. Follows each link of each page, with its
+//! heading. Asks the book's own search the questions of newcomers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -7,12 +8,20 @@ use std::process::Command;
 
 use super::{Outcome, is_installed, output};
 use crate::process::{Process, free_port, get};
+use crate::questions;
 
 /// The configuration that the book comes with. Paths in it are relative to `docs`; from `target` they are the same.
 const CONFIGURATION: &str = "docs/tailcoat.kdl";
 const CONFIGURATION_TRIED: &str = "target/manual.kdl";
 
-/// Where it listens.
+/// The book, and a program for node that asks its search.
+const BOOK: &str = "target/manual";
+const SEARCH: &str = "xtask/src/packaging/search.js";
+
+/// The page that answers a question must be among so many results of its search.
+const RESULTS_MAX: usize = 5;
+
+/// Address in the configuration.
 const ADDRESS: &str = "127.0.0.1:8080";
 
 pub(super) fn check(program: &Path) -> Result<Outcome, Box<dyn Error>> {
@@ -32,14 +41,32 @@ pub(super) fn check(program: &Path) -> Result<Outcome, Box<dyn Error>> {
         wanted.extend(crawl.follow(&from, &link)?);
     }
     println!("manual: {} pages and files", crawl.pages.len());
-    if crawl.broken.is_empty() {
-        Ok(Outcome::Passed)
-    } else {
-        Err(crawl.broken.into_iter().collect::<Vec<_>>().join("\n").into())
-    }
+    let mut problems: Vec<String> = crawl.broken.into_iter().collect();
+    problems.extend(search()?);
+    if problems.is_empty() { Ok(Outcome::Passed) } else { Err(problems.join("\n").into()) }
 }
 
-/// Where a link leads to on this server.
+/// Searches that do not find the page that answers their question, a line each.
+fn search() -> Result<Vec<String>, Box<dyn Error>> {
+    if !is_installed("node") {
+        println!("manual: search skipped: node is not installed");
+        return Ok(Vec::new());
+    }
+    let questions = questions::load(Path::new("."))?;
+    let asked: Vec<_> = questions
+        .iter()
+        .map(|question| {
+            let page = question.answer.split('#').next().unwrap_or_default().replace(".md", ".html");
+            serde_json::json!({ "text": question.text, "page": page, "search": question.search })
+        })
+        .collect();
+    let asked = serde_json::Value::from(asked).to_string();
+    let found = output(Command::new("node").args([SEARCH, BOOK, &RESULTS_MAX.to_string(), &asked]))?;
+    println!("manual: {} searches", questions.len());
+    Ok(found.lines().map(str::to_owned).collect())
+}
+
+/// Target of a link on this server.
 #[derive(Debug, PartialEq, Eq)]
 struct Link {
     path: String,
@@ -54,7 +81,7 @@ struct Crawl {
 }
 
 impl Crawl {
-    /// Asks for what a link leads to, if nobody has yet, and returns its own links.
+    /// Fetches the target of a link once, and returns the links in it.
     fn follow(&mut self, from: &str, link: &Link) -> Result<Vec<(String, Link)>, Box<dyn Error>> {
         let Link { path, heading } = link;
         let mut links = Vec::new();
