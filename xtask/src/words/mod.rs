@@ -18,6 +18,9 @@ use crate::tidy;
 /// Longest sentence, in words.
 const SENTENCE_WORDS_MAX: usize = 25;
 
+/// Marks that may stand between a full stop and the next sentence.
+const CLOSERS: [&str; 3] = ["*", "\"", "\\"];
+
 /// Checks by name, in the order of a summary.
 const RULES: [&str; 6] = ["phrase", "opening", "sentence", "type", "title", "excuse"];
 
@@ -149,7 +152,7 @@ fn sentences(tokens: &[ProseToken]) -> impl Iterator<Item = (usize, usize)> {
             first_line = if words == 0 { token.line } else { first_line };
             words += 1;
         }
-        let is_last = tokens.get(index + 1).is_none_or(|next| next.is_spaced);
+        let is_last = tokens.get(index + 1).is_none_or(|next| next.is_spaced || CLOSERS.contains(&next.text.as_str()));
         let ends = match token.text.as_str() {
             "." | "?" | "!" | ":" | ";" => is_last,
             "|" | "(" | ")" => true,
@@ -274,9 +277,10 @@ mod tests {
 
     #[test]
     fn lengths_of_sentences() {
-        let lines = [(1, "One two. Three `a.b` 1.5".to_owned()), (2, "four; five (six) seven".to_owned())];
+        let lines =
+            [(1, "One two. Three `a.b` 1.5".to_owned()), (2, "four; five (six) **seven.** \"Eight.\" nine".to_owned())];
         let found: Vec<_> = sentences(&phrases::tokens(&lines)).collect();
-        assert_eq!(found, [(1, 2), (1, 8), (2, 1), (2, 1), (2, 1)]);
+        assert_eq!(found, [(1, 2), (1, 8), (2, 1), (2, 1), (2, 1), (2, 1), (2, 1)]);
     }
 
     #[test]
