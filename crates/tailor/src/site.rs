@@ -27,7 +27,7 @@ pub fn run(options: &Options) -> Result<End, String> {
     options.kind.write(&options.directory)?;
     let urls = options.directory.join("urls.txt");
     if urls.is_file() {
-        println!("its URLs, for bench --urls: {}", urls.display());
+        println!("URLs for bench --urls: {}", urls.display());
     }
     Ok(End::Passed)
 }
@@ -78,7 +78,7 @@ impl Kind {
             Some(("tree", files)) => Ok(Self::Tree(number(files)?)),
             Some(("web99", connections)) => Ok(Self::Web99(number(connections)?)),
             _ => Err(format!(
-                "`{text}` is not realistic, mixed, page, file:BYTES, files:BYTES,BYTES, tree:FILES or web99:CONNECTIONS"
+                "unknown site `{text}`; use realistic, mixed, page, file:BYTES, files:BYTES,BYTES, tree:FILES or web99:CONNECTIONS"
             )),
         }
     }

@@ -45,43 +45,46 @@ impl Machine {
         let mut limits = Vec::new();
         if outcome.busiest_thread_share + outcome.waiting_share > BUSY_SHARE_MAX {
             limits.push(format!(
-                "processor: a thread of the client was {:.0} % busy and {:.0} % of the time without a processor; the server may be faster than this shows (more -t, or another machine)",
+                "CPU: a client thread was {:.0} % busy and waited {:.0} % of the time for a CPU; the server may be faster than this result (use more -t, or another machine)",
                 outcome.busiest_thread_share * 100.0,
                 outcome.waiting_share * 100.0
             ));
         }
         if outcome.port_shortages > 0 {
             let spread = match outcome.sources {
-                1 => "no further source address to take them from".into(),
-                count => format!("{count} source addresses were used"),
+                1 => "no other source address is available".into(),
+                count => format!("{count} source addresses are in use"),
             };
             // One address has enough of them for all that are open at a time.
             let cause = if plan.connections as u64 <= now.ports {
-                ", with those of ended connections in TIME_WAIT"
+                " because closed connections hold them in TIME_WAIT"
             } else {
                 ""
             };
-            limits.push(format!("ports: none was left {} times{cause}; {spread}", outcome.port_shortages));
+            limits.push(format!("ports: none was free {} times{cause}; {spread}", outcome.port_shortages));
         } else if matches!(plan.address, Address::Tcp(_)) {
             let time_wait = now.time_wait.saturating_sub(self.time_wait);
             let ports = now.ports * outcome.sources as u64;
             if time_wait as f64 > ports as f64 * PORT_SHARE_MAX {
-                limits.push(format!("ports: the run left {time_wait} connections in TIME_WAIT, of {ports} ports"));
+                limits.push(format!("ports: the run left {time_wait} of {ports} ports in TIME_WAIT"));
             }
         }
         if outcome.descriptor_shortages > 0 {
-            limits.push(format!("descriptors: none was left {} times (ulimit -n)", outcome.descriptor_shortages));
+            limits.push(format!(
+                "file descriptors: none was free {} times (raise `ulimit -n`)",
+                outcome.descriptor_shortages
+            ));
         }
         limits.extend(self.bandwidth(outcome));
         let lag = &outcome.record.lag;
         if !lag.is_empty() && lag.value_at_quantile(LAG_QUANTILE) > LAG_MAX_NANOS {
             let waited_share = outcome.record.waited as f64 / lag.len() as f64;
             let cause = match waited_share > 1.0 - LAG_QUANTILE {
-                true => format!("{:.1} % of the requests found no free connection: more -c", waited_share * 100.0),
-                false => "the client was too slow, or did not get its processor".into(),
+                true => format!("{:.1} % of the requests found no free connection: use more -c", waited_share * 100.0),
+                false => "the client was too slow, or got too little CPU time".into(),
             };
             limits.push(format!(
-                "send times: not kept within {} at the 99th percentile but within {} ({cause}); latency counts from the time due",
+                "send times: p99 of the delay is {1}, more than {0} ({cause}); latency counts from the scheduled time",
                 crate::units::format_nanos(LAG_MAX_NANOS),
                 crate::units::format_nanos(lag.value_at_quantile(LAG_QUANTILE))
             ));
@@ -168,27 +171,27 @@ mod tests {
     fn limits() {
         check(|_, _| {}, &[]);
         check(|_, outcome| outcome.busiest_thread_share = 0.89, &[]);
-        check(|_, outcome| outcome.busiest_thread_share = 0.95, &["processor: a thread of the client was 95 % busy"]);
-        check(|_, outcome| (outcome.busiest_thread_share, outcome.waiting_share) = (0.4, 0.55), &["processor"]);
+        check(|_, outcome| outcome.busiest_thread_share = 0.95, &["CPU: a client thread was 95 % busy"]);
+        check(|_, outcome| (outcome.busiest_thread_share, outcome.waiting_share) = (0.4, 0.55), &["CPU: "]);
         // Of 64 connections.
         check(
             |now, outcome| (now.ports, outcome.port_shortages) = (63, 3),
-            &["ports: none was left 3 times; no further source"],
+            &["ports: none was free 3 times; no other source"],
         );
         check(
             |now, outcome| (now.ports, outcome.port_shortages, outcome.sources) = (64, 3, 4),
             &[
-                "ports: none was left 3 times, with those of ended connections in TIME_WAIT; 4 source addresses were used",
+                "ports: none was free 3 times because closed connections hold them in TIME_WAIT; 4 source addresses are in use",
             ],
         );
         check(
             |now, outcome| (now.time_wait, outcome.port_shortages) = (90, 1),
-            &["ports: none was left 1 times, with those of ended connections in TIME_WAIT; no further source"],
+            &["ports: none was free 1 times because closed connections hold them in TIME_WAIT; no other source"],
         );
         check(|now, _| now.time_wait = 84, &[]);
-        check(|now, _| now.time_wait = 90, &["ports: the run left 85 connections in TIME_WAIT, of 100 ports"]);
+        check(|now, _| now.time_wait = 90, &["ports: the run left 85 of 100 ports in TIME_WAIT"]);
         check(|now, outcome| (now.time_wait, outcome.sources) = (90, 2), &[]);
-        check(|_, outcome| outcome.descriptor_shortages = 1, &["descriptors"]);
+        check(|_, outcome| outcome.descriptor_shortages = 1, &["file descriptors"]);
         check(|_, outcome| outcome.record.bytes_received = 9_000_000, &[]);
         check(|_, outcome| outcome.record.bytes_received = 11_000_000, &["bandwidth: 88 Mbit/s"]);
         check(|_, outcome| outcome.record.bytes_sent = 11_000_000, &["bandwidth: 88 Mbit/s"]);
@@ -200,7 +203,7 @@ mod tests {
             }
         };
         check(late(9, 9), &[]);
-        let text = "send times: not kept within 100 us at the 99th percentile but within 1.00 ms";
+        let text = "send times: p99 of the delay is 1.00 ms, more than 100 us";
         check(late(20, 0), &[&format!("{text} (the client was too slow")]);
         check(late(20, 20), &[&format!("{text} (2.0 % of the requests found no free connection")]);
     }

@@ -58,7 +58,7 @@ pub(crate) fn measure(
     let mut progress = Progress::new(options);
     let mut outputs = report::Streams::open(options)?;
     let mut running =
-        engine::start(plan.clone(), Arc::clone(stop)).map_err(|error| format!("can't start the load: {error}"))?;
+        engine::start(plan.clone(), Arc::clone(stop)).map_err(|error| format!("cannot start the load: {error}"))?;
     running.wait_for_counting();
     builder.begin();
     while let Some(interval) = running.next_interval() {

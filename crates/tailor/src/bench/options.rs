@@ -199,7 +199,7 @@ fn parse_positive(text: &str) -> Result<u64, String> {
 /// A file for JSON, which may be left out: what comes after `--json` is then not meant.
 pub(crate) fn parse_json_file(text: &str) -> Result<PathBuf, String> {
     match text.contains("://") {
-        true => Err("a URL is no file: --json - writes to the standard output".into()),
+        true => Err("a URL is not a file; --json - writes to standard output".into()),
         false => Ok(text.into()),
     }
 }

@@ -21,11 +21,11 @@ const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 pub(crate) fn make(options: &Options) -> Result<Plan, String> {
     let entries = entries(options)?;
     let Some(first) = entries.urls.first().map(|(url, _)| url.clone()) else {
-        return Err("there is nothing to request".into());
+        return Err("no URL to request".into());
     };
     if let Some((other, _)) = entries.urls.iter().find(|(url, _)| !url.is_same_server(&first)) {
         return Err(format!(
-            "{} and {}: all URLs of a run must be of one server",
+            "{} and {}: all URLs of a run must have the same server",
             first.authority(),
             other.authority()
         ));
@@ -105,7 +105,7 @@ fn entries(options: &Options) -> Result<Entries, String> {
         Some(alpha) => Order::zipf(urls.len(), alpha),
         None if weights.iter().all(|&weight| weight == 1.0) => Order::InTurn,
         None if weights.iter().sum::<f64>() > 0.0 => Order::weighted(weights),
-        None => return Err("the weights add up to nothing".into()),
+        None => return Err("the weights add up to 0".into()),
     };
     Ok(Entries { urls, order, pace: None })
 }
@@ -137,7 +137,10 @@ fn replay(path: &Path, options: &Options) -> Result<Entries, String> {
     let base = Url::parse(options.url.first().map_or("", String::as_str))?;
     let (log, skipped) = access_log::parse(&read(path)?);
     if skipped > 0 {
-        eprintln!("tailor: {}: {skipped} lines are no requests in the common or combined format", path.display());
+        eprintln!(
+            "tailor: {}: skipped {skipped} lines that are not requests in the common or combined format",
+            path.display()
+        );
     }
     let times = access_log::due_times(&log, options.replay_speed);
     let mut urls = Vec::new();
@@ -196,7 +199,9 @@ fn request(url: &Url, method: Option<&str>, options: &Options) -> Result<Request
 fn streams(options: &Options) -> Result<Option<u64>, String> {
     match options.method.as_deref().filter(|name| is_number(name)) {
         Some(number) if options.http2 && options.streams.is_none() => parse_count(number).map(Some),
-        Some(number) => Err(format!("-m {number} is a number of streams, which only --http2 without --streams has")),
+        Some(number) => {
+            Err(format!("-m {number} sets the number of streams, which needs --http2 and excludes --streams"))
+        }
         None => Ok(options.http2.then_some(options.streams.unwrap_or(1))),
     }
 }
@@ -246,7 +251,7 @@ fn persistence(options: &Options) -> Persistence {
 fn check_processors(options: &Options) -> Result<(), String> {
     let allowed = rustix::thread::sched_getaffinity(None).map_err(|error| format!("processors: {error}"))?;
     match options.cpus.iter().find(|&&cpu| cpu >= rustix::thread::CpuSet::MAX_CPU || !allowed.is_set(cpu)) {
-        Some(cpu) => Err(format!("processor {cpu} is not ours to use")),
+        Some(cpu) => Err(format!("CPU {cpu} is not available to this process")),
         None => Ok(()),
     }
 }

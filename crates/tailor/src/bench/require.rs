@@ -54,7 +54,8 @@ pub(super) fn parse(text: &str) -> Result<Requirement, String> {
         "served" => (Quantity::Served, parse_count(bound)? as f64),
         "failures" | "errors" => match bound.strip_suffix('%') {
             Some(share) => {
-                let share: f64 = share.parse().map_err(|_| format!("`{bound}` is not a share"))?;
+                let share: f64 =
+                    share.parse().map_err(|_| format!("`{bound}` is not a share (0 to 1, or 0% to 100%)"))?;
                 (Quantity::FailureShare, share / 100.0)
             }
             None => (Quantity::Failures, parse_count(bound)? as f64),
@@ -63,7 +64,11 @@ pub(super) fn parse(text: &str) -> Result<Requirement, String> {
         "max" => (Quantity::Max, seconds()?),
         name => match name.strip_prefix('p').and_then(|digits| digits.parse::<f64>().ok()) {
             Some(percentile) if (0.0..=100.0).contains(&percentile) => (Quantity::Percentile(percentile), seconds()?),
-            _ => return Err(format!("`{name}`: known are p50, p99.9 and so on, mean, max, rate, served, failures")),
+            _ => {
+                return Err(format!(
+                    "unknown quantity `{name}`; use p50, p99.9 and so on, mean, max, rate, served or failures"
+                ));
+            }
         },
     };
     Ok(Requirement { text: text.to_owned(), quantity, relation, bound })

@@ -25,7 +25,7 @@ impl Url {
             (false, text.strip_prefix("http://").unwrap_or(text))
         };
         if rest.contains("://") {
-            return Err(format!("`{text}`: only http and https are known"));
+            return Err(format!("`{text}`: use http:// or https://"));
         }
         let rest = rest.split('#').next().unwrap_or_default();
         let split = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -39,10 +39,10 @@ impl Url {
             _ => (authority, if is_tls { 443 } else { 80 }),
         };
         if host.is_empty() || authority.contains('@') {
-            return Err(format!("`{text}` names no host, or a user"));
+            return Err(format!("`{text}`: a URL needs a host, and must not name a user"));
         }
         if target.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
-            return Err(format!("`{text}` holds blanks or control characters: write them as %20 and the like"));
+            return Err(format!("`{text}` contains spaces or control characters; percent-encode them (%20)"));
         }
         Ok(Self { is_tls, host: host.to_owned(), port, target })
     }
@@ -71,7 +71,7 @@ pub(crate) fn address(url: &Url, options: &Options) -> Result<Address, String> {
     for entry in &options.resolve {
         let mut parts = entry.splitn(3, ':');
         let (Some(host), Some(port), Some(address)) = (parts.next(), parts.next(), parts.next()) else {
-            return Err(format!("--resolve {entry}: not HOST:PORT:ADDRESS"));
+            return Err(format!("--resolve {entry}: write HOST:PORT:ADDRESS"));
         };
         if host == url.host && port.parse() == Ok(url.port) {
             let address = address.trim_start_matches('[').trim_end_matches(']');
@@ -80,7 +80,7 @@ pub(crate) fn address(url: &Url, options: &Options) -> Result<Address, String> {
         }
     }
     let addresses = (url.host_name(), url.port).to_socket_addrs().map_err(|error| format!("{}: {error}", url.host))?;
-    addresses.into_iter().next().map(Address::Tcp).ok_or_else(|| format!("{}: no address", url.host))
+    addresses.into_iter().next().map(Address::Tcp).ok_or_else(|| format!("{}: the name has no address", url.host))
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ fn root_certificates(path: Option<&Path>) -> Result<RootCertStore, String> {
         }
     }
     if store.is_empty() {
-        return Err("no root certificates to verify the server by: give --cacert FILE, or --insecure".into());
+        return Err("no CA certificates to verify the server; use --cacert FILE or --insecure".into());
     }
     Ok(store)
 }

@@ -97,7 +97,7 @@ pub(crate) fn parse_line(text: &str) -> Result<Line, String> {
     for part in parts {
         match part.split_once('=') {
             Some(("latency", value)) => line.latency = crate::units::parse_duration(value)?.as_nanos() as Nanos,
-            _ => return Err(format!("`{part}` is not `latency=TIME`")),
+            _ => return Err(format!("`{part}`: write `latency=TIME`")),
         }
     }
     Ok(line)

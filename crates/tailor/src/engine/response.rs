@@ -199,7 +199,7 @@ impl ResponseReader {
         let Some(length) = parse_response_head(bytes, head, &HEAD_LIMITS)? else { return Ok(None) };
         if head.status.code() < 200 {
             return match head.status.code() {
-                101 => Err(MalformedResponse("switched protocols without being asked")),
+                101 => Err(MalformedResponse("switched protocols without a request to")),
                 _ => Ok(Some(length)), // An interim response (RFC 9110, section 15.2): the final one follows.
             };
         }

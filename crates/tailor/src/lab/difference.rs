@@ -11,7 +11,7 @@ pub(super) fn describe(old: &CompareReport, new: &CompareReport) -> (String, boo
     let obstacles = obstacles(old, new);
     if !obstacles.is_empty() {
         for obstacle in obstacles {
-            let _ = writeln!(out, "May not be compared: {obstacle}");
+            let _ = writeln!(out, "Not comparable: {obstacle}");
         }
         return (out, false);
     }
@@ -28,13 +28,13 @@ pub(super) fn describe(old: &CompareReport, new: &CompareReport) -> (String, boo
             (server.files.clone(), commands)
         };
         if settings(before) != settings(after) {
-            let _ = writeln!(out, "Differs: {}: its settings", before.name);
+            let _ = writeln!(out, "Differs: settings of {}", before.name);
         }
     }
     if old.tailor_version != new.tailor_version {
         let _ = writeln!(out, "Differs: tailor {} -> {}", old.tailor_version, new.tailor_version);
     }
-    out.push_str("The more of these there are, the less a change can be laid to one of them.\n\n");
+    out.push_str("With more than one difference, a change has no single cause.\n\n");
     write_searches(&mut out, old, new);
     for (before, after) in old.steps.iter().zip(&new.steps) {
         if let Some(value) = &before.value {
@@ -42,7 +42,7 @@ pub(super) fn describe(old: &CompareReport, new: &CompareReport) -> (String, boo
         }
         let off = [("old", before), ("new", after)].into_iter().find(|(_, step)| !step.is_controlled());
         if let Some((name, Step { control: Some(control), .. })) = off {
-            let _ = writeln!(out, "  Not compared: the {name} run's A/A control is {:.3} here", control.median);
+            let _ = writeln!(out, "  Not compared: the A/A control of the {name} run is {:.3} here", control.median);
             continue;
         }
         for server in &before.servers {
@@ -61,7 +61,7 @@ fn write_searches(out: &mut String, old: &CompareReport, new: &CompareReport) {
         let (before_best, after_best) = (median(&before.values()), median(&after.values()));
         let precision = old.search_precision.unwrap_or(0.0);
         let ratio = after_best / before_best.max(f64::MIN_POSITIVE);
-        let verdict = if (ratio - 1.0).abs() > precision { "" } else { "  (no more than the search may be off)" };
+        let verdict = if (ratio - 1.0).abs() > precision { "" } else { "  (within the precision of the search)" };
         let name = &before.name;
         let _ = writeln!(out, "  {name:<18} {before_best} -> {after_best}, x {ratio:.3}{verdict}");
     }
@@ -71,7 +71,7 @@ fn write_searches(out: &mut String, old: &CompareReport, new: &CompareReport) {
 fn obstacles(old: &CompareReport, new: &CompareReport) -> Vec<String> {
     let mut found = Vec::new();
     if old.format_version != new.format_version {
-        found.push("the records have different forms".to_owned());
+        found.push("the records have different format versions".to_owned());
     }
     if old.lab != new.lab || old.lab_text != new.lab_text {
         found.push(format!("the labs differ ({}, {}): not the same load", old.lab, new.lab));
@@ -88,15 +88,18 @@ fn obstacles(old: &CompareReport, new: &CompareReport) -> Vec<String> {
         ran.map(|server| server.name.clone()).collect::<Vec<_>>()
     };
     if !names(old).iter().any(|name| names(new).contains(name)) {
-        found.push("no server ran in both".to_owned());
+        found.push("no server ran in both runs".to_owned());
     }
     for (name, report) in [("old", old), ("new", new)] {
         if report.interrupted {
-            found.push(format!("the {name} run was broken off"));
+            found.push(format!("the {name} run was interrupted"));
         }
         let is_controlled_anywhere = report.is_controlled() || report.steps.iter().any(Step::is_controlled);
         if let Some(control) = report.control.filter(|_| !is_controlled_anywhere) {
-            found.push(format!("the {name} run's A/A control is {:.3}: its differences prove nothing", control.median));
+            found.push(format!(
+                "the A/A control of the {name} run is {:.3}: its differences prove nothing",
+                control.median
+            ));
         }
     }
     found
@@ -122,7 +125,7 @@ fn write_change(out: &mut String, old: &ServerResult, new: &ServerResult) {
         }
         let ratio = unpaired_ratio(&after, &before);
         let verdict = match ratio {
-            _ if before.len() == 1 && after.len() == 1 => "  (of one round: without an interval)",
+            _ if before.len() == 1 && after.len() == 1 => "  (one round: no interval)",
             _ if ratio.low > 1.0 || ratio.high < 1.0 => "",
             _ => "  (no difference shown)",
         };
@@ -188,8 +191,8 @@ mod tests {
         check(&|new| new.duration_seconds = Some(1.0), "different times");
         check(&|new| new.steps[0].value = Some("5".to_owned()), "different values");
         check(&|new| new.interrupted = true, "the new run was broken off");
-        check(&|new| new.servers[0].name = "b".to_owned(), "no server ran in both");
-        check(&|new| new.servers[0].missing = Some("a".to_owned()), "no server ran in both");
+        check(&|new| new.servers[0].name = "b".to_owned(), "no server ran in both runs");
+        check(&|new| new.servers[0].missing = Some("a".to_owned()), "no server ran in both runs");
         let uncontrolled = |new: &mut CompareReport| {
             new.steps[0].servers[1].measurements.iter_mut().for_each(|it| it.user_micros_per_request *= 1.1);
             *new = new.clone().judged();

@@ -22,20 +22,18 @@ pub(super) fn rows(report: &CompareReport) -> Vec<Vec<String>> {
     };
     let percent = |seconds: f64, it: &Measurement| format!("{:.2} %", seconds / it.counted_seconds.max(1e-9) * 100.0);
     add("duration", &|it| format_duration(it.counted_seconds));
-    add("average processor use, user", &|it| percent(it.user_seconds, it));
-    add("average processor use, system", &|it| percent(it.system_seconds, it));
-    add("memory, at the beginning", &|it| format_bytes(memory_mean(&intervals(it)[..intervals(it).len().min(ENDS)])));
-    add("memory, at the end", &|it| {
+    add("average CPU time, user", &|it| percent(it.user_seconds, it));
+    add("average CPU time, system", &|it| percent(it.system_seconds, it));
+    add("memory at the start", &|it| format_bytes(memory_mean(&intervals(it)[..intervals(it).len().min(ENDS)])));
+    add("memory at the end", &|it| {
         format_bytes(memory_mean(&intervals(it)[intervals(it).len().saturating_sub(ENDS)..]))
     });
-    add("memory, most", &|it| format_bytes(it.memory_bytes_max as f64));
-    add("swap, most", &|it| format_bytes(it.swap_bytes_max as f64));
+    add("memory, peak", &|it| format_bytes(it.memory_bytes_max as f64));
+    add("swap, peak", &|it| format_bytes(it.swap_bytes_max as f64));
     add("total pages served", &|it| format_count(it.loads.iter().map(|load| load.served).sum()));
-    add("pages a second", &|it| {
-        format_count(it.loads.iter().map(|load| load.served_per_second).sum::<f64>().round() as u64)
-    });
-    add("mean processing time", &|it| format_nanos(mean_nanos(it) as u64));
-    add("unsuccessful", &|it| format_count(it.loads.iter().map(|load| load.failures.total()).sum()));
+    add("pages/s", &|it| format_count(it.loads.iter().map(|load| load.served_per_second).sum::<f64>().round() as u64));
+    add("mean latency", &|it| format_nanos(mean_nanos(it) as u64));
+    add("failed", &|it| format_count(it.loads.iter().map(|load| load.failures.total()).sum()));
     for class in FailureClass::ALL {
         let count = |it: &Measurement| it.loads.iter().map(|load| load.failures.of(*class)).sum::<u64>();
         // The four of the original are always told.
@@ -53,17 +51,14 @@ pub(super) fn rows(report: &CompareReport) -> Vec<Vec<String>> {
 /// Pages served against time; of an endurance test processor time and memory as well.
 pub(super) fn plots(report: &CompareReport) -> String {
     let plot = |title, value: fn(&IntervalReport) -> f64, format_y| plot(report, title, value, format_y);
-    let mut out = plot(
-        "Pages served a second over time, last round",
-        |it| it.served_per_second,
-        |value| format_count(value as u64),
-    );
+    let mut out =
+        plot("Pages served per second, last round", |it| it.served_per_second, |value| format_count(value as u64));
     if report.is_endurance {
         let percent: fn(f64) -> String = |value| format!("{value:.1} %");
-        out += &plot("Processor use, user", |it| it.server_user_share.unwrap_or(0.0) * 100.0, percent);
-        out += &plot("Processor use, system", |it| it.server_system_share.unwrap_or(0.0) * 100.0, percent);
+        out += &plot("CPU time, user", |it| it.server_user_share.unwrap_or(0.0) * 100.0, percent);
+        out += &plot("CPU time, system", |it| it.server_system_share.unwrap_or(0.0) * 100.0, percent);
         out += &plot("Memory", |it| it.server_memory_bytes.unwrap_or(0) as f64, format_bytes);
-        out += &plot("99th percentile of the latency", |it| it.p99_nanos as f64, |value| format_nanos(value as u64));
+        out += &plot("Latency, p99", |it| it.p99_nanos as f64, |value| format_nanos(value as u64));
     }
     out
 }

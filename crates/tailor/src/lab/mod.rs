@@ -111,7 +111,7 @@ fn run_lab(options: &Options, text: &str) -> Result<End, String> {
         // Where loads are for some values, no others mean anything.
         let is_closed = lab.loads.iter().any(|load| !load.only.is_empty());
         if let Some(value) = options.sweep.iter().find(|value| is_closed && !lab.sweep.contains(value)) {
-            return Err(format!("`{value}` is none of the lab's values: {}", lab.sweep.join(", ")));
+            return Err(format!("`{value}` is not one of the lab's values: {}", lab.sweep.join(", ")));
         }
         lab.sweep.clone_from(&options.sweep);
     }
@@ -149,7 +149,7 @@ fn lab_text(name: &str) -> Result<String, String> {
         return Ok((*text).to_owned());
     }
     std::fs::read_to_string(name)
-        .map_err(|error| format!("{name}: {error} (--list has the labs that come with tailor)"))
+        .map_err(|error| format!("{name}: {error}; --list shows the labs that come with tailor"))
 }
 
 /// Keeps the servers that are asked for, in that order.

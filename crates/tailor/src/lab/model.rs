@@ -108,9 +108,9 @@ impl Lab {
 /// Reads a lab. `peers` are servers that it may name without describing them.
 pub(crate) fn parse(text: &str, peers: &[Server]) -> Result<Lab, String> {
     let document: KdlDocument = text.parse().map_err(|error: kdl::KdlError| describe(&error))?;
-    let [root] = document.nodes() else { return Err("a lab file has one node: lab \"name\" { … }".into()) };
+    let [root] = document.nodes() else { return Err("a lab file needs exactly one node: lab \"name\" { … }".into()) };
     if root.name().value() != "lab" {
-        return Err(format!("`{}` where `lab` is expected", root.name().value()));
+        return Err(format!("expected `lab`, found `{}`", root.name().value()));
     }
     let mut lab = Lab {
         name: argument(root)?,
@@ -148,21 +148,23 @@ pub(crate) fn parse(text: &str, peers: &[Server]) -> Result<Lab, String> {
             "servers" => {
                 for name in arguments(node) {
                     let peer = peers.iter().find(|peer| peer.name == name);
-                    lab.servers.push(peer.cloned().ok_or_else(|| format!("no server `{name}` is known"))?);
+                    lab.servers.push(peer.cloned().ok_or_else(|| format!("unknown server `{name}`"))?);
                 }
             }
-            other => return Err(format!("lab: `{other}` is not known")),
+            other => return Err(format!("lab: unknown node `{other}`")),
         }
     }
     match lab {
-        _ if lab.rounds == 0 || lab.turns == 0 => Err("a lab has at least one round, of one turn".into()),
-        _ if lab.turns > 1 && lab.search.is_some() => Err("servers take turns in a sweep, not in a search".into()),
-        _ if lab.loads.is_empty() => Err("a lab has at least one load".into()),
-        _ if lab.search.is_some() && !lab.sweep.is_empty() => Err("a lab has a sweep or a search, not both".into()),
-        _ if lab.sweep.iter().any(|value| lab.at(Some(value)).loads.is_empty()) => {
-            Err("each value of a sweep has a load".into())
+        _ if lab.rounds == 0 || lab.turns == 0 => Err("a lab needs at least one round of one turn".into()),
+        _ if lab.turns > 1 && lab.search.is_some() => Err("`turns` is for sweeps, not for searches".into()),
+        _ if lab.loads.is_empty() => Err("a lab needs at least one load".into()),
+        _ if lab.search.is_some() && !lab.sweep.is_empty() => {
+            Err("a lab can have a sweep or a search, not both".into())
         }
-        _ if lab.servers.is_empty() => Err("a lab has at least one server".into()),
+        _ if lab.sweep.iter().any(|value| lab.at(Some(value)).loads.is_empty()) => {
+            Err("each value of a sweep needs a load".into())
+        }
+        _ if lab.servers.is_empty() => Err("a lab needs at least one server".into()),
         _ => Ok(lab),
     }
 }
@@ -176,7 +178,7 @@ pub(crate) fn parse_peers(text: &str) -> Result<Vec<Server>, String> {
 fn load(node: &KdlNode) -> Result<Load, String> {
     let mut values = arguments(node);
     if values.len() < 2 {
-        return Err("`load` has a name and the arguments of `tailor bench`".into());
+        return Err("`load` needs a name and the arguments of `tailor bench`".into());
     }
     let name = values.remove(0);
     let program = match property(node, "program").as_deref() {
@@ -202,7 +204,7 @@ fn search_range(node: &KdlNode) -> Result<SearchRange, String> {
         (Some(from), Some(to)) if 0 < from && from <= to => {
             Ok(SearchRange { from, to, precision: precision.unwrap_or(0.05) })
         }
-        _ => Err("`search` has from=N and to=N, and maybe precision=\"5%\"".into()),
+        _ => Err("`search` needs from=N and to=N, and takes precision=\"5%\"".into()),
     }
 }
 
@@ -232,13 +234,13 @@ fn server(node: &KdlNode) -> Result<Server, String> {
             ("backend", words) => server.backends.push(words),
             ("file", values) => match <[String; 2]>::try_from(values) {
                 Ok([name, text]) => server.files.push((name, text)),
-                Err(_) => return Err(format!("server {}: `file` has a name and a text", server.name)),
+                Err(_) => return Err(format!("server {}: `file` needs a name and a text", server.name)),
             },
-            (other, _) => return Err(format!("server {}: `{other}` is not known", server.name)),
+            (other, _) => return Err(format!("server {}: unknown node `{other}`", server.name)),
         }
     }
     if server.command.is_empty() {
-        return Err(format!("server {}: no `command`", server.name));
+        return Err(format!("server {}: `command` is missing", server.name));
     }
     Ok(server)
 }

@@ -40,7 +40,7 @@ impl CompareReport {
             out.push_str(&html_table(&rows));
         }
         out.push_str(&self.plots());
-        out.push_str("<h2>Where it was measured</h2>");
+        out.push_str("<h2>Environment</h2>");
         out.push_str(&facts_table(&self.environment.facts()));
         for server in self.servers.iter().filter(|server| server.missing.is_none()) {
             let _ = writeln!(out, "<h2>{}</h2><p>{}</p>", escape(&server.name), escape(&server.version));
@@ -76,7 +76,7 @@ impl CompareReport {
 
     fn search_rows(&self) -> Vec<Vec<String>> {
         let heads =
-            ["server", "highest", "x the first [95 %]", "us/request", "served/s", "processor", "conforming", "memory"];
+            ["server", "highest", "x the first [95 %]", "us/request", "served/s", "CPU", "conforming", "memory"];
         let mut rows = vec![heads.map(str::to_owned).to_vec()];
         let base = self.searches.first().map(SearchResult::values).unwrap_or_default();
         for search in &self.searches {
@@ -93,12 +93,12 @@ impl CompareReport {
     fn notes(&self) -> Vec<(&'static str, String)> {
         let mut notes = Vec::new();
         if self.interrupted {
-            notes.push(("warn", "Broken off: this is what was measured so far; nothing passed.".to_owned()));
+            notes.push(("warn", "Interrupted: these are the measurements so far; nothing passed.".to_owned()));
         }
         notes.extend(self.control_note());
         for server in &self.servers {
             if let Some(program) = &server.missing {
-                notes.push(("note", format!("{}: left out, {program} is not installed", server.name)));
+                notes.push(("note", format!("{}: skipped, {program} is not installed", server.name)));
             }
         }
         let measured = self
@@ -116,7 +116,9 @@ impl CompareReport {
                 failed.entry(name).or_default().merge(&load.failures);
             }
             let web99 = load.web99.iter().filter(|web99| !web99.is_right());
-            faults.extend(web99.map(|web99| format!("{name}: not right: {:?} {:?}", web99.faults, web99.post_log)));
+            faults.extend(
+                web99.map(|web99| format!("{name}: incorrect responses: {:?} {:?}", web99.faults, web99.post_log)),
+            );
         }
         faults.dedup();
         notes.extend(faults.into_iter().map(|fault| ("warn", fault)));
@@ -125,7 +127,7 @@ impl CompareReport {
                 failures.iter().map(|(class, count)| format!("{} {}", format_count(count), class.name())).collect();
             notes.push((
                 "warn",
-                format!("{name}: requests failed, so that its figures prove nothing: {}", classes.join(", ")),
+                format!("{name}: requests failed, so its figures prove nothing: {}", classes.join(", ")),
             ));
         }
         limits.sort();
@@ -165,7 +167,7 @@ impl CompareReport {
             let rate = |server: &ServerResult| server.load_median(0, |load| load.served_per_second);
             let format_y = |value: f64| format_count(value as u64);
             out += &Plot {
-                title: "Served a second",
+                title: "Served per second",
                 x_label: "value",
                 series: series(rate),
                 x_marks: x_marks.clone(),
@@ -174,14 +176,9 @@ impl CompareReport {
             .to_html();
             let processor = |server: &ServerResult| median(&server.processor());
             let format_y = |value: f64| format!("{value:.0} us");
-            out += &Plot {
-                title: "Processor time a request",
-                x_label: "value",
-                series: series(processor),
-                x_marks,
-                format_y,
-            }
-            .to_html();
+            out +=
+                &Plot { title: "CPU time per request", x_label: "value", series: series(processor), x_marks, format_y }
+                    .to_html();
         }
         if let [step] = self.steps.as_slice() {
             out += &measurements_plot(step);
@@ -213,7 +210,7 @@ fn measurements_plot(step: &Step) -> String {
         return String::new();
     }
     let format_y = |value: f64| format!("{value:.0} us");
-    let title = "Processor time a request, measurement by measurement";
+    let title = "CPU time per request, by measurement";
     Plot { title, x_label: "measurement", series, x_marks: Vec::new(), format_y }.to_html()
 }
 

@@ -155,7 +155,7 @@ impl Rounds<'_> {
             let empty = measurements.iter().find(|(_, it)| it.is_empty());
             if let Some((index, _)) = empty {
                 // Its time a request would be 0, and all turns are compared whole.
-                eprintln!("{progress}: turn {turn} is left out: {} had no processor", self.servers[*index].0);
+                eprintln!("{progress}: turn {turn} skipped: {} got too little CPU time", self.servers[*index].0);
             } else if turn > 0 {
                 measurements.into_iter().for_each(|(index, it)| results[index].measurements.push(it));
             }
@@ -243,7 +243,7 @@ fn choose(lab: &Lab) -> (Vec<ServerDescription>, Vec<(String, Server)>) {
             missing: missing.cloned(),
         });
         match missing {
-            Some(program) => eprintln!("{}: left out, {program} is not installed", server.name),
+            Some(program) => eprintln!("{}: skipped, {program} is not installed", server.name),
             None => servers.push((server.name.clone(), server.clone())),
         }
     }

@@ -174,11 +174,11 @@ impl Running {
             }
             let server = self.children.last_mut();
             if let Some(Ok(Some(status))) = server.map(Child::try_wait) {
-                return Err(format!("ended at once: {status}"));
+                return Err(format!("exited at once: {status}"));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err(format!("nothing listens at {awaited:?} after {} s", ready_max.as_secs_f64()))
+        Err(format!("nothing listens on {awaited:?} after {} s", ready_max.as_secs_f64()))
     }
 
     /// To read what it uses: its control group, or its processes.

@@ -47,10 +47,10 @@ pub(crate) fn document(title: &str, body: &str) -> String {
 }
 
 fn write_body(out: &mut String, report: &BenchReport) -> std::fmt::Result {
-    writeln!(out, "<h1>{} served a second</h1>", format_count(report.served_per_second.round() as u64))?;
+    writeln!(out, "<h1>{} requests served per second</h1>", format_count(report.served_per_second.round() as u64))?;
     writeln!(out, "<p><code>tailor {}</code></p>", escape(&report.arguments.join(" ")))?;
     if report.interrupted {
-        writeln!(out, "<p class=\"warn\">Broken off: this is what was measured so far; nothing passed.</p>")?;
+        writeln!(out, "<p class=\"warn\">Interrupted: these are the measurements so far; nothing passed.</p>")?;
     }
     for limit in &report.limits {
         writeln!(out, "<p class=\"warn\">The client was the limit: {}</p>", escape(limit))?;
@@ -69,7 +69,7 @@ fn write_body(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         out.push_str(
             &Plot {
                 title: "Rate of each line",
-                x_label: "lines, the slowest first",
+                x_label: "lines, slowest first",
                 series,
                 x_marks: Vec::new(),
                 format_y,
@@ -95,7 +95,7 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         ),
     )?;
     if let Some(rate) = report.load.rate_per_second {
-        row("due", format!("{}/s", format_count(rate as u64)))?;
+        row("scheduled rate", format!("{}/s", format_count(rate as u64)))?;
     }
     row("duration", format!("{:.2} s", report.duration_seconds))?;
     row("served", format_count(report.served))?;
@@ -108,33 +108,33 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         row("aborted, unfinished", format!("{}, {}", format_count(report.aborted), format_count(report.unfinished)))?;
     }
     row("received", format_bytes(report.bytes_received as f64))?;
-    row("connections made", format_count(report.connections))?;
+    row("connections opened", format_count(report.connections))?;
     if let Some(Handshakes { full, resumed }) = report.handshakes {
         row("TLS handshakes", format!("{}, {} resumed", format_count(full + resumed), format_count(resumed)))?;
     }
     if let Some(times) = report.tls_handshake.as_ref().filter(|times| times.count > 0) {
         let [p50, p99] = [50.0, 99.0].map(|percentile| format_nanos(times.at(percentile)));
-        row("a TLS handshake", format!("{p50} at the median, {p99} at the 99th percentile"))?;
+        row("TLS handshake time", format!("p50 {p50}, p99 {p99}"))?;
     }
     let client = &report.client;
     row(
-        "client's processor",
+        "client CPU time",
         format!(
-            "{:.2} us a request, busiest thread {:.0} %",
+            "{:.2} us per request, busiest thread {:.0} %",
             client.processor_micros_per_request,
             client.busiest_thread_share * 100.0
         ),
     )?;
     if let Some(server) = &report.server {
         row(
-            "server's processor",
+            "server CPU time",
             format!(
-                "{:.2} us a request (user {:.2} s, system {:.2} s)",
+                "{:.2} us per request (user {:.2} s, system {:.2} s)",
                 server.processor_micros_per_request, server.user_seconds, server.system_seconds
             ),
         )?;
         row(
-            "server's memory",
+            "server memory",
             format!(
                 "{}, swap {}",
                 format_bytes(server.memory_bytes_max as f64),
@@ -152,7 +152,7 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
 fn distributions(report: &BenchReport) -> Vec<(&'static str, &Distribution)> {
     match (&report.latency_uncorrected, &report.lag) {
         (Some(uncorrected), Some(lag)) => {
-            vec![("since due", &report.latency), ("since sent", uncorrected), ("started late", lag)]
+            vec![("from schedule", &report.latency), ("from send", uncorrected), ("send delay", lag)]
         }
         _ => vec![("latency", &report.latency)],
     }
@@ -183,7 +183,7 @@ fn served_over_time(intervals: &[IntervalReport]) -> String {
         series.push(Series { name: "failed", points: points(failed) });
     }
     let format_y = |value: f64| format_count(value as u64);
-    Plot { title: "Pages served a second", x_label: "seconds", series, x_marks: Vec::new(), format_y }.to_html()
+    Plot { title: "Requests served per second", x_label: "seconds", series, x_marks: Vec::new(), format_y }.to_html()
 }
 
 /// Latency over the percentiles, which are drawn so that each further nine takes the same room.
@@ -228,14 +228,8 @@ fn processors_over_time(intervals: &[IntervalReport]) -> String {
         series.points.iter_mut().for_each(|point| point.1 = percent(point.1));
     }
     let format_y = |value: f64| format!("{value:.0} %");
-    Plot {
-        title: "Processor time, in percent of one processor",
-        x_label: "seconds",
-        series,
-        x_marks: Vec::new(),
-        format_y,
-    }
-    .to_html()
+    Plot { title: "CPU time in percent of one core", x_label: "seconds", series, x_marks: Vec::new(), format_y }
+        .to_html()
 }
 
 fn memory_over_time(intervals: &[IntervalReport]) -> String {
@@ -244,8 +238,7 @@ fn memory_over_time(intervals: &[IntervalReport]) -> String {
     }
     let points = over_time(intervals, |interval| interval.server_memory_bytes.unwrap_or(0) as f64);
     let series = vec![Series { name: "memory", points }];
-    Plot { title: "The server's memory", x_label: "seconds", series, x_marks: Vec::new(), format_y: format_bytes }
-        .to_html()
+    Plot { title: "Server memory", x_label: "seconds", series, x_marks: Vec::new(), format_y: format_bytes }.to_html()
 }
 
 fn over_time(intervals: &[IntervalReport], value: impl Fn(&IntervalReport) -> f64) -> Vec<(f64, f64)> {

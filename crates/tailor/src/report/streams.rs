@@ -38,7 +38,7 @@ impl Streams {
         if let Some((name, file)) = &mut hdr_log {
             let mut serializer = V2DeflateSerializer::new();
             let written = IntervalLogWriterBuilder::new()
-                .add_comment("tailor: latencies in nanoseconds, from when a request was due")
+                .add_comment("tailor: latencies in nanoseconds, from the scheduled time of a request")
                 .with_start_time(SystemTime::now())
                 .begin_log_with(file, &mut serializer)
                 .map(drop);

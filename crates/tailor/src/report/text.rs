@@ -18,7 +18,8 @@ pub fn page(report: &BenchReport) -> String {
 
 fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     let load = &report.load;
-    let rate = load.rate_per_second.map_or(String::new(), |rate| format!(", {}/s due", format_count(rate as u64)));
+    let rate =
+        load.rate_per_second.map_or(String::new(), |rate| format!(", {}/s scheduled", format_count(rate as u64)));
     writeln!(
         out,
         "{} loop{rate}, {} connections{}, {:.2} s, {}{}",
@@ -59,7 +60,7 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         match report.tls_handshake.as_ref().filter(|times| times.count > 0) {
             Some(times) => {
                 let [p50, p99] = [50.0, 99.0].map(|percentile| format_nanos(times.at(percentile)));
-                writeln!(out, "   {p50} at the median, {p99} at the 99th percentile")?;
+                writeln!(out, "   p50 {p50}, p99 {p99}")?;
             }
             None => writeln!(out)?,
         }
@@ -88,7 +89,7 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         )?;
     }
     if report.interrupted {
-        writeln!(out, "  BROKEN OFF: this is what was measured so far; nothing passed")?;
+        writeln!(out, "  INTERRUPTED: these are the measurements so far; nothing passed")?;
     }
     Ok(())
 }
@@ -96,20 +97,20 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
 fn write_latencies(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     let columns: Vec<(&str, &Distribution)> = match (&report.latency_uncorrected, &report.lag) {
         (Some(uncorrected), Some(lag)) => {
-            vec![("since due", &report.latency), ("since sent", uncorrected), ("started late", lag)]
+            vec![("from schedule", &report.latency), ("from send", uncorrected), ("send delay", lag)]
         }
         _ => vec![("latency", &report.latency)],
     };
     let row = |out: &mut String, name: &str, value: &dyn Fn(&Distribution) -> String| {
         write!(out, "  {name:<12}")?;
         for (_, distribution) in &columns {
-            write!(out, " {:>12}", if distribution.count == 0 { "-".into() } else { value(distribution) })?;
+            write!(out, " {:>13}", if distribution.count == 0 { "-".into() } else { value(distribution) })?;
         }
         writeln!(out)
     };
     write!(out, "  {:<12}", "")?;
     for (name, _) in &columns {
-        write!(out, " {name:>12}")?;
+        write!(out, " {name:>13}")?;
     }
     writeln!(out)?;
     row(out, "mean", &|distribution| format_nanos(distribution.mean_nanos as u64))?;
@@ -138,7 +139,7 @@ fn write_processors(out: &mut String, report: &BenchReport) -> std::fmt::Result 
     let client = &report.client;
     writeln!(
         out,
-        "  client       {:.2} us of processor a request (user {:.2} s, system {:.2} s), busiest thread {:.0} %",
+        "  client       {:.2} us of CPU time per request (user {:.2} s, system {:.2} s), busiest thread {:.0} %",
         client.processor_micros_per_request,
         client.user_seconds,
         client.system_seconds,
@@ -147,7 +148,7 @@ fn write_processors(out: &mut String, report: &BenchReport) -> std::fmt::Result 
     if let Some(server) = &report.server {
         writeln!(
             out,
-            "  server       {:.2} us of processor a request (user {:.2} s, system {:.2} s), memory up to {}, swap {}",
+            "  server       {:.2} us of CPU time per request (user {:.2} s, system {:.2} s), memory up to {}, swap {}",
             server.processor_micros_per_request,
             server.user_seconds,
             server.system_seconds,

@@ -59,7 +59,7 @@ pub(crate) fn run(commands: &Commands, mix: Mix, directories: u32, users: u32) -
         let posts: Vec<Operation> = (0..TRIES).map(|number| operation(Kind::Post, number % directories)).collect();
         posts.iter().for_each(|post| checker.try_operation(post));
         let log = commands.fetch()?;
-        checker.expect(post_log::is_sequence(&log, &posts), || "post log: not the POSTs in the order they were sent");
+        checker.expect(post_log::is_sequence(&log, &posts), || "post log: differs from the POSTs sent, in their order");
         commands.reset()?;
         let log = commands.fetch()?;
         checker.expect(log == b"         0\n", || "post log: not empty after Reset");
@@ -125,7 +125,7 @@ fn find_fault(exchange: &Exchange, response: &Response) -> Option<String> {
     match response.content_length {
         None => return Some("no Content-Length".to_owned()),
         Some(length) if length != response.content.len() as u64 => {
-            return Some(format!("Content-Length {length}, and {} bytes", response.content.len()));
+            return Some(format!("Content-Length {length}, but {} bytes of content", response.content.len()));
         }
         Some(_) => {}
     }

@@ -77,7 +77,7 @@ fn parse(answer: &[u8]) -> Result<Response, String> {
     let mut rest = answer;
     let (bytes, framing) = loop {
         let length = parse_response_head(rest, &mut head, &HEAD_LIMITS).map_err(|malformed| malformed.0)?;
-        let (bytes, after) = rest.split_at(length.ok_or("the head is not whole")?);
+        let (bytes, after) = rest.split_at(length.ok_or("the response head is incomplete")?);
         rest = after;
         // Interim responses come before the final one (RFC 9110, section 15.2).
         if head.status.code() >= 200 {
@@ -110,5 +110,5 @@ fn decode(decoder: Option<BodyDecoder>, input: &[u8]) -> Result<Vec<u8>, String>
             break;
         }
     }
-    Err("the content is not whole".to_owned())
+    Err("the response content is incomplete".to_owned())
 }

@@ -39,7 +39,7 @@ impl Commands {
         let Seed { users, seed, now_seconds } = self.seed;
         match self.send(&format!("Reset&users={users}&seed={seed}&now={now_seconds}"))?.as_slice() {
             b"done" => Ok(()),
-            _ => Err("Reset: the server did not say that it is done".to_owned()),
+            _ => Err("Reset: the server did not confirm it".to_owned()),
         }
     }
 
@@ -60,6 +60,6 @@ impl Commands {
         let content = response.content.as_slice();
         let start = content.windows(CONTENT_START.len()).position(|window| window == CONTENT_START);
         let inner = start.and_then(|at| content[at + CONTENT_START.len()..].strip_suffix(CONTENT_END));
-        inner.map(<[u8]>::to_vec).ok_or_else(|| format!("{target}: not a dynamic reply"))
+        inner.map(<[u8]>::to_vec).ok_or_else(|| format!("{target}: not a dynamic response"))
     }
 }

@@ -26,7 +26,7 @@ impl Mix {
         match numbers.map(<[f64; 5]>::try_from) {
             Ok(Ok(percents)) if percents.iter().all(|percent| *percent >= 0.0) => match percents.iter().sum::<f64>() {
                 sum if (sum - 100.0).abs() < 1e-6 => Ok(Self(percents.map(|percent| percent / 100.0))),
-                sum => Err(format!("`{text}` adds up to {sum}, not to 100")),
+                sum => Err(format!("`{text}` adds up to {sum}, not 100")),
             },
             _ => Err(format!("`{text}` is not five shares in percent, as in 70,12.45,12.6,4.8,0.15")),
         }

@@ -119,7 +119,7 @@ fn run_check(workload: &Workload, connections: u64) -> Result<End, String> {
     for fault in &findings.faults {
         println!("{fault}");
     }
-    println!("{} checked, {} faults", findings.checked, findings.faults.len());
+    println!("{} checks, {} faults", findings.checked, findings.faults.len());
     Ok(if findings.faults.is_empty() { End::Passed } else { End::Failed })
 }
 
@@ -148,7 +148,7 @@ fn run_search(
             shown = Some(report);
         }
     }
-    let report = shown.ok_or("broken off before the first number was tried")?;
+    let report = shown.ok_or("interrupted before the first number was tried")?;
     write_report(&report, output)?;
     Ok(if stop.load(Ordering::Relaxed) { End::Interrupted } else { end(&report) })
 }

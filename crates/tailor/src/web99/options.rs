@@ -128,11 +128,11 @@ impl Workload {
     pub(super) fn commands(&self) -> Result<Commands, String> {
         let url = Url::parse(&self.url)?;
         if url.is_tls || url.target != "/" {
-            return Err(format!("{}: web99 needs a server as in http://127.0.0.1:8080", self.url));
+            return Err(format!("{}: web99 needs the URL of a server, such as http://127.0.0.1:8080", self.url));
         }
         let name = (url.host_name(), url.port);
         let mut addresses = name.to_socket_addrs().map_err(|error| format!("{}: {error}", self.url))?;
-        let address = addresses.next().ok_or_else(|| format!("{}: no address", self.url))?;
+        let address = addresses.next().ok_or_else(|| format!("{}: the name has no address", self.url))?;
         let client = Client { address, authority: url.authority() };
         Ok(Commands::new(client, &self.script, &self.cgi_script, self.users, self.seed))
     }

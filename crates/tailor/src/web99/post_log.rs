@@ -78,10 +78,10 @@ pub(crate) fn judge(log: &[u8], sent: &[Sent]) -> PostLogSummary {
     let count = std::str::from_utf8(head).ok().and_then(|line| line.strip_suffix('\n')?.trim().parse::<u64>().ok());
     summary.recorded = (records.len() / RECORD_BYTES) as u64;
     summary.fault = match count {
-        None => Some("its first line is no count".to_owned()),
-        _ if records.len() % RECORD_BYTES != 0 => Some("it does not end with a whole record".to_owned()),
+        None => Some("its first line is not a count".to_owned()),
+        _ if records.len() % RECORD_BYTES != 0 => Some("its last record is incomplete".to_owned()),
         Some(count) if count != summary.recorded => {
-            Some(format!("its first line says {count}, and it has {} records", summary.recorded))
+            Some(format!("its first line says {count}, but it has {} records", summary.recorded))
         }
         Some(_) => None,
     };

@@ -49,7 +49,7 @@ pub(super) fn run(
     let worst =
         reports.into_iter().min_by(|a, b| quality(a).partial_cmp(&quality(b)).unwrap_or(std::cmp::Ordering::Equal));
     // There is at least one iteration.
-    let mut report = worst.ok_or("no iteration was made")?;
+    let mut report = worst.ok_or("no iteration ran")?;
     report.web99.iterations = shares;
     Ok(report)
 }

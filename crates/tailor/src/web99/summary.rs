@@ -85,17 +85,17 @@ impl Web99Summary {
             (
                 "conforming".to_owned(),
                 format!(
-                    "{} ({:.1} %, {:.0} % needed), from {} kbit/s",
+                    "{} ({:.1} %, at least {:.0} % needed) at {} kbit/s or more",
                     format_count(self.conforming),
                     self.conforming_share() * 100.0,
                     self.conforming_share_min * 100.0,
                     kilobits(self.conforming_bits_per_second as f64)
                 ),
             ),
-            ("rates of lines".to_owned(), format!("{min} to {max}, median {median} kbit/s")),
+            ("line rates".to_owned(), format!("{min} to {max}, median {median} kbit/s")),
             (
                 "failed".to_owned(),
-                format!("{:.2} %, less than {} % needed", self.failed_share * 100.0, self.failed_share_max * 100.0),
+                format!("{:.2} % (must be below {} %)", self.failed_share * 100.0, self.failed_share_max * 100.0),
             ),
             ("file set".to_owned(), format!("{} directories", format_count(u64::from(self.directories)))),
         ];
@@ -104,21 +104,21 @@ impl Web99Summary {
         }
         if let Some(log) = &self.post_log {
             let PostLogSummary { recorded, lost, doubled, wrong, .. } = log;
-            let text = format!("{} records; {lost} lost, {doubled} doubled, {wrong} wrong", format_count(*recorded));
+            let text = format!("{} records; {lost} lost, {doubled} duplicate, {wrong} wrong", format_count(*recorded));
             lines.push(("post log".to_owned(), text));
             lines.extend(log.fault.as_ref().map(|fault| ("post log".to_owned(), fault.clone())));
         }
-        lines.push(("checked".to_owned(), format!("{}, {} faults", format_count(self.checked), self.faults.len())));
+        lines.push(("checks".to_owned(), format!("{}, {} faults", format_count(self.checked), self.faults.len())));
         if self.iterations.len() > 1 {
             let shares: Vec<String> = self.iterations.iter().map(|share| format!("{:.1} %", share * 100.0)).collect();
-            lines.push(("iterations".to_owned(), format!("{}; the worst is shown", shares.join(", "))));
+            lines.push(("iterations".to_owned(), format!("{}; this is the worst", shares.join(", "))));
         }
         lines
     }
 
     /// In a sentence.
     fn verdict(&self) -> String {
-        let form = if self.is_short { ", in short form" } else { "" };
+        let form = if self.is_short { " (short form)" } else { "" };
         let not = if self.is_sustained { "" } else { "not " };
         format!("{} connections {not}sustained{form}", format_count(self.connections))
     }

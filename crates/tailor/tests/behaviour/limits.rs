@@ -32,12 +32,12 @@ fn descriptors() {
     // What the soft limit forbids is taken as long as the hard limit allows it.
     let report = bench_in_shell(r#"ulimit -S -n 20; exec "$@""#, &["-c", "40", "-n", "400", &server.url]);
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(400)));
-    assert!(!limits(&report).iter().any(|limit| limit.starts_with("descriptors")), "{:?}", limits(&report));
+    assert!(!limits(&report).iter().any(|limit| limit.starts_with("file descriptors")), "{:?}", limits(&report));
 
     let report = bench_in_shell(r#"ulimit -n 20; exec "$@""#, &["-c", "40", "-n", "400", &server.url]);
     let failed = report["failures"]["failed connect"].as_u64().unwrap();
     assert!(failed > 0 && failed + report["served"].as_u64().unwrap() == 400, "{report}");
-    assert!(limits(&report).iter().any(|limit| limit.starts_with("descriptors: none was left")), "{report}");
+    assert!(limits(&report).iter().any(|limit| limit.starts_with("file descriptors: none was free")), "{report}");
 }
 
 /// Runs in a network of its own that has twenty ports; see [`ports`].
@@ -59,7 +59,7 @@ fn in_a_network_of_twenty_ports() {
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(700)), "{report}");
     assert!(report["client"]["sources"].as_u64().unwrap() >= 4, "{report}");
     assert!(
-        limits(&report).iter().any(|limit| limit.contains("times; ") && limit.starts_with("ports: none was left")),
+        limits(&report).iter().any(|limit| limit.contains("times; ") && limit.starts_with("ports: none was free")),
         "{report}"
     );
     // There is no further address on the loopback network of IPv6.
@@ -67,7 +67,7 @@ fn in_a_network_of_twenty_ports() {
     let report = run(&url, &["-c", "70", "-n", "700"]);
     let failed = report["failures"]["failed connect"].as_u64().unwrap();
     assert!(failed > 0 && failed + report["served"].as_u64().unwrap() == 700, "{report}");
-    assert!(limits(&report).iter().any(|limit| limit.contains("no further source address")), "{report}");
+    assert!(limits(&report).iter().any(|limit| limit.contains("no other source address")), "{report}");
 }
 
 #[test]

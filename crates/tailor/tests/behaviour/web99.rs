@@ -197,7 +197,7 @@ fn both_reference_implementations_pass_the_checker() {
         let Some(site) = Site::new(interpreter, script) else { continue };
         let (text, code) = check(&Arc::new(site).serve(Fault::None), &[]);
         assert_eq!(code, Some(0), "{script}: {text}");
-        assert!(text.contains("111 checked, 0 faults"), "{script}: {text}");
+        assert!(text.contains("111 checks, 0 faults"), "{script}: {text}");
     }
 }
 
@@ -215,10 +215,10 @@ fn the_checker_finds_each_fault() {
         (Fault::RotationCookie, "0,0,100,0,0", "Set-Cookie [\"found_cookie=Ad_id="),
         (Fault::PostCookie, "0,0,0,100,0", "Set-Cookie [\"my_cookie=1"),
         (Fault::NoContentLength, "0,100,0,0,0", "no Content-Length"),
-        (Fault::LostRecord, "0,0,0,100,0", "post log: not the POSTs in the order they were sent"),
-        (Fault::DoubledRecord, "0,0,0,100,0", "post log: not the POSTs in the order they were sent"),
-        (Fault::WrongRecord, "0,0,0,100,0", "post log: not the POSTs in the order they were sent"),
-        (Fault::Order, "0,0,0,100,0", "post log: not the POSTs in the order they were sent"),
+        (Fault::LostRecord, "0,0,0,100,0", "post log: differs from the POSTs sent, in their order"),
+        (Fault::DoubledRecord, "0,0,0,100,0", "post log: differs from the POSTs sent, in their order"),
+        (Fault::WrongRecord, "0,0,0,100,0", "post log: differs from the POSTs sent, in their order"),
+        (Fault::Order, "0,0,0,100,0", "post log: differs from the POSTs sent, in their order"),
         (Fault::Reset, "0,0,0,100,0", "post log: not empty after Reset"),
     ] {
         let (text, code) = check(&site.serve(fault), &["--mix", mix]);

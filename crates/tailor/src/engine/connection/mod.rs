@@ -274,7 +274,7 @@ impl Connection {
         }
         self.phase = Phase::Open;
         if shared.plan.is_http2 && !self.begin_http2(shared, now) {
-            shared.record.explain(FailureClass::Tls, || "the server does not agree to HTTP/2 (ALPN)".to_owned());
+            shared.record.explain(FailureClass::Tls, || "the server does not offer HTTP/2 (ALPN)".to_owned());
             return self.fail(FailureClass::Tls, shared, now);
         }
         self.fill(shared, now);
@@ -642,7 +642,7 @@ impl Connection {
             Phase::Handshaking => {
                 shared
                     .record
-                    .explain(FailureClass::Tls, || "the server ended the connection in the handshake".to_owned());
+                    .explain(FailureClass::Tls, || "the server closed the connection during the handshake".to_owned());
                 self.fail(FailureClass::Tls, shared, now);
             }
             Phase::Connecting => match self.socket.as_ref().map(sockopt::socket_error) {
@@ -660,7 +660,9 @@ impl Connection {
 
     fn fail_by_tls(&mut self, error: &rustls::Error, shared: &mut Shared, now: Nanos) {
         shared.record.explain(FailureClass::Tls, || match error {
-            rustls::Error::InvalidCertificate(_) => format!("{error}; --cacert FILE trusts another, -k any"),
+            rustls::Error::InvalidCertificate(_) => {
+                format!("{error}; --cacert FILE trusts this CA, -k skips verification")
+            }
             error => error.to_string(),
         });
         self.fail(FailureClass::Tls, shared, now);
