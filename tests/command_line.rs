@@ -134,14 +134,14 @@ fn who_can_not_be_given_orders() {
         &["-c", "a.kdl", "cache", "purge", "--all"],
     ] {
         let (code, _, errors) = run(directory.path(), arguments);
-        let expect = format!("tailcoat: no server listens at {}; does it run?\n", socket.display());
+        let expect = format!("tailcoat: no server listens on {}; check that it runs\n", socket.display());
         assert_eq!((code, errors), (1, expect), "{arguments:?}");
     }
     let (code, _, errors) = run(directory.path(), &["status", "-c", "none.kdl"]);
-    assert!(code == 1 && errors.contains("there is no none.kdl") && errors.contains("--socket"), "{code}: {errors}");
+    assert!(code == 1 && errors.contains("none.kdl does not exist") && errors.contains("--socket"), "{code}: {errors}");
     std::fs::write(directory.path().join("text.wasm"), "no module").unwrap();
     let (code, _, errors) = run(directory.path(), &["module", "check", "text.wasm"]);
-    assert!(code != 0 && errors.contains("is no WebAssembly"), "{code}: {errors}");
+    assert!(code != 0 && errors.contains("is not WebAssembly"), "{code}: {errors}");
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn a_listing_has_a_limit() {
     ));
     let page = get(&server, "/", "");
     assert_eq!(page.matches("href=\"./").count(), 2, "{page}");
-    assert!(page.contains("this list ends after 2 entries"), "{page}");
+    assert!(page.contains("This list ends after 2 entries"), "{page}");
     assert!(page.contains("\r\nListing-Truncated: ?1\r\n"), "{page}");
     let json = get(&server, "/", "Accept: application/json\r\n");
     assert!(json.contains("\r\nListing-Truncated: ?1\r\n") && json.contains("\r\n\r\n[{\"name\":"), "{json}");

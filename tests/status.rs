@@ -364,7 +364,9 @@ fn the_control_socket_has_room_for_others() {
     for mut tail in looking_on {
         let _ = tail.kill();
         let said = String::from_utf8(tail.wait_with_output().unwrap().stderr).unwrap();
-        refused += usize::from(said == "tailcoat: 16 look on already, which is as many as can\n");
+        refused += usize::from(
+            said == "tailcoat: 16 commands watch the server already, which is the maximum; end one and try again\n",
+        );
     }
     assert_eq!(refused, 2);
     drop(idle);

@@ -44,7 +44,7 @@ impl Cache {
             Report::Purged(count) => {
                 let code = print(&format!("{count}\n"));
                 if count == 0 && !all {
-                    eprintln!("  nothing is stored for that: host and port are as clients send them, and `*` ends what others begin with");
+                    eprintln!("  no stored response matches: give host and port as clients send them, and end a prefix with `*`");
                 }
                 code
             }
@@ -57,6 +57,6 @@ fn parse_url(text: &str) -> Result<String, String> {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     match rest.filter(|rest| !rest.is_empty() && !rest.starts_with('/')) {
         Some(_) => Ok(text.to_owned()),
-        None => Err("a URL begins with \"http://\" and a host".to_owned()),
+        None => Err("a URL must begin with \"http://\" or \"https://\" and a host".to_owned()),
     }
 }

@@ -59,8 +59,8 @@ impl ServerSocket {
             Ok(Some(socket)) => Ok(socket),
             Ok(None) => Err(without_socket(&file)),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let code = fail(format_args!("there is no {}", file.display()));
-                eprintln!("  give the file that the server was started with by -c, or its control socket by --socket");
+                let code = fail(format_args!("{} does not exist", file.display()));
+                eprintln!("  give the server's configuration file with -c, or its control socket with --socket");
                 Err(code)
             }
             // With so much wrong with it, nothing can be ordered by it, and it can be said here what that is.
@@ -74,10 +74,10 @@ pub(super) fn not_given(socket: &Path, error: &io::Error) -> ExitCode {
     let socket = socket.display();
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-            fail(format_args!("no server listens at {socket}; does it run?"))
+            fail(format_args!("no server listens on {socket}; check that it runs"))
         }
         ErrorKind::PermissionDenied => {
-            fail(format_args!("{socket}: permission denied; only root and the server's own user give orders"))
+            fail(format_args!("{socket}: permission denied; run the command as root or as the server's user"))
         }
         _ => fail(format_args!("{socket}: {error}")),
     }
@@ -85,12 +85,12 @@ pub(super) fn not_given(socket: &Path, error: &io::Error) -> ExitCode {
 
 fn without_socket(file: &Path) -> ExitCode {
     let code = fail(format_args!("{} has no `control-socket`", file.display()));
-    eprintln!("  write `server {{ control-socket \"/run/tailcoat/control.sock\" }}`, and start the server anew");
-    eprintln!("  or give the socket of the server that runs with --socket");
+    eprintln!("  add `server {{ control-socket \"/run/tailcoat/control.sock\" }}` and restart the server");
+    eprintln!("  or give the socket of the running server with --socket");
     code
 }
 
 /// Says that a server of another version has reported what this command knows nothing of.
 pub(super) fn unexpected(report: &Report) -> ExitCode {
-    fail(format_args!("the server has answered with what this version does not understand: {report:?}"))
+    fail(format_args!("the server sent a reply that this version of tailcoat does not understand: {report:?}"))
 }

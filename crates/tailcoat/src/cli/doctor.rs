@@ -44,7 +44,7 @@ impl DoctorArguments {
                 },
                 Err(error) => {
                     fail(format_args!("{}: {error}", file.display()));
-                    eprintln!("  `--no-config` looks at the machine alone");
+                    eprintln!("  run `tailcoat doctor --no-config` to check the machine only");
                     return ExitCode::from(EXIT_CONFIG);
                 }
             },
@@ -60,11 +60,11 @@ impl DoctorArguments {
 
 fn text(findings: &[Finding]) -> String {
     if findings.is_empty() {
-        return "nothing found\n".into();
+        return "no problems found\n".into();
     }
     let one = |finding: &Finding| {
         let Finding { cost, what, why, mend } = finding;
-        format!("{}: {what}\n  {why}\n  mend: {mend}\n", cost.name())
+        format!("{}: {what}\n  why: {why}\n  fix: {mend}\n", cost.name())
     };
     findings.iter().map(one).collect()
 }

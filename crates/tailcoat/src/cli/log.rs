@@ -91,11 +91,11 @@ fn follow(socket: &Path, order: &Order) -> ExitCode {
             code = match report {
                 Report::Logged(line) => print(&(line + "\n")),
                 Report::Missed(count) => {
-                    eprintln!("tailcoat: {count} requests were left out, for they came faster than they were read");
+                    eprintln!("tailcoat: skipped {count} requests: the output was too slow");
                     ExitCode::SUCCESS
                 }
                 Report::Succeeded => {
-                    eprintln!("tailcoat: another process serves by now; its requests follow");
+                    eprintln!("tailcoat: a new process took over; its requests follow");
                     successor = Some(scope.spawn(|| follow(socket, order)));
                     ExitCode::SUCCESS
                 }
@@ -113,7 +113,7 @@ fn follow(socket: &Path, order: &Order) -> ExitCode {
             (Err(error), None) if error.kind() != io::ErrorKind::UnexpectedEof => not_given(socket, &error),
             (_, None) => {
                 if !is_refused {
-                    eprintln!("tailcoat: the server has ended");
+                    eprintln!("tailcoat: the server stopped");
                 }
                 code
             }
@@ -129,7 +129,7 @@ fn statuses(text: &str) -> Result<(u16, u16), String> {
         (None, Some((from, to))) => number(from).zip(number(to)),
         (None, None) => number(text).map(|status| (status, status)),
     };
-    range.filter(|(from, to)| from <= to).ok_or_else(|| "a status is such as 404, 5xx or 400-499".to_owned())
+    range.filter(|(from, to)| from <= to).ok_or_else(|| "give a status as 404, 5xx or 400-499".to_owned())
 }
 
 /// The format as it was written, for the server reads it again.
@@ -195,7 +195,7 @@ fn tell(report: &ConvertReport, input: &Path) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     fail(format_args!(
-        "{}: {} records converted, {} bytes skipped",
+        "{}: converted {} records, skipped {} bytes",
         input.display(),
         report.records,
         report.skipped_bytes

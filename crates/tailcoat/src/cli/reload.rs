@@ -41,7 +41,7 @@ impl Reload {
             }
             Report::Invalid(found) => {
                 eprint!("{found}");
-                eprintln!("tailcoat: the configuration has errors; the server goes on with what it has");
+                eprintln!("tailcoat: the configuration has errors; the running configuration stays in use");
                 ExitCode::from(EXIT_CONFIG)
             }
             report => unexpected(&report),

@@ -1,9 +1,8 @@
-//! What there is to see of a server, as text for people.
+//! Status of a server as text for a terminal.
 
 use crate::status::{ModuleStatus, Status, TimesStatus, UpstreamStatus};
 
-/// The server as a whole, in lines that fit a terminal of so many lines and columns: rates since `before`, or since the
-/// server was started.
+/// Overview of the server in lines that fit a terminal of this size. Rates are those since `before`, or since the start.
 pub(super) fn overview(status: &Status, before: Option<&Status>, (rows, columns): (usize, usize)) -> Vec<String> {
     let of_start = Status { unix_ms: status.started_unix_s * 1_000, ..Status::default() };
     let view = View { status, before: before.unwrap_or(&of_start) };
@@ -21,7 +20,7 @@ pub(super) fn overview(status: &Status, before: Option<&Status>, (rows, columns)
         lines.extend(view.spans());
         lines.extend(view.troubles());
     } else {
-        lines.push("counters    off (`server { counters off }`): what workers do is not counted".into());
+        lines.push("counters    off (`server { counters off }`): no figures of requests".into());
     }
     lines.extend(view.overload());
     lines.push(String::new());
@@ -48,7 +47,7 @@ pub(super) fn upstreams(status: &Status) -> String {
     let mut text = String::new();
     for upstream in &status.upstreams {
         text += &format!(
-            "{}: {} answered, {} not, {} retries, {} waiting, {} connections kept; first byte {}\n",
+            "{}: {} responses, {} without a response, {} retries, {} waiting, {} idle connections; time to first byte {}\n",
             upstream.name,
             upstream.responses.iter().sum::<u64>(),
             upstream.unanswered,
@@ -68,7 +67,7 @@ pub(super) fn upstreams(status: &Status) -> String {
     text
 }
 
-/// A moment, and one before it.
+/// Two looks at a server; rates are the difference between them.
 struct View<'a> {
     status: &'a Status,
     before: &'a Status,
@@ -79,7 +78,7 @@ impl View<'_> {
         let (status, process) = (self.status, &self.status.process);
         let used_us = |status: &Status| status.process.user_us + status.process.system_us;
         format!(
-            "tailcoat {}   up {}   CPU {} %   memory {}   threads {}   open files {} of {}",
+            "tailcoat {}   up {}   CPU {} %   memory in use {}   threads {}   open files {} of {}",
             status.version,
             age((status.unix_ms / 1_000).saturating_sub(status.started_unix_s)),
             self.rate(used_us) / 10_000,
@@ -126,7 +125,7 @@ impl View<'_> {
         format!("connections {open}   new {}/s   {}", self.rate(opened), states.join(", "))
     }
 
-    /// Clients and networks that hold a sixteenth of the places or more: few have a reason to.
+    /// Clients and networks with a sixteenth of the connections or more; few have a reason to.
     fn holders(&self) -> Option<String> {
         let places = &self.status.places;
         let holders = places.clients.iter().chain(places.networks.iter().filter(|network| {
@@ -137,7 +136,8 @@ impl View<'_> {
             .filter(|holder| holder.connections.saturating_mul(16) >= places.places)
             .map(|holder| format!("{} {}", holder.holder, holder.connections))
             .collect();
-        (!many.is_empty()).then(|| format!("places      {}   most held by {}", places.places, many.join(", ")))
+        (!many.is_empty())
+            .then(|| format!("limit       {} connections   largest clients {}", places.places, many.join(", ")))
     }
 
     fn cache(&self) -> String {
@@ -154,7 +154,7 @@ impl View<'_> {
         };
         let since = |only| of_result(self.status, only).saturating_sub(of_result(self.before, only));
         format!(
-            "cache       {} objects, {} of {}   files hit {}   responses hit {}   evicted {}/s",
+            "cache       {} objects, {} of {}   hit ratio files {}, responses {}   evicted {}/s",
             cache.objects,
             bytes(cache.memory_bytes),
             bytes(cache.memory_bytes_max),
@@ -166,7 +166,7 @@ impl View<'_> {
 
     fn client_memory(&self) -> String {
         let memory = &self.status.client_memory;
-        format!("clients     hold {} of {}", bytes(memory.held_bytes), bytes(memory.limit_bytes))
+        format!("clients     memory in use {} of {}", bytes(memory.held_bytes), bytes(memory.limit_bytes))
     }
 
     /// If any TLS is spoken.
@@ -187,7 +187,7 @@ impl View<'_> {
         let programs = self.status.programs;
         (programs.started + programs.refused > 0).then(|| {
             format!(
-                "programs    {} running   {}/s started   {} refused",
+                "programs    {} running   {}/s started   {} rejected",
                 programs.running,
                 self.rate(|status| status.programs.started),
                 programs.refused,
@@ -214,13 +214,16 @@ impl View<'_> {
         let evicted = self.status.evictions.iter().filter(|eviction| eviction.count > 0);
         let evicted: Vec<_> = evicted.map(|eviction| format!("{} {}", eviction.awaited, eviction.count)).collect();
         if !evicted.is_empty() {
-            lines.push(format!("evicted     {} (closed because others needed their places)", evicted.join(", ")));
+            lines.push(format!("evicted     {} (closed to make room for new connections)", evicted.join(", ")));
         }
         if self.status.access_log.dropped > 0 {
             lines.push(format!("access log  {} records dropped", self.status.access_log.dropped));
         }
         if self.status.panics > 0 {
-            lines.push(format!("panics      {} (please report what standard error has of them)", self.status.panics));
+            lines.push(format!(
+                "panics      {} (please report them with the lines of the server log)",
+                self.status.panics
+            ));
         }
         lines
     }
@@ -242,12 +245,12 @@ impl View<'_> {
         let lines = workers.map(|worker| {
             let before = self.before.workers.get(worker.index).map_or(0, |before| before.busy_us);
             if !worker.has_answered {
-                return format!("worker {:<4} does not answer", worker.index);
+                return format!("worker {:<4} does not respond", worker.index);
             }
             let busy = self.per_second(worker.busy_us.saturating_sub(before)) / 10_000;
             let bar = "#".repeat((busy.min(100) / 5) as usize);
             let open: u64 = worker.connections.by_name().iter().map(|(_, count)| count).sum();
-            let lag = if worker.lag_ms > 0 { format!("   lag {} ms", worker.lag_ms) } else { String::new() };
+            let lag = if worker.lag_ms > 0 { format!("   event-loop lag {} ms", worker.lag_ms) } else { String::new() };
             format!("worker {:<4} [{bar:<20}] {busy:>3} %   {open} connections{lag}", worker.index)
         });
         lines.collect()
@@ -260,7 +263,7 @@ impl View<'_> {
             let answered = |upstream: &UpstreamStatus| upstream.responses.iter().sum::<u64>();
             let up = upstream.servers.iter().filter(|server| server.health == "up").count();
             format!(
-                "upstream {}   {}/s   {} of {} servers up   {} waiting   first byte {}",
+                "upstream {}   {}/s   {} of {} servers up   {} waiting   time to first byte {}",
                 upstream.name,
                 self.per_second(answered(upstream).saturating_sub(answered(before))),
                 up,
@@ -290,7 +293,7 @@ impl View<'_> {
                 bytes(module.memory_bytes),
                 if failed.is_empty() { "0".to_owned() } else { failed.join(", ") },
                 if module.compiling > 0 { "   compiling" } else { "" },
-                if module.unusable > 0 { "   cannot be used (the log says why)" } else { "" },
+                if module.unusable > 0 { "   failed to load (see the server log)" } else { "" },
             )
         });
         lines.collect()
@@ -338,7 +341,7 @@ fn percentiles(times: &TimesStatus) -> String {
     shown.join("   ")
 }
 
-/// A time of so many microseconds, to three digits or so.
+/// Microseconds as a short time with its unit.
 fn milliseconds(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} us"),
@@ -428,19 +431,19 @@ mod tests {
     fn rates_are_those_since_the_look_before() {
         let text = overview(&status(600, 12_000), Some(&status(100, 10_000)), (100, 200)).join("\n");
         for part in [
-            "CPU 25 %   memory 2.5 MiB",
+            "CPU 25 %   memory in use 2.5 MiB",
             "requests    250/s   2xx 250/s   3xx 0/s",
             "since start 600",
             "p50 2 us   p90 2 us",
             "out 250.0 MiB/s",
             "connections 4   new 0/s   idle 3, writing 1",
-            "places      400   most held by 192.0.2.1 350, 192.0.2.9 25, 192.0.2.0/24 375\n",
+            "limit       400 connections   largest clients 192.0.2.1 350, 192.0.2.9 25, 192.0.2.0/24 375\n",
             "limits hit  head-timeout 4",
             "evicted     idle 7 (closed",
             "worker 0    [#####               ]  25 %   4 connections",
             "upstream app   0/s   0 of 1 servers up",
             "module shop   125/s   3 instances, 2.0 MiB   failures processor-time-max 1   compiling",
-            "programs    2 running   25/s started   0 refused",
+            "programs    2 running   25/s started   0 rejected",
             "  1500 ms  writing ",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");

@@ -52,25 +52,25 @@ fn title(status: Status) -> &'static str {
 /// What the person who sees the page can make of it.
 fn advice(status: Status) -> Option<&'static str> {
     Some(match status {
-        Status::BAD_REQUEST => "The server did not understand what the browser sent.",
+        Status::BAD_REQUEST => "The server did not understand the request.",
         Status::UNAUTHORIZED => "You need to sign in to see this page.",
         Status::FORBIDDEN => "You are not allowed to see this page.",
         Status::NOT_FOUND => "There is nothing at this address. Check it for a typing error.",
-        Status::METHOD_NOT_ALLOWED => "This page can’t be used in this way.",
+        Status::METHOD_NOT_ALLOWED => "This page does not support this kind of request.",
         Status::REQUEST_TIMEOUT => "The request took too long to arrive. Please try again.",
-        Status::GONE => "What was at this address is gone for good.",
-        Status::CONTENT_TOO_LARGE => "What was sent is larger than the server takes.",
-        Status::URI_TOO_LONG => "The address is longer than the server takes.",
-        Status::RANGE_NOT_SATISFIABLE => "The part that was asked for isn’t there. The file may have changed.",
-        Status::TOO_MANY_REQUESTS => "There were too many requests. Please wait a little and try again.",
+        Status::GONE => "The page at this address was removed permanently.",
+        Status::CONTENT_TOO_LARGE => "The request is larger than the server accepts.",
+        Status::URI_TOO_LONG => "The address is longer than the server accepts.",
+        Status::RANGE_NOT_SATISFIABLE => "The requested part does not exist. The file may have changed.",
+        Status::TOO_MANY_REQUESTS => "Too many requests. Please wait a moment and try again.",
         Status::REQUEST_HEADER_FIELDS_TOO_LARGE => {
-            "The browser sent more than the server takes. Deleting this site’s cookies may help."
+            "The browser sent larger headers than the server accepts. Deleting this site’s cookies may help."
         }
         Status::INTERNAL_SERVER_ERROR => "Something went wrong on the server. Please try again later.",
         Status::BAD_GATEWAY | Status::GATEWAY_TIMEOUT => {
-            "The server behind this one did not answer as it should. Please try again later."
+            "The upstream server did not respond correctly. Please try again later."
         }
-        Status::SERVICE_UNAVAILABLE => "The server is busy or being looked after. Please try again later.",
+        Status::SERVICE_UNAVAILABLE => "The server is busy or down for maintenance. Please try again later.",
         _ => return None,
     })
 }

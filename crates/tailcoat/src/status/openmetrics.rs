@@ -60,31 +60,31 @@ pub fn render(status: &Status, format: MetricsFormat) -> String {
 
 fn write_process(status: &Status, text: &mut Text) {
     let process = &status.process;
-    text.gauge("tailcoat_build_info", "The running program.");
+    text.gauge("tailcoat_build_info", "Version of Tailcoat; always 1.");
     text.sample("", &[("version", &status.version)], 1);
-    text.counter("process_cpu_seconds", "Processor time of the process.");
+    text.counter("process_cpu_seconds", "CPU time of the process, user and system.");
     text.sample("_total", &[], Seconds(process.user_us + process.system_us));
-    text.gauge("process_start_time_seconds", "When the process was started, in seconds since 1970.");
+    text.gauge("process_start_time_seconds", "Start time of the process, in seconds since 1970.");
     text.sample("", &[], status.started_unix_s);
-    text.gauge("process_resident_memory_bytes", "Memory that is in use.");
+    text.gauge("process_resident_memory_bytes", "Resident memory of the process.");
     text.sample("", &[], process.resident_bytes);
-    text.gauge("process_virtual_memory_bytes", "Addresses that are in use.");
+    text.gauge("process_virtual_memory_bytes", "Virtual memory of the process.");
     text.sample("", &[], process.virtual_bytes);
-    text.gauge("process_open_fds", "Open descriptors.");
+    text.gauge("process_open_fds", "Open file descriptors.");
     text.sample("", &[], process.open_files);
-    text.gauge("process_max_fds", "Descriptors that may be open.");
+    text.gauge("process_max_fds", "Limit of open file descriptors.");
     text.sample("", &[], process.open_files_max);
     text.gauge("process_threads", "Threads of the process.");
     text.sample("", &[], process.threads);
 }
 
 fn write_workers(status: &Status, text: &mut Text) {
-    text.gauge("tailcoat_worker_up", "Whether a worker answers.");
+    text.gauge("tailcoat_worker_up", "1 if a worker responds, 0 if it does not.");
     for worker in status.workers.iter().filter(|worker| !worker.has_ended) {
         text.sample("", &[("worker", &worker.index)], u8::from(worker.has_answered));
     }
     let answering = || status.workers.iter().filter(|worker| worker.has_answered);
-    text.counter("tailcoat_worker_busy_seconds", "Processor time of a worker's thread.");
+    text.counter("tailcoat_worker_busy_seconds", "CPU time of a worker's thread.");
     for worker in answering() {
         text.sample("_total", &[("worker", &worker.index)], Seconds(worker.busy_us));
     }
@@ -93,24 +93,24 @@ fn write_workers(status: &Status, text: &mut Text) {
         let open: u64 = worker.connections.by_name().iter().map(|(_, count)| count).sum();
         text.sample("", &[("worker", &worker.index)], open);
     }
-    text.gauge("tailcoat_worker_lag_seconds", "How long ready connections waited for a worker.");
+    text.gauge("tailcoat_worker_lag_seconds", "Event-loop lag: time that ready connections wait for a worker.");
     for worker in answering() {
         text.sample("", &[("worker", &worker.index)], Seconds(worker.lag_ms * 1_000));
     }
-    text.gauge("tailcoat_shed_level", "How much a worker sheds, from 0 to 3.");
+    text.gauge("tailcoat_shed_level", "Load that a worker sheds, from 0 (none) to 3 (most).");
     for worker in answering() {
         text.sample("", &[("worker", &worker.index)], Thousandths(worker.shed_level_permille));
     }
-    text.gauge("tailcoat_connections", "Open connections by what they await.");
+    text.gauge("tailcoat_connections", "Open connections by state.");
     for (state, count) in status.connections().by_name() {
         text.sample("", &[("state", &state)], count);
     }
-    text.gauge("tailcoat_http_requests_open", "Requests that are being read or answered.");
+    text.gauge("tailcoat_http_requests_open", "Requests in progress.");
     text.sample("", &[], status.requests_open);
 }
 
 fn write_requests(status: &Status, text: &mut Text) {
-    text.counter("tailcoat_http_requests", "Requests that were answered.");
+    text.counter("tailcoat_http_requests", "Requests with a response.");
     for site in &status.sites {
         for requests in &site.requests {
             let (handler, status, version) = (&requests.handler, &requests.status, &requests.version);
@@ -119,17 +119,20 @@ fn write_requests(status: &Status, text: &mut Text) {
             text.sample("_total", &labels, requests.count);
         }
     }
-    text.counter("tailcoat_http_requests_aborted", "Requests whose clients went before they were answered.");
+    text.counter(
+        "tailcoat_http_requests_aborted",
+        "Requests whose client disconnected before the response was complete.",
+    );
     for site in &status.sites {
         text.sample("_total", &[("site", &site.name)], site.aborted);
     }
-    text.counter("tailcoat_http_response_content_bytes", "Content of responses that was sent.");
+    text.counter("tailcoat_http_response_content_bytes", "Bytes of response content sent.");
     for site in &status.sites {
         text.sample("_total", &[("site", &site.name)], site.content_bytes);
     }
     text.histogram(
         "tailcoat_http_request_duration_seconds",
-        "From when a request came to when its answer was sent, but for those about the server itself.",
+        "Time from the arrival of a request to the end of its response, without requests for status and metrics.",
     );
     for site in &status.sites {
         text.times(&[("site", &site.name)], &site.durations);
@@ -138,43 +141,40 @@ fn write_requests(status: &Status, text: &mut Text) {
 
 fn write_counts(status: &Status, text: &mut Text) {
     let sum = |count: fn(&super::WorkerStatus) -> u64| status.workers.iter().map(count).sum::<u64>();
-    text.counter("tailcoat_connections_opened", "Connections that were accepted.");
+    text.counter("tailcoat_connections_opened", "Accepted client connections.");
     text.sample("_total", &[], sum(|worker| worker.connections_opened));
-    text.counter("tailcoat_connections_closed", "Connections that have ended.");
+    text.counter("tailcoat_connections_closed", "Closed client connections.");
     text.sample("_total", &[], sum(|worker| worker.connections_closed));
-    text.counter("tailcoat_received_bytes", "Bytes that clients have sent, without what TLS adds.");
+    text.counter("tailcoat_received_bytes", "Bytes received from clients, without TLS overhead.");
     text.sample("_total", &[], sum(|worker| worker.received_bytes));
-    text.counter("tailcoat_sent_bytes", "Bytes that clients were sent, without what TLS adds.");
+    text.counter("tailcoat_sent_bytes", "Bytes sent to clients, without TLS overhead.");
     text.sample("_total", &[], sum(|worker| worker.sent_bytes));
-    text.counter("tailcoat_tls_handshakes", "Handshakes of TLS by how they ended.");
+    text.counter("tailcoat_tls_handshakes", "TLS handshakes by result.");
     let tls = &status.tls;
     for (result, count) in [("full", tls.full), ("resumed", tls.resumed), ("failed", tls.failed)] {
         text.sample("_total", &[("result", &result)], count);
     }
-    text.counter("tailcoat_limit_hits", "How often somebody came to a limit, by the name of its option.");
+    text.counter("tailcoat_limit_hits", "Times that clients reached a limit, by the option that sets it.");
     for limit in &status.limits {
         text.sample("_total", &[("limit", &limit.limit)], limit.count);
     }
-    text.gauge("tailcoat_connection_places", "Connections that there may be, without those for monitoring.");
+    text.gauge("tailcoat_connection_places", "Limit of client connections, without those reserved for monitoring.");
     text.sample("", &[], status.places.places);
-    text.counter(
-        "tailcoat_connections_evicted",
-        "Connections that were closed because others needed their places, by what they awaited.",
-    );
+    text.counter("tailcoat_connections_evicted", "Connections closed to make room for others, by their state.");
     for eviction in &status.evictions {
         text.sample("_total", &[("awaited", &eviction.awaited)], eviction.count);
     }
-    text.counter("tailcoat_shed", "Requests and TLS handshakes that were shed because of overload.");
+    text.counter("tailcoat_shed", "Requests and TLS handshakes shed because of overload, by reason.");
     for shed in &status.overload.shed {
         text.sample("_total", &[("reason", &shed.reason)], shed.count);
     }
-    text.counter("tailcoat_connection_panics", "Connections that were ended by a fault of this program.");
+    text.counter("tailcoat_connection_panics", "Connections closed by a bug in the server (panic).");
     text.sample("_total", &[], status.panics);
-    text.counter("tailcoat_response_cache_requests", "Requests by what the cache before an upstream did.");
+    text.counter("tailcoat_response_cache_requests", "Requests by the result of the response cache.");
     for result in &status.response_cache {
         text.sample("_total", &[("result", &result.result)], result.count);
     }
-    text.counter("tailcoat_object_cache_lookups", "Lookups of files by whether an object could be served at once.");
+    text.counter("tailcoat_object_cache_lookups", "File lookups in the object cache, by result.");
     for (result, count) in [("hit", status.object_cache.hits), ("miss", status.object_cache.misses)] {
         text.sample("_total", &[("result", &result)], count);
     }
@@ -185,27 +185,27 @@ fn write_modules(status: &Status, text: &mut Text) {
     if modules.is_empty() {
         return;
     }
-    text.gauge("tailcoat_module_instances", "Instances of a module, at work or kept for another request.");
+    text.gauge("tailcoat_module_instances", "Instances of a module, busy or idle.");
     for module in modules {
         text.sample("", &[("module", &module.name)], module.instances);
     }
-    text.gauge("tailcoat_module_memory_bytes", "Memory that instances of a module have.");
+    text.gauge("tailcoat_module_memory_bytes", "Memory of a module's instances.");
     for module in modules {
         text.sample("", &[("module", &module.name)], module.memory_bytes);
     }
-    text.gauge("tailcoat_module_compiling", "Modules that are being compiled: their paths get 503.");
+    text.gauge("tailcoat_module_compiling", "Modules that are still compiling; their paths get 503.");
     for module in modules {
         text.sample("", &[("module", &module.name)], module.compiling);
     }
-    text.gauge("tailcoat_module_unusable", "Modules whose file cannot be used: their paths get 503.");
+    text.gauge("tailcoat_module_unusable", "Modules that failed to load; their paths get 503.");
     for module in modules {
         text.sample("", &[("module", &module.name)], module.unusable);
     }
-    text.counter("tailcoat_module_requests", "Requests that instances of a module were given.");
+    text.counter("tailcoat_module_requests", "Requests that a module handled.");
     for module in modules {
         text.sample("_total", &[("module", &module.name)], module.requests);
     }
-    text.counter("tailcoat_module_failures", "Requests that a module did not answer, by what ended it.");
+    text.counter("tailcoat_module_failures", "Requests that failed in a module, by cause.");
     for module in modules {
         for failure in &module.failures {
             text.sample("_total", &[("module", &module.name), ("cause", &failure.cause)], failure.count);
@@ -215,46 +215,46 @@ fn write_modules(status: &Status, text: &mut Text) {
 
 fn write_programs(status: &Status, text: &mut Text) {
     let programs = &status.programs;
-    text.gauge("tailcoat_cgi_programs", "Programs that run for requests.");
+    text.gauge("tailcoat_cgi_programs", "Running CGI programs.");
     text.sample("", &[], programs.running);
-    text.counter("tailcoat_cgi_programs_started", "Programs that were started for requests.");
+    text.counter("tailcoat_cgi_programs_started", "CGI programs started.");
     text.sample("_total", &[], programs.started);
-    text.counter("tailcoat_cgi_programs_refused", "Requests for which there was no place among programs that run.");
+    text.counter("tailcoat_cgi_programs_refused", "Requests rejected because all CGI programs were busy.");
     text.sample("_total", &[], programs.refused);
 }
 
 fn write_caches(status: &Status, text: &mut Text) {
     let cache = &status.object_cache;
-    text.gauge("tailcoat_object_cache_objects", "Files and responses that are kept.");
+    text.gauge("tailcoat_object_cache_objects", "Files and responses in the object cache.");
     text.sample("", &[], cache.objects);
-    text.gauge("tailcoat_object_cache_memory_bytes", "Memory of what is kept.");
+    text.gauge("tailcoat_object_cache_memory_bytes", "Memory of the object cache.");
     text.sample("", &[], cache.memory_bytes);
-    text.gauge("tailcoat_object_cache_memory_limit_bytes", "What that may be.");
+    text.gauge("tailcoat_object_cache_memory_limit_bytes", "Memory limit of the object cache.");
     text.sample("", &[], cache.memory_bytes_max);
-    text.gauge("tailcoat_object_cache_open_files", "Large files that are kept open.");
+    text.gauge("tailcoat_object_cache_open_files", "Large files that the object cache keeps open.");
     text.sample("", &[], cache.files);
-    text.counter("tailcoat_object_cache_evictions", "Objects that had to make room.");
+    text.counter("tailcoat_object_cache_evictions", "Objects evicted from the object cache.");
     text.sample("_total", &[], cache.evictions);
-    text.gauge("tailcoat_response_cache_content_bytes", "Content of upstreams' responses that anybody holds.");
+    text.gauge(
+        "tailcoat_response_cache_content_bytes",
+        "Bytes of cached upstream responses, in the cache or being sent.",
+    );
     text.sample("", &[], cache.response_bytes);
     let memory = &status.client_memory;
-    text.gauge("tailcoat_client_memory_bytes", "Memory that clients make this process hold.");
+    text.gauge("tailcoat_client_memory_bytes", "Memory held for clients.");
     text.sample("", &[], memory.held_bytes);
-    text.gauge("tailcoat_client_memory_limit_bytes", "Memory that clients may make this process hold.");
+    text.gauge("tailcoat_client_memory_limit_bytes", "Limit of memory held for clients.");
     text.sample("", &[], memory.limit_bytes);
     let log = &status.access_log;
     if let Some(spans) = &status.spans {
-        text.counter("tailcoat_trace_spans", "Spans of traces by what became of them.");
+        text.counter("tailcoat_trace_spans", "Trace spans by result.");
         for (result, count) in [("exported", spans.exported), ("dropped", spans.dropped), ("failed", spans.failed)] {
             text.sample("_total", &[("result", &result)], count);
         }
     }
-    text.counter(
-        "tailcoat_log_lines_suppressed",
-        "Lines of the server's own log that many alike have kept from being shown.",
-    );
+    text.counter("tailcoat_log_lines_suppressed", "Lines of the server log suppressed because many were similar.");
     text.sample("_total", &[], status.log_lines_suppressed);
-    text.counter("tailcoat_access_log_records", "Records of access logs by what became of them.");
+    text.counter("tailcoat_access_log_records", "Access log records by result.");
     for (result, count) in [("written", log.written), ("dropped", log.dropped)] {
         text.sample("_total", &[("result", &result)], count);
     }
@@ -266,50 +266,47 @@ fn write_upstreams(status: &Status, text: &mut Text) {
         return;
     }
     if status.has_counters {
-        text.counter("tailcoat_upstream_responses", "Answers of an upstream.");
+        text.counter("tailcoat_upstream_responses", "Responses of an upstream, by class of status.");
         for upstream in upstreams {
             for (class, count) in CLASSES.iter().zip(&upstream.responses).filter(|(_, count)| **count > 0) {
                 text.sample("_total", &[("upstream", &upstream.name), ("status", class)], count);
             }
         }
-        text.counter("tailcoat_upstream_unanswered", "Requests that no server of an upstream has answered.");
+        text.counter("tailcoat_upstream_unanswered", "Requests that no server of an upstream responded to.");
         text.by_upstream("_total", upstreams, |upstream| upstream.unanswered);
-        text.counter("tailcoat_upstream_retries", "Servers that were asked besides the first.");
+        text.counter("tailcoat_upstream_retries", "Requests sent to another server after the first one failed.");
         text.by_upstream("_total", upstreams, |upstream| upstream.retries);
         text.histogram(
             "tailcoat_upstream_first_byte_seconds",
-            "From when a connection was wanted to the head of the answer.",
+            "Time from the request for a connection to the head of the upstream response.",
         );
         for upstream in upstreams {
             text.times(&[("upstream", &upstream.name)], &upstream.first_byte);
         }
     }
-    text.gauge("tailcoat_upstream_queue_requests", "Requests that wait for a connection.");
+    text.gauge("tailcoat_upstream_queue_requests", "Requests that wait for a connection to an upstream.");
     text.by_upstream("", upstreams, |upstream| upstream.queue);
-    text.gauge(
-        "tailcoat_upstream_overloaded",
-        "Whether requests wait too long for a connection, so that some are shed.",
-    );
+    text.gauge("tailcoat_upstream_overloaded", "1 if an upstream is overloaded, so that requests are shed; else 0.");
     text.by_upstream("", upstreams, |upstream| upstream.is_overloaded.into());
-    text.gauge("tailcoat_upstream_idle_connections", "Connections that are kept for further requests.");
+    text.gauge("tailcoat_upstream_idle_connections", "Idle keep-alive connections to an upstream.");
     text.by_upstream("", upstreams, |upstream| upstream.idle);
     let servers = || {
         let all = upstreams.iter().flat_map(|upstream| upstream.servers.iter().map(move |server| (upstream, server)));
         all.take(SERVERS_MAX)
     };
-    text.gauge("tailcoat_upstream_server_up", "Whether a server is sent requests.");
+    text.gauge("tailcoat_upstream_server_up", "1 if an upstream server is up, else 0.");
     for (upstream, server) in servers() {
         text.sample("", &[("upstream", &upstream.name), ("server", &server.name)], u8::from(server.health == "up"));
     }
-    text.gauge("tailcoat_upstream_server_connections", "Connections to a server that are in use.");
+    text.gauge("tailcoat_upstream_server_connections", "Connections to an upstream server in use.");
     for (upstream, server) in servers() {
         text.sample("", &[("upstream", &upstream.name), ("server", &server.name)], server.in_use);
     }
-    text.counter("tailcoat_upstream_server_requests", "Requests that were given to a server.");
+    text.counter("tailcoat_upstream_server_requests", "Requests sent to an upstream server.");
     for (upstream, server) in servers() {
         text.sample("_total", &[("upstream", &upstream.name), ("server", &server.name)], server.requests);
     }
-    text.counter("tailcoat_upstream_server_failures", "Requests that failed by a server's fault.");
+    text.counter("tailcoat_upstream_server_failures", "Requests that failed because of an upstream server.");
     for (upstream, server) in servers() {
         text.sample("_total", &[("upstream", &upstream.name), ("server", &server.name)], server.failures);
     }

@@ -74,10 +74,10 @@ impl Findings {
             (false, _) => set,
             // Networks have settings of their own.
             (true, true) => format!(
-                "start the container with `--sysctl {name}='{wanted}'` (Kubernetes: `securityContext.sysctls`); if it has \
-                 the host's network, on the host: {set}"
+                "start the container with `--sysctl {name}='{wanted}'` (Kubernetes: `securityContext.sysctls`); with \
+                 the host's network, run on the host: {set}"
             ),
-            (true, false) => format!("on the host: {set}"),
+            (true, false) => format!("run on the host: {set}"),
         };
         self.add(cost, format!("{name} is {is}"), why, mend);
     }
@@ -86,9 +86,9 @@ impl Findings {
         if !facts.confines_names {
             self.add(
                 Cost::Function,
-                "the kernel does not let names be confined to a directory (openat2)",
-                "no file can be served: it is older than Linux 5.12, or a container's filter forbids the call",
-                "use a later kernel, or allow openat2 in the container's seccomp profile",
+                "the kernel cannot confine paths to a directory (openat2)",
+                "no file can be served: the kernel is older than Linux 5.12, or a container's seccomp profile forbids openat2",
+                "use a newer kernel, or allow openat2 in the container's seccomp profile",
             );
         }
         if let Some(missing) = &facts.kernel_tls_missing {
@@ -97,37 +97,39 @@ impl Findings {
         if facts.stays_root {
             self.add(
                 Cost::Safety,
-                "the server stays root: it finds nobody else to become",
-                "whoever finds a fault in a server that is root owns all files of root, and the server's keys first",
+                "the server keeps running as root: no other user is configured or found",
+                "an attacker who exploits a bug in the server owns all of root's files, its keys first",
                 match facts.is_container {
-                    true => "start the container with `--user 65532` (Kubernetes: `runAsUser`), or name one by number: `server { user \"65532\" }`",
-                    false => "sudo adduser --system --group --no-create-home tailcoat, or name another in the configuration: `server { user \"NAME\" }`",
+                    true => "start the container with `--user 65532` (Kubernetes: `runAsUser`), or set a user by number: `server { user \"65532\" }`",
+                    false => "sudo adduser --system --group --no-create-home tailcoat, or set another user: `server { user \"NAME\" }`",
                 },
             );
         }
         if facts.settings.get("fs.protected_symlinks").is_some_and(|value| value == "0") {
-            let why = "anybody may have programs follow links in /tmp to files of others";
+            let why = "any local user can trick programs into following links in /tmp to other users' files";
             self.setting(Cost::Safety, facts, "fs.protected_symlinks", "1", why);
         }
         if facts.open_files_max < OPEN_FILES_WANTED {
             self.add(
                 Cost::Speed,
                 format!("a process may open {} files", facts.open_files_max),
-                "each connection is one; at the limit idle ones are closed to make room",
+                "each connection needs a file descriptor; at the limit the server closes idle connections",
                 match facts.is_container {
                     true => "start the container with `--ulimit nofile=1048576`",
-                    false => "in the systemd unit, `LimitNOFILE=1048576`; else `ulimit -n 1048576` before the start",
+                    false => {
+                        "set `LimitNOFILE=1048576` in the systemd unit, or run `ulimit -n 1048576` before the start"
+                    }
                 },
             );
         }
         if facts.frequency_governor.as_deref() == Some("powersave") {
             self.add(
                 Cost::Speed,
-                "the processor's frequency is kept low (powersave)",
-                "all takes longer",
+                "the CPU frequency governor is powersave",
+                "every request takes longer",
                 match facts.is_container {
                     true => {
-                        "on the host: echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
+                        "run on the host: echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
                     }
                     false => "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
                 },
@@ -138,26 +140,23 @@ impl Findings {
     fn network(&mut self, facts: &Facts, config: Option<&Config>) {
         let backlog = config.map_or(4_096, |config| u64::from(config.server.listen_backlog));
         for (name, why) in [
-            (
-                "net.core.somaxconn",
-                "the kernel makes `listen-backlog` no longer than this; in a burst clients are turned away",
-            ),
-            ("net.ipv4.tcp_max_syn_backlog", "connections that are being opened are dropped in a burst"),
+            ("net.core.somaxconn", "the kernel limits `listen-backlog` to this; in a burst it drops new connections"),
+            ("net.ipv4.tcp_max_syn_backlog", "in a burst the kernel drops half-open connections"),
         ] {
             if facts.number(name).is_some_and(|length| length < backlog) {
                 self.setting(Cost::Speed, facts, name, &backlog.to_string(), why);
             }
         }
         if facts.number("net.ipv4.tcp_syncookies") == Some(0) {
-            let why = "a flood of openings (SYN) keeps everybody out";
+            let why = "a SYN flood blocks all new connections";
             self.setting(Cost::Safety, facts, "net.ipv4.tcp_syncookies", "1", why);
         }
         if facts.number("net.ipv4.tcp_slow_start_after_idle") == Some(1) {
-            let why = "a kept connection sends slowly again after each pause";
+            let why = "a keep-alive connection returns to slow start after each pause";
             self.setting(Cost::Speed, facts, "net.ipv4.tcp_slow_start_after_idle", "0", why);
         }
         if facts.number("net.ipv4.tcp_wmem").is_some_and(|bytes| bytes < SEND_BUFFER_BYTES_WANTED) {
-            let why = "a client far away gets large files more slowly than its line allows";
+            let why = "distant clients download large files more slowly than their bandwidth allows";
             let wanted = format!("4096 16384 {SEND_BUFFER_BYTES_WANTED}");
             self.setting(Cost::Speed, facts, "net.ipv4.tcp_wmem", &wanted, why);
         }
@@ -168,16 +167,17 @@ impl Findings {
             self.setting(Cost::Function, facts, "net.ipv4.tcp_fastopen", "3", why);
         }
         if !config.upstreams.is_empty() && ports(facts).is_some_and(|count| count < 28_000) {
-            let why = "each connection to a server of an upstream has a port of these, and keeps it for a minute after its end";
+            let why = "each upstream connection uses one of these ports, and keeps it for a minute after it closes";
             self.setting(Cost::Speed, facts, "net.ipv4.ip_local_port_range", "1024 65535", why);
         }
         let watches = config.cache.watches_max as u64;
         if config.cache.watch && facts.number("fs.inotify.max_user_watches").is_some_and(|count| count < watches) {
-            let why = "not all directories are watched that `watches-max` allows; changes in the others are seen later";
+            let why =
+                "fewer directories can be watched than `watches-max` allows; changes in the others are seen later";
             self.setting(Cost::Speed, facts, "fs.inotify.max_user_watches", &watches.to_string(), why);
         }
         if config.cache.watch && facts.number("fs.inotify.max_user_instances").is_some_and(|count| count < 16) {
-            let why = "without an instance no directory is watched, and changes of files are seen later";
+            let why = "without an inotify instance no directory is watched, and changes of files are seen later";
             self.setting(Cost::Speed, facts, "fs.inotify.max_user_instances", "128", why);
         }
     }
@@ -187,21 +187,19 @@ impl Findings {
             let path = path.display();
             let (what, why, mend) = match role {
                 // Its group may be that of the server's user, who has to read it.
-                FileRole::Key if mode & 0o027 != 0 => {
-                    ("can be read by others", "who has a private key can pretend to be this server", "g-w,o-rwx")
+                FileRole::Key if mode & 0o027 != 0 => (
+                    "is readable for other users",
+                    "anyone with the private key can impersonate this server",
+                    "g-w,o-rwx",
+                ),
+                FileRole::Passwords if mode & 0o007 != 0 => {
+                    ("is world-readable", "anyone with the hashes can guess passwords offline", "o-rwx")
                 }
-                FileRole::Passwords if mode & 0o007 != 0 => (
-                    "can be read by everybody",
-                    "who has the hashes can try passwords as fast as a computer can",
-                    "o-rwx",
-                ),
-                FileRole::Config if mode & 0o002 != 0 => (
-                    "can be written by everybody",
-                    "who writes it decides what is served, and which programs are run",
-                    "o-w",
-                ),
+                FileRole::Config if mode & 0o002 != 0 => {
+                    ("is world-writable", "anyone who changes it decides what is served and which programs run", "o-w")
+                }
                 FileRole::Root if mode & 0o002 != 0 => {
-                    ("can be written by everybody", "anybody on this machine decides what visitors get", "o-w")
+                    ("is world-writable", "any local user can change what visitors get", "o-w")
                 }
                 _ => continue,
             };
@@ -212,8 +210,8 @@ impl Findings {
             self.add(
                 Cost::Safety,
                 format!("programs of `cgi` can read {}", shown.join(", ")),
-                "they run as the server's user: who finds a fault in one of them has these as well",
-                "in the configuration, `user` in `cgi`, who may not read them; or keep them outside of /etc and /tmp",
+                "they run as the server's user: an attacker who exploits a bug in one of them can read these files, too",
+                "set `user` in `cgi` to a user who cannot read them, or move them out of /etc and /tmp",
             );
         }
     }
@@ -224,16 +222,16 @@ impl Findings {
         if let Some(allowed) = allowed.filter(|allowed| *allowed < workers) {
             self.add(
                 Cost::Speed,
-                format!("{workers} workers share the time of {allowed} cores (the container's limit)"),
-                "when it is used up, all stand still until the next period",
-                format!("in the configuration, `server {{ workers {allowed}; pin-workers off }}`"),
+                format!("{workers} workers share the CPU time of {allowed} cores (the container's limit)"),
+                "when the time is used up, all workers stop until the next period",
+                format!("set `server {{ workers {allowed}; pin-workers off }}`"),
             );
         } else if workers > facts.cores {
             self.add(
                 Cost::Speed,
                 format!("{workers} workers share {} cores", facts.cores),
-                "they take the cores from each other, and move caches about",
-                "in the configuration, `server { workers auto }`",
+                "workers compete for cores and lose their CPU caches",
+                "set `server { workers auto }`",
             );
         }
         let cache_bytes = config.cache.memory_bytes_max;
@@ -243,34 +241,34 @@ impl Findings {
         {
             self.add(
                 Cost::Safety,
-                format!("the cache may take {} MiB of {} MiB", cache_bytes >> 20, memory_bytes >> 20),
-                "the kernel ends processes when memory is short, this one perhaps",
-                format!("in the configuration, `cache {{ memory-bytes-max \"{}MiB\" }}`", (memory_bytes / 2) >> 20),
+                format!("the cache may use {} MiB of {} MiB of memory", cache_bytes >> 20, memory_bytes >> 20),
+                "when memory runs out, the kernel may kill the server",
+                format!("set `cache {{ memory-bytes-max \"{}MiB\" }}`", (memory_bytes / 2) >> 20),
             );
         }
         if config.limits.rate_bytes_per_second_min == 0 {
             self.add(
                 Cost::Safety,
                 "`rate-bytes-per-second-min` is 0",
-                "clients may take as long as they like, and so fill all connections",
-                "in the configuration, leave it out: the default is safe",
+                "slow clients can occupy all connections",
+                "remove the option: the default is safe",
             );
         }
         if config.limits.connections_per_client_max == Some(0) || config.limits.connections_per_network_max == Some(0) {
             self.add(
                 Cost::Safety,
-                "a client or a network may hold all places (`connections-per-client-max 0`, `connections-per-network-max 0`)",
-                "one that opens enough connections keeps others waiting",
-                "in the configuration, leave them out: by default a share holds when places run out; `tailcoat status` \
-                 names the clients that hold most",
+                "one client or network may use all connections (`connections-per-client-max 0`, `connections-per-network-max 0`)",
+                "a client that opens enough connections blocks the others",
+                "remove the options: by default each client has a share when connections run out; `tailcoat status` \
+                 lists the largest clients",
             );
         }
         if config.server.control_socket.is_none() {
             self.add(
                 Cost::Function,
                 "there is no `control-socket`",
-                "`tailcoat status`, `log tail`, `upstreams` and `cache purge` can't reach the server",
-                "in the configuration, `server { control-socket \"/run/tailcoat/control.sock\" }`",
+                "`tailcoat status`, `log tail`, `upstreams` and `cache purge` cannot reach the server",
+                "set `server { control-socket \"/run/tailcoat/control.sock\" }`",
             );
         }
     }
@@ -343,14 +341,16 @@ mod tests {
             }),
             ("fs.protected_symlinks is 0", Cost::Safety, |facts| put(facts, "fs.protected_symlinks", "0")),
             ("a process may open 1024 files", Cost::Speed, |facts| facts.open_files_max = 1_024),
-            ("the kernel does not let names", Cost::Function, |facts| facts.confines_names = false),
-            ("the server stays root: it finds nobody else to become", Cost::Safety, |facts| facts.stays_root = true),
+            ("the kernel cannot confine paths", Cost::Function, |facts| facts.confines_names = false),
+            ("the server keeps running as root: no other user is configured or found", Cost::Safety, |facts| {
+                facts.stays_root = true
+            }),
             ("no TLS there", Cost::Function, |facts| facts.kernel_tls_missing = Some("no TLS there".to_owned())),
-            ("4 workers share the time of 2 cores", Cost::Speed, |facts| facts.cpu_quota_thousandths = Some(1_500)),
+            ("4 workers share the CPU time of 2 cores", Cost::Speed, |facts| facts.cpu_quota_thousandths = Some(1_500)),
             ("programs of `cgi` can read /etc/k.pem, /etc/p", Cost::Safety, |facts| {
                 facts.shown_to_programs = vec!["/etc/k.pem".into(), "/etc/p".into()];
             }),
-            ("/k.pem can be read by others (mode 644)", Cost::Safety, |facts| {
+            ("/k.pem is readable for other users (mode 644)", Cost::Safety, |facts| {
                 facts.files = vec![
                     (FileRole::Key, "/k.pem".into(), 0o644),
                     (FileRole::Key, "/l.pem".into(), 0o640),
@@ -377,7 +377,7 @@ mod tests {
         let findings = examine(&facts, Some(&config()));
         assert_eq!(findings.len(), 5, "{findings:?}");
         for Finding { mend, .. } in findings {
-            assert!(mend.starts_with("on the host: ") || mend.starts_with("start the container with "), "{mend}");
+            assert!(mend.starts_with("run on the host: ") || mend.starts_with("start the container with "), "{mend}");
         }
     }
 
@@ -390,12 +390,12 @@ mod tests {
         type Change = fn(&mut Config);
         let cases: [(&str, Change); 5] = [
             ("8 workers share 4 cores", |config| config.server.workers = Some(8)),
-            ("the cache may take 51200 MiB of 65536 MiB", |config| {
+            ("the cache may use 51200 MiB of 65536 MiB of memory", |config| {
                 (config.cache.memory_bytes_max, config.cache.memory_bytes_auto) = (50 << 30, false);
             }),
             ("`rate-bytes-per-second-min` is 0", |config| config.limits.rate_bytes_per_second_min = 0),
             (
-                "a client or a network may hold all places (`connections-per-client-max 0`, `connections-per-network-max 0`)",
+                "one client or network may use all connections (`connections-per-client-max 0`, `connections-per-network-max 0`)",
                 |config| config.limits.connections_per_client_max = Some(0),
             ),
             ("there is no `control-socket`", |config| config.server.control_socket = None),

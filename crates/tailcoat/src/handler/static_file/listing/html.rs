@@ -79,7 +79,7 @@ fn write_summary(listing: &Listing, out: &mut String) {
     write_text(out, format_args!("<p>{text}</p>\n"));
     if listing.is_cut_off {
         let count = with_separators(listing.entries.len() as u64);
-        write_text(out, format_args!("<p>There is more here: this list ends after {count} entries.</p>\n"));
+        write_text(out, format_args!("<p>This list ends after {count} entries; the folder has more.</p>\n"));
     }
 }
 
