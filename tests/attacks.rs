@@ -60,7 +60,7 @@ fn no_file_but_an_abandoned_socket_makes_room_for_a_listener() {
         let before = std::fs::symlink_metadata(at(name)).unwrap();
         let output = run(&at(name));
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("cannot listen on"), "{name}: {said}");
+        assert!(said.contains("cannot bind "), "{name}: {said}");
         let after = std::fs::symlink_metadata(at(name)).unwrap();
         assert_eq!(before.file_type(), after.file_type(), "{name}");
     }

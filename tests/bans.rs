@@ -42,7 +42,7 @@ fn who_is_banned_gets_nothing_until_the_ban_ends() {
     operated.upgrade();
     assert_eq!(request(&operated), None);
     assert!(order(&operated, &["bans"]).starts_with("127.0.0.0/8  "));
-    assert_eq!(order(&operated, &["unban", "127.0.0.0/8"]), "127.0.0.0/8 is banned no more\n");
+    assert_eq!(order(&operated, &["unban", "127.0.0.0/8"]), "127.0.0.0/8 is no longer banned\n");
     assert!(request(&operated).is_some());
     assert_eq!(order(&operated, &["ban", "127.0.0.1", "--for", "1s"]), "127.0.0.1/32 is banned for 1s\n");
     assert_eq!(request(&operated), None);

@@ -235,8 +235,8 @@ fn reloads(directory: &Path) {
         ("limits { fields-max 5 }", vec![]),
         ("site \"a\" { listen \"127.0.0.1:1\"; root \"@DIR@/site\" }", vec![]),
         ("site \"a\" { listen \"127.0.0.1:1\"; root \"@DIR@/other\" }", vec!["reading @DIR@/other"]),
-        ("access-log \"@DIR@/other/log\"", vec!["writing in @DIR@/other"]),
-        ("site \"a\" { listen \"127.0.0.1:1\"; forward \"http://127.0.0.1:1\" }", vec!["connections to others"]),
+        ("access-log \"@DIR@/other/log\"", vec!["writing to @DIR@/other"]),
+        ("site \"a\" { listen \"127.0.0.1:1\"; forward \"http://127.0.0.1:1\" }", vec!["outgoing connections"]),
         ("site \"a\" { listen \"127.0.0.1:1\"; forward \"unix:/nowhere\" }", vec![]),
         (
             "server { buffer-directory \"@DIR@/other\" }\nsite \"a\" { listen \"127.0.0.1:1\"; cgi \"*\" root=\"@DIR@/site\" }",

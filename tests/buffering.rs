@@ -442,7 +442,7 @@ fn goes_on_without_files(operated: &Operated, upstream: &SmallUpstream, reason: 
     let server = &operated.server;
     let mut slow = begin_long(server, "/long");
     read_until(&mut slow, "\r\n\r\n");
-    server.await_log("cannot buffer in ");
+    server.await_log("buffering to disk failed: directory=");
     server.await_log(reason);
     let mut stream = begin_post(server, "/", 4 << 20);
     stream.write_all(&vec![b'x'; (4 << 20) - 1]).unwrap();

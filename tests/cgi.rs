@@ -544,8 +544,8 @@ fn standard_error_is_logged_with_the_name_of_the_script() {
     for expect in [
         "/cgi-bin/fails: first\n",
         "/cgi-bin/fails: \\x1B[2Jsecond\n",
-        "/cgi-bin/floods: what else it says",
-        "/cgi-bin/plain: not run, for the file is not executable",
+        "/cgi-bin/floods: wrote more than `error-bytes-max`",
+        "script not run: path=/cgi-bin/plain reason=\"the file is not executable",
     ] {
         wait_until(expect, || log().contains(expect));
     }

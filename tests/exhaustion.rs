@@ -53,7 +53,7 @@ fn no_descriptors_are_told_of_once() {
         drop(idle);
     }
     assert!(get(&operated.server, "/").starts_with("HTTP/1.1 200 "), "it has them again");
-    assert!(count(&operated.file("errors.log"), "connections wait") <= 1);
+    assert!(count(&operated.file("errors.log"), "accepting a connection failed") <= 1);
 }
 
 /// A file that reaches RLIMIT_FSIZE sends SIGXFSZ, which ends a process that does not handle it.

@@ -140,14 +140,25 @@ fn the_servers_log_tells_which_server_failed_and_why() {
         }
     };
     for (path, expect) in [
-        ("/refused", vec![format!("{refused}: cannot connect: connection refused"), "GET /refused HTTP/1.1".into()]),
+        (
+            "/refused",
+            vec![
+                format!("{refused} reason=\"cannot connect: connection refused\""),
+                "request=\"GET /refused HTTP/1.1\" client=127.0.0.1".into(),
+            ],
+        ),
         (
             "/closing",
-            vec![format!("{a} closed the connection without an answer: GET /closing HTTP/1.1, for 127.0.0.1")],
+            vec![format!(
+                "{a} reason=\"closed the connection without a response\" request=\"GET /closing HTTP/1.1\" client=127.0.0.1"
+            )],
         ),
-        ("/silent", vec![format!("{b} gave no answer in time: GET /silent HTTP/1.1, for 127.0.0.1")]),
-        ("/broken", vec![format!("{c} did not complete its answer (unexpected end of file): GET /broken HTTP/1.1")]),
-        ("/foreign", vec![": GET /foreign HTTP/1.1, for 127.0.0.1".to_owned()]),
+        (
+            "/silent",
+            vec![format!("{b} reason=\"sent no response in time\" request=\"GET /silent HTTP/1.1\" client=127.0.0.1")],
+        ),
+        ("/broken", vec![format!("{c} reason=\"unexpected end of file\" request=\"GET /broken HTTP/1.1\"")]),
+        ("/foreign", vec![" request=\"GET /foreign HTTP/1.1\" client=127.0.0.1".to_owned()]),
     ] {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -147,13 +147,13 @@ fn new_files_are_taken_up() {
     assert!(get().contains(" 200 "));
     await_line(&path.join("log"), "CN=first.example");
     std::fs::write(path.join("proxy.pem"), "broken").unwrap();
-    await_line(&errors, "those that are in use are kept");
+    await_line(&errors, "the certificates in use stay in use");
     let said = std::fs::read_to_string(&errors).unwrap();
-    assert!(said.contains("proxy.pem: there is no certificate in this file") && said.contains("upstream u"), "{said}");
+    assert!(said.contains("proxy.pem: there is no certificate in this file") && said.contains("upstream=u "), "{said}");
     assert!(get().contains(" 200 "));
     await_line(&path.join("log"), "CN=first.example");
     authority.sign(&["second.example"]).write(path, "proxy");
-    await_line(&errors, "new certificates are in use for upstream u");
+    await_line(&errors, "upstream certificates reloaded: upstream=u");
     assert!(get().contains(" 200 "));
     await_line(&path.join("log"), "CN=second.example");
     std::fs::write(path.join("trusted.pem"), other.pem()).unwrap();

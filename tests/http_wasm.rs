@@ -124,10 +124,10 @@ fn hostile_guests() {
             ("/memory", "500", "memory-bytes-max of the module"),
             ("/recursion", "500", "call stack exhausted"),
             ("/flood", "500", "more content than buffered-bytes-max"),
-            ("/flood-fields", "500", "bytes of fields"),
+            ("/flood-fields", "500", "bytes of header fields"),
             ("/flood-log", "504", "wrote more than log-bytes-max"),
-            ("/loop", "504", "longer than processor-time-max"),
-            ("/bad-field", "500", "a field that can't be sent"),
+            ("/loop", "504", "more CPU time than processor-time-max"),
+            ("/bad-field", "500", "invalid header field"),
         ] {
             let answer = get(&server, &format!("/guest{target}"));
             assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {answer}");
@@ -201,6 +201,6 @@ fn a_new_file_takes_the_place_of_instances_that_wait() {
     bytes.extend_from_slice(b"\0\x04\x03new");
     std::fs::write(directory.path().join("next"), bytes).unwrap();
     std::fs::rename(directory.path().join("next"), &file).unwrap();
-    server.await_log("the module shop was replaced by its new file");
+    server.await_log("module replaced by its new file: module=shop");
     check(&server, "/guest/count", "1");
 }

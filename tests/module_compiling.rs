@@ -108,7 +108,7 @@ fn a_module_that_cannot_be_used_is_told_of() {
     assert!(output.status.code() == Some(1) && errors.contains("without the function handle_request"), "{errors}");
     // Later, its paths stay closed, and a good file opens them.
     let operated = Operated::start_in(directory, &config("compiled off; compile-wait \"0s\"", &file));
-    operated.server.await_log("module cannot be used: ");
+    operated.server.await_log("loading module failed: ");
     assert!(is_unavailable(&get(&operated.server, "/guarded")));
     assert!(get(&operated.server, "/open").ends_with("open"));
     assert_eq!((status(&operated, "compiling"), status(&operated, "unusable")), (0, 1));

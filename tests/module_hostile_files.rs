@@ -60,7 +60,7 @@ fn what_an_instance_takes_ends_its_own_request() {
                 &format!("(import \"http_handler\" \"set_uri\" (func $set_uri (param i32 i32)))\n{MEMORY}"),
                 "(call $set_uri (i32.const -1) (i32.const -1)) (i64.const 1)",
             ),
-            "an address outside of memory",
+            "address outside the module's memory",
         ),
         // A start that never ends.
         (
@@ -97,14 +97,17 @@ fn new_files_that_want_too_much_are_not_used() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("hostile.wasm");
     for (text, logged) in [
-        (component(300, 0), "can't be used"),
-        (component(0, 100), "can't be used"),
-        (filter("(memory (export \"memory\") 1) (table 10000000 funcref)", "(i64.const 0)"), "can't be used"),
+        (component(300, 0), "loading new module file failed"),
+        (component(0, 100), "loading new module file failed"),
+        (
+            filter("(memory (export \"memory\") 1) (table 10000000 funcref)", "(i64.const 0)"),
+            "loading new module file failed",
+        ),
         ("(module (memory (export \"memory\") 1))".to_owned(), "without the function handle_request"),
         (filter("", "(i64.const 0)"), "exports no memory"),
         (
             filter("(import \"wasi_unstable\" \"fd_write\" (func)) (memory (export \"memory\") 1)", "(i64.const 0)"),
-            "can't be used",
+            "loading new module file failed",
         ),
     ] {
         std::fs::copy(guests, &file).unwrap();

@@ -48,7 +48,7 @@ fn failures_before_an_answer() {
     check("/trap", "500", "`unreachable` instruction executed");
     check("/panic", "500", "guests: at the request");
     check("/exit", "500", "it exited with status");
-    check("/no-answer", "500", "it gave no answer");
+    check("/no-answer", "500", "it sent no response");
     check("/no-content", "500", "it did not complete its content");
     check("/error", "500", "ErrorCode::InternalError");
     check("/interim", "500", "interim response");
@@ -74,9 +74,7 @@ fn pollables_without_end_take_the_instance_s_own_memory() {
     let server = serve_guests(guests, "memory-bytes-max \"4MiB\"; processor-time-max \"1h\"", "");
     let answer = get(&server, "/pollables-without-end");
     assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
-    server.await_log(
-        "too many handles of streams (it did not get what would have been beyond memory-bytes-max of the module)",
-    );
+    server.await_log("too many stream handles (limit reached: memory-bytes-max of the module)");
     assert!(get(&server, "/hello").contains("hello\n"));
 }
 
@@ -100,7 +98,7 @@ fn failures_in_the_middle_of_content() {
     assert!(is_early || short.contains("Content-Length: 10\r\n") && !short.ends_with("xxxxxxxxxx"), "{short}");
     // The answer is complete; what goes on behind it ends as well.
     assert!(get(&server, "/loop-after").contains("done"));
-    server.await_log("longer than processor-time-max (GET /loop-after)");
+    server.await_log("processor-time-max\" request=\"GET /loop-after\"");
 }
 
 #[test]
@@ -110,10 +108,10 @@ fn modules_that_hang() {
     let server = serve_guests(guests, limits, "");
     let answer = get(&server, "/hang");
     assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
-    server.await_log("gave no answer within first-byte-timeout");
+    server.await_log("sent no response within first-byte-timeout");
     let answer = get(&server, "/hang-in-content");
     assert!(answer.starts_with("HTTP/1.1 200 ") && !answer.ends_with("0\r\n\r\n"), "{answer}");
-    server.await_log("was silent for longer than between-bytes-timeout");
+    server.await_log("sent nothing for longer than between-bytes-timeout");
 }
 
 #[test]
@@ -147,7 +145,7 @@ fn instances_have_limits() {
     std::thread::sleep(Duration::from_millis(100));
     let answer = get(&server, "/hello");
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
-    server.await_log("had no instance within queue-timeout");
+    server.await_log("had no free instance within queue-timeout");
     drop(hanging);
     let start = Instant::now();
     while !get(&server, "/hello").contains("hello\n") {
@@ -159,7 +157,7 @@ fn instances_have_limits() {
 fn instances_and_memory_of_all_modules_have_limits() {
     let Some(guests) = guests() else { return };
     for (shared, logged) in
-        [("instances-max 1", "has no instance for a request"), ("memory-bytes-max \"2MiB\"", "of all modules")]
+        [("instances-max 1", "no free instance for a request"), ("memory-bytes-max \"2MiB\"", "of all modules")]
     {
         let server = serve_guests_with(guests, "", "", shared);
         assert!(get(&server, "/hello").contains("hello\n"), "{shared}");
@@ -233,7 +231,7 @@ fn what_an_instance_keeps_is_no_answer() {
         let server = serve_guests(guests, &format!("reset {reset}; handles-max 20"), "");
         let answer = get(&server, "/kept-answer");
         assert!(answer.starts_with("HTTP/1.1 500 "), "{reset}: {answer}");
-        server.await_log("it gave no answer");
+        server.await_log("it sent no response");
         assert_eq!(content(&get(&server, "/kept-content")), "begun", "{reset}");
         // One that piles up handles goes before it has none left.
         for _ in 0..50 {

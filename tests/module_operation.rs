@@ -241,7 +241,7 @@ fn new_files_take_the_place_of_old_ones_under_load() {
                 await_answers(count, 20);
                 put(original, &file, number);
                 let began = Instant::now();
-                while operated.file("errors.log").matches("was replaced by its new file").count() < number {
+                while operated.file("errors.log").matches("module replaced by its new file").count() < number {
                     assert!(began.elapsed() < PATIENCE, "the new file is used");
                     std::thread::sleep(Duration::from_millis(10));
                 }

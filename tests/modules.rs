@@ -406,13 +406,13 @@ fn a_new_file_takes_the_place_of_the_old_one_without_a_failed_request() {
         });
         // Broken at first: the old one stays. Then another, which is smaller by what nobody needs.
         std::fs::write(&file, b"\0asm\x0d\0\x01\0broken").unwrap();
-        server.await_log("can't be used");
+        server.await_log("loading new module file failed");
         let mut bytes = std::fs::read(guests).unwrap();
         // A custom section (Binary Format, section 5.5.3): id, size, length of its name, name.
         bytes.extend_from_slice(b"\0\x04\x03new");
         std::fs::write(directory.path().join("next"), bytes).unwrap();
         std::fs::rename(directory.path().join("next"), &file).unwrap();
-        server.await_log("the module shop was replaced by its new file");
+        server.await_log("module replaced by its new file: module=shop");
         is_done.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(asking.join().unwrap() > 0);
     });

@@ -26,7 +26,7 @@ fn each_has_its_reason() {
     let check = |options: &str, target: &str, expect: &str| {
         let request = format!("GET {target}");
         let lines = logged(options, &[request.as_str(); 5]);
-        let line = lines.iter().find(|line| line.contains(" 127.0.0.1 for h.example "));
+        let line = lines.iter().find(|line| line.contains(" client=127.0.0.1 host=h.example "));
         match (line, expect) {
             (None, "") => {}
             (Some(line), expect) => assert!(!expect.is_empty() && line.contains(expect), "{target}: {line}"),
@@ -36,11 +36,23 @@ fn each_has_its_reason() {
     check(
         "",
         "/outside?a",
-        "403: 127.0.0.1 for h.example /outside?a: the server may not read the file, a link leads out",
+        "status=403 client=127.0.0.1 host=h.example target=/outside?a reason=\"the server is not allowed to read the file, a link leads out",
     );
-    check("", "/empty/", "403: 127.0.0.1 for h.example /empty/: the directory has none of the files in `index`");
-    check("deny all path=\"/a.txt\"", "/a.txt", "403: 127.0.0.1 for h.example /a.txt: a `deny` is for");
-    check("rate-limit \"*\" \"1/h\"", "/a.txt", "429: 127.0.0.1 for h.example /a.txt: `rate-limit`");
+    check(
+        "",
+        "/empty/",
+        "status=403 client=127.0.0.1 host=h.example target=/empty/ reason=\"the directory has none of the files in `index`",
+    );
+    check(
+        "deny all path=\"/a.txt\"",
+        "/a.txt",
+        "status=403 client=127.0.0.1 host=h.example target=/a.txt reason=\"a `deny` rule matches",
+    );
+    check(
+        "rate-limit \"*\" \"1/h\"",
+        "/a.txt",
+        "status=429 client=127.0.0.1 host=h.example target=/a.txt reason=`rate-limit`",
+    );
     check("", "/a.txt", "");
     check("", "/nothing", "");
 }
@@ -49,5 +61,5 @@ fn each_has_its_reason() {
 #[test]
 fn many_alike_are_counted() {
     let lines = logged("", &["GET /outside"; 50]);
-    assert_eq!(lines.iter().filter(|line| line.contains(" for h.example ")).count(), 3, "{lines:?}");
+    assert_eq!(lines.iter().filter(|line| line.contains(" host=h.example ")).count(), 3, "{lines:?}");
 }

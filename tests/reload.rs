@@ -63,7 +63,7 @@ fn a_connection_that_is_open_gets_the_next_answer_by_the_new_configuration() {
     // By signal, of which the log tells.
     operated.write_config(&saying("third"));
     operated.server.signal("HUP");
-    wait_until("the signal", || operated.file("errors.log").matches("has been taken up").count() == 2);
+    wait_until("the signal", || operated.file("errors.log").matches("configuration reloaded").count() == 2);
     get(&mut h1, "third");
 }
 
@@ -81,7 +81,7 @@ fn a_wrong_configuration_changes_nothing_and_says_why() {
         (saying("wrong") + "site {\n listn \"127.0.0.1:0\"\n}\n", 3, "did you mean `listen`?"),
         (saying("wrong") + "site {", 3, "tailcoat.kdl"),
         (listening("192.0.2.1:1"), 3, "192.0.2.1:1"),
-        (listening(&taken.to_string()), 1, "cannot listen on 127.0.0.1"),
+        (listening(&taken.to_string()), 1, "cannot bind 127.0.0.1"),
         (log("@DIR@/none/access.log"), 3, "none/access.log"),
         (
             "site \"a.example\" {\n listen \"127.0.0.1:0\" tls=on\n certificate \"@DIR@/none.pem\"\n respond \"/\" 200\n}\n".into(),
@@ -95,7 +95,7 @@ fn a_wrong_configuration_changes_nothing_and_says_why() {
         assert_eq!(output.status.code(), Some(code), "{config}: {said}");
         assert!(said.contains(told), "{config}: {said}");
         let logged = || operated.file("errors.log");
-        wait_until(told, || logged().contains("was not taken up") && logged().contains(told));
+        wait_until(told, || logged().contains("reload failed: ") && logged().contains(told));
         get(&mut stream, "right");
         get(&mut operated.server.connect(), "right");
     }
@@ -271,7 +271,7 @@ fn what_waits_for_the_next_start_is_told() {
         for (server, cache, expect) in [(server, cache, true), (server, cache, true), ("", "", false)] {
             let (code, said) = write(server, cache);
             assert_eq!(code, Some(0), "{said}");
-            let told = format!("warning: `{name}` will be taken up by the next start or upgrade\n");
+            let told = format!("warning: `{name}` changes with the next start or upgrade\n");
             assert_eq!(said, if expect { told } else { String::new() });
         }
     }
@@ -538,7 +538,7 @@ fn what_is_set_does_not_undo_what_was_set() {
     operated.reload(&saying("hello"));
     assert_eq!([request(600, 0), request(10, 4)], ["404", "404"]);
     wait_until("workers are as configured", || operated.threads("worker-") == 2);
-    assert!(operated.file("errors.log").contains("the configuration has been taken up"));
+    assert!(operated.file("errors.log").contains("configuration reloaded"));
 }
 
 /// Who has been told that they are connected, and has said nothing yet, is answered whatever becomes of the socket in whose
@@ -578,8 +578,8 @@ fn a_file_in_the_place_of_a_socket_is_left_alone() {
     let operated = Operated::start(&saying("here"));
     std::fs::write(operated.path().join("file"), "precious").unwrap();
     for (options, expect) in [
-        ("site {\n listen \"unix:@DIR@/file\"\n respond \"/\" 200\n}\n", "cannot listen on unix:"),
-        ("server {\n control-socket \"@DIR@/file\"\n}\n", "cannot listen on the control socket /"),
+        ("site {\n listen \"unix:@DIR@/file\"\n respond \"/\" 200\n}\n", "cannot bind unix:"),
+        ("server {\n control-socket \"@DIR@/file\"\n}\n", "cannot bind control socket /"),
     ] {
         operated.write_config(&(options.to_owned() + &saying("here")));
         if options.starts_with("server") {
@@ -589,7 +589,7 @@ fn a_file_in_the_place_of_a_socket_is_left_alone() {
         let output = operated.order(&["reload"]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(expect), "{said}");
-        assert!(said.contains("/file: there is a file that is no socket, and it is left alone"), "{said}");
+        assert!(said.contains("/file: the path is a file that is not a socket"), "{said}");
         assert_eq!(operated.file("file"), "precious");
     }
     // Nor is what was put there since.
@@ -623,7 +623,10 @@ fn a_small_port_that_may_not_be_had_is_told_with_what_helps() {
     ));
     let output = operated.order(&["reload"]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("cannot listen on 127.0.0.1:81: ") && said.contains("CAP_NET_BIND_SERVICE"), "{said}");
+    assert!(
+        said.contains("cannot bind 127.0.0.1:81: permission denied") && said.contains("CAP_NET_BIND_SERVICE"),
+        "{said}"
+    );
     assert!(ask_once(&operated, "/").ends_with("here"));
 }
 
@@ -668,7 +671,9 @@ fn without_a_file_nothing_is_read_again() {
     command.arg(crate::support::tailcoat().get_program()).args(["serve", "-l", "127.0.0.1:0"]).arg(directory.path());
     let server = crate::support::Server::start(command);
     server.signal("HUP");
-    wait_until("the log", || std::fs::read_to_string(&errors).unwrap().contains("not started with a file"));
+    wait_until("the log", || {
+        std::fs::read_to_string(&errors).unwrap().contains("not started from a configuration file")
+    });
     assert!(server.exchange(GET).starts_with("HTTP/1.1 "));
 }
 
@@ -683,7 +688,7 @@ fn files_are_watched_if_that_is_wanted() {
     get(&mut stream, "first");
     let site = operated.path().join("sites/one.kdl");
     std::fs::write(&site, "site {").unwrap();
-    wait_until("the error", || operated.file("errors.log").contains("was not taken up"));
+    wait_until("the error", || operated.file("errors.log").contains("reload failed: "));
     get(&mut stream, "first");
     std::fs::write(&site, saying("second")).unwrap();
     wait_until("the change", || operated.server.exchange(GET).ends_with("second"));

@@ -111,7 +111,7 @@ fn programs_and_logs_are_told() {
     assert!(answer.contains(&format!("HTTP_TRACEPARENT=00-{TRACE}-b7ad6b7169203331-01\n")), "{answer}");
     assert!(answer.contains("HTTP_TRACESTATE=a=1\n"), "{answer}");
     ask(&server, &get("/gone", NAMED));
-    server.await_log(&format!(", trace {TRACE}"));
+    server.await_log(&format!(" trace={TRACE}"));
     server.end_with_log();
     let log = std::fs::read_to_string(log).unwrap();
     assert_eq!(log, format!("200 {TRACE} b7ad6b7169203331\n502 {TRACE} b7ad6b7169203331\n"));
@@ -213,9 +213,9 @@ fn no_request_waits_for_a_collector() {
     for _ in 0..40 {
         assert!(ask(&server, &get("/here", "")).starts_with("HTTP/1.1 200"));
     }
-    server.await_log(&format!("spans can't be sent to http://{nobody}/v1/traces"));
+    server.await_log(&format!("sending spans failed: endpoint=http://{nobody}/v1/traces"));
     let log = server.end_with_log();
-    assert_eq!(log.iter().filter(|line| line.contains("spans can't be sent")).count(), 1, "{log:?}");
+    assert_eq!(log.iter().filter(|line| line.contains("sending spans failed")).count(), 1, "{log:?}");
 }
 
 #[test]
@@ -245,11 +245,11 @@ fn what_becomes_of_spans_is_counted() {
     // A reload begins it.
     text(&format!("traces {{ endpoint \"http://{}\"; batch-delay \"200ms\"; }}", collector.address));
     server.signal("HUP");
-    server.await_log("the configuration has been taken up");
+    server.await_log("configuration reloaded");
     for _ in 0..3 {
         ask(&server, &get("/here", ""));
     }
-    server.await_log("has rejected 1 of");
+    server.await_log("rejected=1 sent=");
     let began = Instant::now();
     while !metrics().contains("tailcoat_trace_spans_total{result=\"failed\"} 1\n") {
         assert!(began.elapsed() < PATIENCE, "{}", metrics());

@@ -108,7 +108,7 @@ fn the_log_is_followed_across_it() {
     reading.join().unwrap();
     let mut said = String::new();
     tail.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(said, "tailcoat: another process serves by now; its requests follow\ntailcoat: the server has ended\n");
+    assert_eq!(said, "tailcoat: a new process took over; its requests follow\ntailcoat: the server stopped\n");
 }
 
 #[test]
@@ -119,9 +119,9 @@ fn one_that_does_not_start_changes_nothing() {
     for (script, told) in [
         ("#!/bin/sh\nexit 7\n", "exit status: 7"),
         ("#!/bin/sh\nkill -SEGV $$\n", "signal: 11"),
-        ("no program at all", "can't be started"),
-        ("#!/bin/sh\nexec <&- sleep 100\n", "did not want"),
-        ("#!/none\n", "can't be started"),
+        ("no program at all", "cannot start "),
+        ("#!/bin/sh\nexec <&- sleep 100\n", "rejected the handover"),
+        ("#!/none\n", "cannot start "),
     ] {
         operated.replace_binary(Some(script));
         let output = operated.order(&["upgrade"]);
@@ -158,7 +158,7 @@ fn one_that_hangs_is_killed_in_time() {
     operated.replace_binary(Some(&format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", pids.display())));
     let output = operated.order(&["upgrade"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("did not serve within 0.5 s"), "{said}");
+    assert!(!output.status.success() && said.contains("was not ready within 0.5 s"), "{said}");
     let process = operated.file("pids").trim().parse().unwrap();
     wait_until("it is killed", || !Operated::is_running(process));
     ask(&mut operated.server.connect());

@@ -37,9 +37,9 @@ pub use self::memory::memory_bytes;
 use self::reload::{Reloads, Source, StartOptions};
 use self::upgrade::Launch;
 use self::workers::{Ended, Workers};
-use crate::config::{Config, LogLevel, Origin};
+use crate::config::{Config, Listen, LogLevel, Origin};
 use crate::control::{Command, Request, Signals};
-use crate::log::ServerLog;
+use crate::log::{ServerLog, cause, event};
 use crate::modules::Patience;
 use crate::status;
 use crate::worker::{self, Phase};
@@ -100,11 +100,13 @@ pub struct ServerAddress {
 pub struct StartError {
     what: String,
     error: io::Error,
+    /// The step that failed binds a port.
+    is_port: bool,
 }
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.error)
+        write!(f, "{}: {}", self.what, cause(&self.error))
     }
 }
 
@@ -115,24 +117,29 @@ impl std::error::Error for StartError {
 }
 
 impl StartError {
-    /// What a person can do about it: of addresses that can't be listened on.
+    /// Advice for the operator, for errors of addresses and permissions.
     pub fn help(&self) -> Option<&'static str> {
         match self.error.kind() {
             io::ErrorKind::AddrInUse => {
-                Some("another program listens there (`ss -lntxp` shows which); choose another address")
+                Some("another program listens there (`ss -lntxp` shows which): stop it, or choose another address")
             }
             io::ErrorKind::AddrNotAvailable => {
-                Some("this machine has no such address (`ip address` shows those it has)")
+                Some("this machine does not have that address (`ip address` lists those it has)")
             }
-            io::ErrorKind::PermissionDenied => {
-                Some("ports below 1024 need the capability CAP_NET_BIND_SERVICE, files and sockets their permissions")
-            }
+            io::ErrorKind::PermissionDenied if self.is_port => Some("run as root or grant CAP_NET_BIND_SERVICE"),
+            io::ErrorKind::PermissionDenied => Some("give the server's user access to the file or directory"),
             _ => None,
         }
     }
 
     fn at<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
-        move |error| Self { what: what.into(), error: error.into() }
+        move |error| Self { what: what.into(), error: error.into(), is_port: false }
+    }
+
+    /// The address of a listener can't be bound.
+    fn binding(listen: &Listen) -> impl FnOnce(io::Error) -> Self {
+        let is_port = !matches!(listen, Listen::Unix(..));
+        move |error| Self { what: format!("cannot bind {listen}"), error, is_port }
     }
 }
 
@@ -150,9 +157,9 @@ impl Server {
         foundation: Foundation,
     ) -> Result<Self, StartError> {
         // First of all, so that no signal finds the process without.
-        let (runtime, signals) = listen_to_signals().map_err(StartError::at("cannot listen to signals"))?;
+        let (runtime, signals) = listen_to_signals().map_err(StartError::at("cannot handle signals"))?;
         let entered = runtime.enter();
-        crate::object_cache::check_kernel().map_err(StartError::at("cannot open files below a root (openat2)"))?;
+        crate::object_cache::check_kernel().map_err(StartError::at("cannot serve files"))?;
         let Foundation { inherited, launch, confined, kernel_tls } = foundation;
         let ticket_keys = handover.as_mut().map(|handover| std::mem::take(&mut handover.estate.ticket_keys));
         let (descriptors_max, ticket_keys) = (raise_descriptor_limit(), ticket_keys.unwrap_or_default());
@@ -173,7 +180,7 @@ impl Server {
             handover::restore_bans(&lasting.bans, std::slice::from_ref(&handover.estate.bans));
         }
         let (mut workers, ended) =
-            Workers::new(&config.server).map_err(StartError::at("cannot tell which cores may be used"))?;
+            Workers::new(&config.server).map_err(StartError::at("cannot find out which CPU cores are available"))?;
         let count = workers.wanted(&config.server);
         let (sockets, control) = handover.as_mut().map(Handover::take_sockets).unwrap_or_default();
         let mut listeners = Listeners::new(inherited, sockets);
@@ -186,7 +193,7 @@ impl Server {
         workers.set_count(count, &generation, &mut listeners, &lasting)?;
         if let Some(handover) = handover.take() {
             let taken = Taken { listeners: listeners.taken(), control: control.has_taken() };
-            if let Some(bans) = handover.take(taken).map_err(StartError::at("cannot take over"))? {
+            if let Some(bans) = handover.take(taken).map_err(StartError::at("cannot take over from the old process"))? {
                 handover::restore_bans(&lasting.bans, &bans);
             }
         }
@@ -248,19 +255,22 @@ impl Server {
         self.listeners.remove_files();
         if !self.lasting.access_log.shutdown(LOG_SHUTDOWN_LIMIT) {
             let log = &self.lasting.server_log;
-            log.warn("the access log did not take all records in time", "look at the disk it is on");
+            log.warn(
+                event("access log closed with unwritten records", &[("waited_s", &LOG_SHUTDOWN_LIMIT.as_secs())]),
+                "check the disk that the log is on",
+            );
         }
         if let Some(tracer) = &self.assembly.tracer {
             tracer.end(SPANS_SHUTDOWN_LIMIT);
         }
-        self.refuse_all("the server ends");
+        self.refuse_all("the server is shutting down");
         runtime.block_on(self.control.end());
         let stays = self.successor.is_some() && init::is_first_process();
         drop(self);
         if stays {
             // With the first process of a container all others end.
             let ended_well = runtime.block_on(init::stay())?;
-            return if ended_well { result } else { Err(io::Error::other("the process that took over has failed")) };
+            return if ended_well { result } else { Err(io::Error::other("the new server process failed")) };
         }
         // A name that is being looked up, which can take long, is not waited for.
         if let Some(runtime) = Arc::into_inner(runtime) {
@@ -322,14 +332,16 @@ impl Server {
             _ => Phase::Ended,
         });
         self.lasting.server_log.info(match is_serving.get() {
-            true => "ending: no new connections are taken, open requests are answered; a second signal ends at once",
-            false => "ending at once",
+            true => {
+                "shutdown started: open requests complete, new connections are rejected; a second signal stops at once"
+            }
+            false => "shutdown forced: open requests dropped",
         });
     }
 
     /// A worker that fails ends the others.
     fn on_failed(&self, error: &io::Error) {
-        self.lasting.server_log.error(format_args!("a worker failed: {error}"), "the server ends");
+        self.lasting.server_log.error(event("worker failed", &[("error", error)]), "the server shuts down");
         self.workers.set_phase(|_| Phase::Ended);
     }
 
@@ -339,7 +351,7 @@ impl Server {
         if let Err(error) = self.workers.listen(&self.listeners) {
             self.lasting
                 .server_log
-                .error(format_args!("cannot listen: {error}"), "the server goes on with what it has");
+                .error(event("changing listeners failed", &[("error", &error)]), "the open listeners stay in use");
         }
         next
     }

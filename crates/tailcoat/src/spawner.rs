@@ -99,8 +99,8 @@ impl Spawner {
     /// Those of [`Command::spawn`].
     pub async fn start(&self, order: Order) -> io::Result<Started> {
         let (reply, started) = oneshot::channel();
-        let lost = |_| io::Error::other("the thread that starts programs has ended");
-        self.jobs.send(Job { order, reply }).map_err(|_| io::Error::other("no thread starts programs"))?;
+        let lost = |_| io::Error::other("the thread that runs programs ended");
+        self.jobs.send(Job { order, reply }).map_err(|_| io::Error::other("no thread to run programs"))?;
         let mut started = started.await.map_err(lost)??;
         // The threads that start programs can't: programs must not set the limits of others, and have their bounds.
         started.child().inspect(|child| limit_descriptors(child));

@@ -25,7 +25,7 @@ use self::order::{OrderError, Ordering};
 use self::schedule::Validity;
 use self::store::{Attempts, Store, Stored};
 use crate::config::{AutomaticCertificates, CertificateFiles, Config, certificate_name};
-use crate::log::ServerLog;
+use crate::log::{ServerLog, event};
 use crate::spawner::Spawner;
 use crate::tls::{AllTls, SiteTls, Validations};
 
@@ -246,7 +246,7 @@ impl Tasks {
     async fn ended(&mut self, log: &ServerLog) {
         match self.running.join_next().await {
             Some(Err(error)) if !error.is_cancelled() => {
-                log.error(format_args!("a certificate is not renewed any more: {error}"), "restart the server");
+                log.error(event("certificate renewal stopped", &[("error", &error)]), "restart the server");
             }
             Some(_) => {}
             // No task is left.
@@ -271,8 +271,8 @@ impl Manager {
                 Ok(Some(lock)) => return lock,
                 Ok(None) => {}
                 Err(error) => self.log.error(
-                    format_args!("no certificates can be got: {error}"),
-                    "the user that the server runs as must be able to write there; it is tried again",
+                    event("locking certificate directory failed", &[("error", &error)]),
+                    "make it writable for the server's user; the server tries again",
                 ),
             }
             sleep(LOCK_INTERVAL).await;
@@ -340,14 +340,14 @@ impl Manager {
         // Local invariant: the semaphore is never closed.
         let Ok(_turn) = self.orders.acquire().await else { return };
         let attempts = self.store.attempts(&certificate.path);
-        let names = certificate.names.join(", ");
+        let names = certificate.names.join(",");
         let result = match timeout(self.settings.order_timeout, self.order(certificate, attempts.failures)).await {
             Ok(result) => result,
-            Err(_) => Err(OrderError::new("it took longer than `order-timeout`")),
+            Err(_) => Err(OrderError::new("the order took longer than `order-timeout`")),
         };
         match result {
             Ok(()) => {
-                self.log.info(format_args!("a new certificate is in use for {names}"));
+                self.log.info(event("certificate obtained", &[("names", &names)]));
                 let stored = self.store.certificate(&certificate.path);
                 let first = self.settings.retry_interval;
                 let pause = stored.map_or(first, |stored| schedule::pause_after_success(stored.validity, first));
@@ -363,9 +363,14 @@ impl Manager {
                 let wait =
                     schedule::retry_wait(self.settings.retry_interval, failures, fastrand::f64()).max(error.wait_min);
                 let retry_unix_seconds = now_unix_seconds().saturating_add_unsigned(wait.as_secs());
-                let message = format!("no certificate could be got for {names}: {error}");
-                let next = format!("it is tried again in {} seconds; {}", wait.as_secs(), error.advice());
-                self.log.error(message, &next);
+                let retry_in_s = wait.as_secs();
+                self.log.error(
+                    event(
+                        "ordering certificate failed",
+                        &[("names", &names), ("error", &error), ("retry_in_s", &retry_in_s)],
+                    ),
+                    error.advice(),
+                );
                 self.save_attempts(certificate, Attempts { failures, retry_unix_seconds });
             }
         }
@@ -415,7 +420,7 @@ impl Manager {
                 let directory = self.settings.directory.clone();
                 let (account, credentials) = builder()?.create(&new, directory, external.as_ref()).await?;
                 self.store.save_account(&credentials).map_err(OrderError::new)?;
-                self.log.info(format_args!("there is an account for certificates now: {}", account.id()));
+                self.log.info(event("ACME account created", &[("id", &account.id())]));
                 account
             }
         };
@@ -425,7 +430,10 @@ impl Manager {
 
     fn save_attempts(&self, certificate: &Managed, attempts: Attempts) {
         if let Err(error) = self.store.save_attempts(&certificate.path, attempts) {
-            self.log.warn(error, "a restart will forget when to try again for a certificate");
+            self.log.warn(
+                event("saving retry time failed", &[("error", &error)]),
+                "after a restart the server orders this certificate at once",
+            );
         }
     }
 }

@@ -12,7 +12,7 @@ use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
 use super::hook::{self, Change};
 use crate::config::{AutomaticCertificates, ChallengeKind};
-use crate::log::ServerLog;
+use crate::log::{ServerLog, event};
 use crate::spawner::Spawner;
 use crate::tls::{Shown, Validations};
 
@@ -66,9 +66,9 @@ impl OrderError {
     /// Advice for the operator.
     pub(super) fn advice(&self) -> &'static str {
         if !self.wait_min.is_zero() {
-            return "the authority wants fewer orders";
+            return "the CA limits the rate of orders: order fewer certificates";
         }
-        "the names must lead here by DNS, and ports 80 and 443 must be open to the authority"
+        "point the names to this server in DNS, and let the CA reach ports 80 and 443"
     }
 }
 
@@ -127,7 +127,7 @@ impl Ordering<'_> {
             return Err(why_invalid(&mut order).await);
         }
         let failed =
-            |error: rcgen::Error| OrderError::new(format_args!("cannot make a request for a certificate: {error}"));
+            |error: rcgen::Error| OrderError::new(format_args!("cannot create a certificate signing request: {error}"));
         let mut params = CertificateParams::new(self.names).map_err(failed)?;
         params.distinguished_name = DistinguishedName::new();
         let key = KeyPair::generate().map_err(failed)?;
@@ -160,7 +160,7 @@ impl Ordering<'_> {
             match authorization.status {
                 AuthorizationStatus::Valid => continue,
                 AuthorizationStatus::Pending => {}
-                status => return Err(OrderError::new(format_args!("an authorization is {status:?}"))),
+                status => return Err(OrderError::new(format_args!("an authorization has status {status:?}"))),
             }
             let is_wildcard = authorization.wildcard;
             let offered = |kind: &ChallengeKind| {
@@ -169,15 +169,19 @@ impl Ordering<'_> {
             let Some(kind) = choose(&self.settings.challenges(), self.failures, is_wildcard, offered) else {
                 let name = authorization.identifier();
                 return Err(OrderError::new(format_args!(
-                    "the authority offers no way to show {name} that we may use"
+                    "the CA offers no challenge for {name} that `challenges` allows"
                 )));
             };
             let Some(mut challenge) = authorization.challenge(type_of(kind)) else {
-                return Err(OrderError::new("the authority has withdrawn a challenge"));
+                return Err(OrderError::new("the CA withdrew a challenge"));
             };
             let name = match challenge.identifier().identifier {
                 Identifier::Dns(name) => name.clone(),
-                other => return Err(OrderError::new(format_args!("the authority asks for {other:?}"))),
+                other => {
+                    return Err(OrderError::new(format_args!(
+                        "the CA asks for an identifier that is not a DNS name: {other:?}"
+                    )));
+                }
             };
             let answer = challenge.key_authorization();
             match kind {
@@ -190,7 +194,7 @@ impl Ordering<'_> {
                 }
                 ChallengeKind::Dns01 => {
                     let (Some(hook), Some(spawner)) = (&self.settings.dns_hook, self.spawner) else {
-                        return Err(OrderError::new("there is no `dns-hook`"));
+                        return Err(OrderError::new("a DNS challenge needs `dns-hook`"));
                     };
                     let record = (format!("_acme-challenge.{name}"), answer.dns_value());
                     // Removed even if adding fails, because it may be half done.
@@ -210,7 +214,10 @@ impl Evidence {
         let (Some(hook), Some(spawner)) = (&settings.dns_hook, spawner) else { return };
         for (name, value) in self.records {
             if let Err(error) = hook::run(spawner, hook, Change::Remove, &name, &value).await {
-                log.warn(error, "a record is left in DNS that is of no more use");
+                log.warn(
+                    event("removing DNS record failed", &[("name", &name), ("error", &error)]),
+                    "remove the record yourself",
+                );
             }
         }
     }
@@ -251,7 +258,7 @@ async fn why_invalid(order: &mut Order) -> OrderError {
             .extend(found.map(|problem| format!("{name}: {}", problem.detail.as_deref().unwrap_or("no reason given"))));
     }
     if reasons.is_empty() {
-        reasons.push("the authority gives no reason".to_owned());
+        reasons.push("the CA gave no reason".to_owned());
     }
     OrderError::new(reasons.join("; "))
 }

@@ -15,7 +15,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::Validity;
 use super::order::Issued;
 use crate::config::{AutomaticCertificates, CertificateFiles, read_regular, state_directory};
-use crate::log::ServerLog;
+use crate::log::{ServerLog, event};
 use crate::tls::{create_private_directory, write_private};
 
 /// Bytes of a name in a file name, at most.
@@ -50,7 +50,7 @@ impl Store {
     /// The environment names no state directory.
     pub(super) fn of(settings: &AutomaticCertificates) -> io::Result<Self> {
         let state = state_directory().ok_or_else(|| {
-            io::Error::new(io::ErrorKind::NotFound, "there is no place for certificates: set STATE_DIRECTORY or HOME")
+            io::Error::new(io::ErrorKind::NotFound, "no directory for certificates: set STATE_DIRECTORY or HOME")
         })?;
         let url = settings.directory.as_str();
         let host = url.split("://").nth(1).unwrap_or_default().split('/').next().unwrap_or_default();
@@ -131,8 +131,8 @@ impl Store {
             .inspect_err(|error| {
                 let aside = path.with_extension("broken");
                 log.warn(
-                    format_args!("{}: {error}", path.display()),
-                    &format!("there will be a new account; the file is {} now", aside.display()),
+                    event("reading ACME account failed", &[("file", &path.display()), ("error", error)]),
+                    &format!("the server creates a new account and keeps the old file as {}", aside.display()),
                 );
                 // If renaming fails, the file is overwritten.
                 let _ = fs::rename(&path, aside);

@@ -58,11 +58,11 @@ impl Rights {
     fn verb(self) -> &'static str {
         match self {
             Self::Read => "reading",
-            Self::Append => "writing in",
+            Self::Append => "writing to",
             Self::Buffer => "buffering in",
-            Self::Sockets => "sockets in",
+            Self::Sockets => "creating sockets in",
             Self::Change => "changing",
-            Self::Execute => "running programs of",
+            Self::Execute => "running programs in",
         }
     }
 }
@@ -87,11 +87,11 @@ impl Wanted<'_> {
         let has_bounds = self.files.is_some();
         let all = [
             (has_bounds, ABI::Unsupported..ABI::V1, "files"),
-            (has_bounds, ABI::V1..ABI::V3, "cutting files off"),
-            (has_bounds, ABI::V1..ABI::V5, "commands to devices"),
+            (has_bounds, ABI::V1..ABI::V3, "truncating files"),
+            (has_bounds, ABI::V1..ABI::V5, "ioctl on devices"),
             (!self.connects, ABI::Unsupported..ABI::V4, "connections"),
-            (!self.chooses_ports, ABI::Unsupported..ABI::V4, "ports of programs"),
-            (!self.signals_others, ABI::Unsupported..ABI::V6, "signals of programs"),
+            (!self.chooses_ports, ABI::Unsupported..ABI::V4, "listening ports of programs"),
+            (!self.signals_others, ABI::Unsupported..ABI::V6, "signals from programs"),
         ];
         all.into_iter()
             .filter(|(is_wanted, lack, _)| *is_wanted && lack.contains(&version))
@@ -180,7 +180,7 @@ impl Boundary {
             lacks.extend(missing.map(|grant| format!("{} {}", grant.rights.verb(), grant.path.display())));
         }
         if connects && self.forbids_connections {
-            lacks.push("connections to others".to_owned());
+            lacks.push("outgoing connections".to_owned());
         }
         lacks
     }
@@ -238,7 +238,7 @@ mod tests {
         fs::create_dir(at("sites")).unwrap();
         check("sites", Rights::Read, false);
         check("before/b", Rights::Read, true);
-        assert_eq!(boundary.lacks(&[], true), ["connections to others"]);
+        assert_eq!(boundary.lacks(&[], true), ["outgoing connections"]);
         assert_eq!(Boundary::default().lacks(&[grant("other", Rights::Change)], true), Vec::<String>::new());
     }
 
@@ -252,14 +252,14 @@ mod tests {
             assert_eq!(wanted.not_confined(version), expect, "{version:?}");
         };
         check(server, ABI::Unsupported, &["files", "connections"]);
-        check(server, ABI::V1, &["cutting files off", "commands to devices", "connections"]);
-        check(server, ABI::V3, &["commands to devices", "connections"]);
-        check(server, ABI::V4, &["commands to devices"]);
+        check(server, ABI::V1, &["truncating files", "ioctl on devices", "connections"]);
+        check(server, ABI::V3, &["ioctl on devices", "connections"]);
+        check(server, ABI::V4, &["ioctl on devices"]);
         check(server, ABI::V5, &[]);
         check(proxy, ABI::Unsupported, &["files"]);
-        check(proxy, ABI::V3, &["commands to devices"]);
-        check(programs, ABI::Unsupported, &["files", "ports of programs", "signals of programs"]);
-        check(programs, ABI::V5, &["signals of programs"]);
+        check(proxy, ABI::V3, &["ioctl on devices"]);
+        check(programs, ABI::Unsupported, &["files", "listening ports of programs", "signals from programs"]);
+        check(programs, ABI::V5, &["signals from programs"]);
         check(programs, ABI::V6, &[]);
         check(nothing, ABI::Unsupported, &[]);
     }

@@ -58,7 +58,7 @@ pub fn confine(config: &Config, sources: &[PathBuf]) -> io::Result<Confined> {
         return Ok(confined);
     }
     if std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() > 1) {
-        return Err(io::Error::other("there are other threads already"));
+        return Err(io::Error::other("other threads run already"));
     }
     let needs = Needs::of(config, sources);
     if let Some(grants) = &needs.programs {
@@ -135,7 +135,7 @@ impl Confined {
             None => {}
         }
         if needs.loads_code && !self.loads_code {
-            lacks.push("code that is loaded (modules, names of hosts)".to_owned());
+            lacks.push("loading code (modules, DNS names of upstreams)".to_owned());
         }
         lacks.sort();
         lacks.dedup();
@@ -151,14 +151,15 @@ impl Confined {
     pub fn shortcomings(&self) -> Option<String> {
         let mut text = String::new();
         if !self.not_confined.is_empty() {
-            let how_much = if self.landlock == Some(ABI::Unsupported) { "no" } else { "an older" };
+            let support =
+                if self.landlock == Some(ABI::Unsupported) { "has no Landlock" } else { "has an old Landlock" };
             let what = self.not_confined.join(", ");
             // Writing to a string does not fail.
-            let _ = write!(text, "this kernel has {how_much} Landlock, and does not confine: {what}");
+            let _ = write!(text, "confinement is incomplete: this kernel {support}, which leaves unconfined: {what}");
         }
         if let Some(Err(error)) = &self.system_calls {
             let separator = if text.is_empty() { "" } else { "; " };
-            let _ = write!(text, "{separator}system calls are not confined: {error}");
+            let _ = write!(text, "{separator}system calls are not filtered: {error}");
         }
         (!text.is_empty()).then_some(text)
     }

@@ -385,7 +385,7 @@ fn rule(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompRule,
 }
 
 fn apply(rules: Rules, otherwise: SeccompAction, listed: SeccompAction) -> Result<(), String> {
-    let processor = ARCH.try_into().map_err(|_| format!("there is no filter for {ARCH}"))?;
+    let processor = ARCH.try_into().map_err(|_| format!("no system call filter exists for {ARCH}"))?;
     let filter = SeccompFilter::new(rules, otherwise, listed, processor).map_err(|error| error.to_string())?;
     let program: BpfProgram = filter.try_into().map_err(|error: seccompiler::BackendError| error.to_string())?;
     apply_filter(&program).map_err(|error| error.to_string())

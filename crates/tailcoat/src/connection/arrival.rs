@@ -24,7 +24,7 @@ pub(super) const REQUEST_TIMEOUT: Refusal =
 
 /// The request's connection gave up its place before there was a response.
 pub(super) const NO_PLACE: Refusal =
-    Refusal { status: Status::SERVICE_UNAVAILABLE, reason: "other clients need the connection's place" };
+    Refusal { status: Status::SERVICE_UNAVAILABLE, reason: "the connection was closed to make room for other clients" };
 
 /// Whether a body or response is slower than allowed, measured from its beginning.
 pub(super) fn is_too_slow(bytes: u64, elapsed_ms: u64, context: &Context) -> bool {

@@ -130,11 +130,12 @@ async fn attend(
     let (mut line, directory) = timeout(ORDER_PATIENCE, receive_beginning(&stream)).await??;
     let (reader, mut writer) = stream.into_split();
     if user != 0 && user != geteuid().as_raw() {
-        let reason = format!("user {user} is neither root nor the server's");
+        let reason =
+            format!("user {user} must not control this server; run the command as root or as the server's user");
         return write(&mut writer, &Report::Refused(reason)).await;
     }
     if !directory.is_some_and(|directory| is_directory_of(path, &directory)) {
-        let reason = "who gives orders has to show the directory of the socket, which programs of the server can't";
+        let reason = "the command must prove access to the directory of the control socket; run it outside the server's confinement";
         return write(&mut writer, &Report::Refused(reason.into())).await;
     }
     let mut reader = BufReader::new(reader.take(LINE_BYTES_MAX));
@@ -143,11 +144,13 @@ async fn attend(
     }
     let order: Order = match serde_json::from_slice(&line) {
         Ok(order) => order,
-        Err(error) => return write(&mut writer, &Report::Refused(format!("not an order: {error}"))).await,
+        Err(error) => return write(&mut writer, &Report::Refused(format!("unknown command: {error}"))).await,
     };
     if order.looks_on() {
         let Ok(another) = looking_on.try_acquire_owned() else {
-            let reason = format!("{LOOKING_ON_MAX} look on already, which is as many as can");
+            let reason = format!(
+                "{LOOKING_ON_MAX} commands watch the server already, which is the maximum; end one and try again"
+            );
             return write(&mut writer, &Report::Refused(reason)).await;
         };
         place = another;
@@ -155,7 +158,7 @@ async fn attend(
     let lasts = Order::time_limit(&order).is_none();
     let (sender, mut reports) = channel(REPORTS_MAX);
     if orders.send(Request { order, reply: Reply::new(sender) }).is_err() {
-        return write(&mut writer, &Report::Refused("the server is ending".into())).await;
+        return write(&mut writer, &Report::Refused("the server is shutting down".into())).await;
     }
     loop {
         let report = tokio::select! {
@@ -304,16 +307,16 @@ mod tests {
             let opened = open(directory, OFlags::RDONLY);
             for order in ["purge everything\n", r#"{"order":"purge-everything"}"#] {
                 let report = refusal(order.as_bytes(), Some(&opened));
-                assert!(report.starts_with(r#"{"refused":"not an order"#), "{order}: {report}");
+                assert!(report.starts_with(r#"{"refused":"unknown command"#), "{order}: {report}");
             }
             let order = encoded(&Order::PurgeCache { urls: vec![], prefixes: vec![], all: true }).unwrap();
             let elsewhere = tempfile::tempdir().unwrap();
             let others = [None, Some(open(elsewhere.path(), OFlags::RDONLY)), Some(open(directory, OFlags::PATH))];
             for shown in others {
                 let report = refusal(&order, shown.as_ref());
-                assert!(report.starts_with(r#"{"refused":"who gives orders"#), "{shown:?}: {report}");
+                assert!(report.starts_with(r#"{"refused":"the command must prove"#), "{shown:?}: {report}");
             }
-            assert!(refusal(b"", None).starts_with(r#"{"refused":"who gives orders"#));
+            assert!(refusal(b"", None).starts_with(r#"{"refused":"the command must prove"#));
             // By a link, and with an order longer than the first read.
             let link = elsewhere.path().join("link");
             std::os::unix::fs::symlink(&asked, &link).unwrap();

@@ -302,7 +302,7 @@ impl SharedGateway {
         let (plan, runner) = match gateway.protocol {
             config::GatewayProtocol::Cgi => {
                 // Whoever makes the parts sees to it that there is one.
-                let spawner = spawner.unwrap_or_else(|| panic!("nobody starts programs"));
+                let spawner = spawner.unwrap_or_else(|| panic!("no thread to run programs"));
                 let programs = match before.map(|before| &before.runner) {
                     Some(Runner::Programs(programs)) => Arc::clone(programs),
                     _ => {

@@ -55,16 +55,16 @@ pub enum DamageKind {
 
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes skipped at offset {}: ", self.bytes, self.offset)?;
+        write!(f, "skipped {} bytes at offset {}: ", self.bytes, self.offset)?;
         match self.kind {
-            DamageKind::NoBlock => f.write_str("no block of records begins there"),
+            DamageKind::NoBlock => f.write_str("no block of records starts there"),
             DamageKind::Changed => f.write_str("the block is damaged"),
             DamageKind::Truncated => f.write_str("the log ends within a block"),
             DamageKind::UnknownVersion(version) => {
-                write!(f, "format version {version} is unknown; convert with the program that wrote it")
+                write!(f, "unknown format version {version}; convert with the version of tailcoat that wrote the log")
             }
             DamageKind::UnknownRecord => {
-                f.write_str("a record of unknown form; convert with the program that wrote it")
+                f.write_str("unknown kind of record; convert with the version of tailcoat that wrote the log")
             }
         }
     }
@@ -90,9 +90,7 @@ impl fmt::Display for ConvertError {
             Self::Read(error) => write!(f, "cannot read the binary log: {error}"),
             Self::Write(error) => write!(f, "cannot write the text: {error}"),
             Self::Template(error) => error.fmt(f),
-            Self::NotText => {
-                f.write_str("a binary log is converted to a text format: common, combined, json, w3c or a template")
-            }
+            Self::NotText => f.write_str("choose a text format: common, combined, json, w3c or a template"),
         }
     }
 }

@@ -11,6 +11,7 @@
 
 mod binary;
 mod convert;
+mod event;
 mod format;
 mod output;
 mod record;
@@ -33,6 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use convert::{ConvertError, ConvertReport, Damage, DamageKind, convert};
+pub use event::{cause, event};
 pub(crate) use format::push_address;
 pub use format::{Template, TemplateError, TemplateErrorKind};
 pub use record::{Client, LogId, LogNeeds, Record, Subject, TlsRecord, UpstreamRecord};
@@ -182,7 +184,7 @@ impl LogHandle {
             let id = match wanted.get(&log.target) {
                 Some((id, format)) if *format == &log.format => *id,
                 Some(_) => {
-                    let message = format!("{} is wanted in two formats", output::name_of(&log.target));
+                    let message = format!("access log {} is configured with two formats", output::name_of(&log.target));
                     return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
                 }
                 None => change.open(log, &known)?,
@@ -275,8 +277,12 @@ impl LogChange {
         if let Some(id) = id {
             return Ok(id);
         }
-        let id = u16::try_from(known.states.len() + self.new.len())
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "more than 65,536 access logs so far"))?;
+        let id = u16::try_from(known.states.len() + self.new.len()).map_err(|_| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "more than 65,536 access logs since the start: restart the server",
+            )
+        })?;
         let state = Arc::new(LogState { capture: output.capture(), counters: Counters::default() });
         self.new.push((log.clone(), Arrival { output, state }));
         Ok(LogId(id))

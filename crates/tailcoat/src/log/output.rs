@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use super::event::event;
 use super::format::{Formatter, TemplateError};
 use super::record::{Capture, StoredRecord};
 use super::server::ServerLog;
@@ -65,8 +66,9 @@ impl Output {
     /// The target cannot be opened, or the format or facility is unknown; the message names the log.
     pub(super) fn open(log: &AccessLog) -> io::Result<Self> {
         let name = name_of(&log.target);
-        let invalid =
-            |error: TemplateError| io::Error::new(io::ErrorKind::InvalidInput, format!("cannot open {name}: {error}"));
+        let invalid = |error: TemplateError| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("cannot open access log {name}: {error}"))
+        };
         let formatter = Formatter::new(&log.format).map_err(invalid)?;
         let sink = Sink::open(log, &formatter)?;
         let mut output = Self {
@@ -168,8 +170,8 @@ impl Output {
                 self.flush(counters);
             }
             Err(error) => server_log.error(
-                format_args!("cannot reopen {}: {error}", self.name),
-                "it goes on to the old file; make the directory writable for the server and send SIGUSR1 again",
+                event("reopening access log failed", &[("target", &self.name), ("error", &error)]),
+                "records still go to the old file; make the directory writable for the server, then send SIGUSR1 again",
             ),
         }
     }
@@ -194,16 +196,24 @@ impl Output {
         let name = &self.name;
         match &self.trouble {
             Some(error) => server_log.error(
-                format_args!("{name} takes no records: {error}; {dropped} dropped, {total} since the start"),
-                "make room or repair the target; nothing needs to be restarted",
+                event(
+                    "writing access log failed",
+                    &[("target", name), ("error", error), ("dropped", &dropped), ("dropped_total", &total)],
+                ),
+                "free disk space or repair the target; the server continues by itself",
             ),
             None if self.trouble_reported => {
-                server_log
-                    .info(format_args!("{name} takes records again; {dropped} more dropped, {total} since the start"));
+                server_log.info(event(
+                    "access log recovered",
+                    &[("target", name), ("dropped", &dropped), ("dropped_total", &total)],
+                ));
             }
             None => {
                 server_log.warn(
-                    format_args!("{name} could not keep up: {dropped} records dropped, {total} since the start"),
+                    event(
+                        "access log records dropped",
+                        &[("target", name), ("dropped", &dropped), ("dropped_total", &total)],
+                    ),
                     "use a faster disk or a shorter format",
                 );
             }
@@ -226,8 +236,9 @@ impl Output {
 
 impl Sink {
     fn open(log: &AccessLog, formatter: &Formatter) -> io::Result<Self> {
-        let in_context =
-            |error: io::Error| io::Error::new(error.kind(), format!("cannot open {}: {error}", name_of(&log.target)));
+        let in_context = |error: io::Error| {
+            io::Error::new(error.kind(), format!("cannot open access log {}: {error}", name_of(&log.target)))
+        };
         let invalid = |message: String| in_context(io::Error::new(io::ErrorKind::InvalidInput, message));
         match &log.target {
             AccessLogTarget::File(path) => Stream::open(path, formatter.unit()).map(Self::Stream).map_err(in_context),
@@ -237,16 +248,16 @@ impl Sink {
             }
             AccessLogTarget::Syslog(facility) => Syslog::new(Path::new(SYSTEM_SOCKET), facility)
                 .map(Self::Syslog)
-                .ok_or_else(|| invalid(format!("no such facility; there are {}", FACILITIES.join(", ")))),
+                .ok_or_else(|| invalid(format!("unknown facility; use one of {}", FACILITIES.join(", ")))),
         }
     }
 }
 
-/// Name of a log in messages.
+/// Name of a log in messages: its path, `stdout` or `syslog:FACILITY`.
 pub(super) fn name_of(target: &AccessLogTarget) -> String {
     match target {
-        AccessLogTarget::File(path) => format!("access log {}", path.display()),
-        AccessLogTarget::Stdout => "access log on standard output".into(),
-        AccessLogTarget::Syslog(facility) => format!("access log to syslog facility {facility}"),
+        AccessLogTarget::File(path) => path.display().to_string(),
+        AccessLogTarget::Stdout => "stdout".into(),
+        AccessLogTarget::Syslog(facility) => format!("syslog:{facility}"),
     }
 }

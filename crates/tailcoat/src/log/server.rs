@@ -170,7 +170,7 @@ impl ServerLog {
             let _ = write!(Escaping(&mut line), "; {help}");
         }
         if suppressed > 0 {
-            let _ = write!(line, " ({suppressed} more like this were not shown)");
+            let _ = write!(line, " ({suppressed} similar lines suppressed)");
         }
         line.push('\n');
         for detail in details.lines().filter(|detail| !detail.trim().is_empty()) {
@@ -398,7 +398,7 @@ mod tests {
                 log.error("again", "");
             }
         });
-        assert!(text.ends_with("<3>again (4 more like this were not shown)\n"), "{text}");
+        assert!(text.ends_with("<3>again (4 similar lines suppressed)\n"), "{text}");
     }
 
     #[test]

@@ -161,7 +161,7 @@ fn every_record_is_written_once_or_counted() {
         let dropped = state.counters.dropped.load(Ordering::Relaxed) as usize;
         let written = state.counters.written.load(Ordering::Relaxed) as usize;
         assert_eq!(written + dropped, WORKERS * RECORDS);
-        assert_eq!(messages.text().contains(&format!("records dropped, {dropped} since the start")), dropped > 0);
+        assert_eq!(messages.text().contains(&format!("dropped_total={dropped}")), dropped > 0);
 
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: HashSet<&str> = text.lines().collect();
@@ -191,7 +191,7 @@ fn a_reopened_log_loses_nothing() {
     std::fs::rename(&path, directory.path().join("access.log.0")).unwrap();
     std::fs::create_dir(&path).unwrap();
     handle.reopen();
-    wait_until("the message", || messages.text().contains("cannot reopen access log"));
+    wait_until("the message", || messages.text().contains("reopening access log failed"));
     record(b"/still");
     assert!(handle.shutdown(Duration::from_secs(5)));
 
@@ -237,20 +237,20 @@ fn logs_that_cannot_be() {
     );
     check(
         &[file_log(&path, AccessLogFormat::Common), file_log(&path, AccessLogFormat::Json)],
-        format!("access log {} is wanted in two formats", path.display()),
+        format!("access log {} is configured with two formats", path.display()),
     );
     check(
         &[file_log(&path, AccessLogFormat::Template("{sttus}".into()))],
-        format!("cannot open access log {}: no log field is called `sttus`; did you mean `status`?", path.display()),
+        format!("cannot open access log {}: unknown log field `sttus`; did you mean `status`?", path.display()),
     );
     check(
         &[syslog("daemon", AccessLogFormat::Binary)],
-        "cannot open access log to syslog facility daemon: the binary format needs a file or standard output".into(),
+        "cannot open access log syslog:daemon: the binary format needs a file or standard output".into(),
     );
     let facilities = super::FACILITIES.join(", ");
     check(
         &[syslog("damon", AccessLogFormat::Common)],
-        format!("cannot open access log to syslog facility damon: no such facility; there are {facilities}"),
+        format!("cannot open access log syslog:damon: unknown facility; use one of {facilities}"),
     );
 }
 
@@ -279,7 +279,7 @@ fn a_pipe_that_nobody_reads() {
         }
     }
     wait_until("the other log", || handle.counts(ids[1]).written == recorded);
-    wait_until("the report", || messages.text().contains("takes no records"));
+    wait_until("the report", || messages.text().contains("writing access log failed"));
     let is_dropping = handle.counts(ids[0]).dropped > 0;
     assert!(is_dropping && handle.counts(ids[1]).dropped == 0);
 
@@ -426,7 +426,7 @@ fn full_disk(disk: &Path, format: AccessLogFormat) {
     wait_until("dropped records", || handle.counts(log).dropped > 0);
     lines();
     std::fs::remove_file(&filler).unwrap();
-    wait_until("the end of the trouble", || messages.text().contains("takes records again"));
+    wait_until("the end of the trouble", || messages.text().contains("access log recovered"));
     record(5);
     let state = Arc::clone(&handle.view().logs[0]);
     assert!(handle.shutdown(Duration::from_secs(5)));

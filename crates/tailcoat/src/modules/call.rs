@@ -125,7 +125,7 @@ impl Call {
             Poll::Ready(Ok(Err(code))) => Poll::Ready(Err(self.fail(Failure::failed(code)))),
             Poll::Ready(Err(_)) => Poll::Ready(Err(match self.failure.get() {
                 Some(failure) => failure.clone(),
-                None => self.fail(Failure::failed("it gave no answer")),
+                None => self.fail(Failure::failed("it sent no response")),
             })),
         }
     }

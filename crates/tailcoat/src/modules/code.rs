@@ -40,7 +40,7 @@ impl Code {
             let component = Component::from_binary(engine, &bytes).map_err(told)?;
             let instance = linkers.component.instantiate_pre(&component).map_err(told)?;
             let pre = ProxyPre::new(instance)
-                .map_err(|error| format!("is no component of the world wasi:http/proxy: {}", told(error)))?;
+                .map_err(|error| format!("is not a component of the world wasi:http/proxy: {}", told(error)))?;
             Ok(Self::Component(pre))
         };
         // The first thread that compiles begets those that help it, which inherit its niceness: compiling a module while
@@ -67,7 +67,7 @@ pub(super) fn read(file: &Path) -> Result<Vec<u8>, String> {
     let bytes = read_regular(file).map_err(|error| error.to_string())?;
     match bytes.starts_with(MAGIC) {
         true => Ok(bytes),
-        false => Err("is no WebAssembly; `tailcoat module new` begins a module, and says how it is built".to_owned()),
+        false => Err("is not WebAssembly; run `tailcoat module new` for a module to start from".to_owned()),
     }
 }
 

@@ -41,7 +41,7 @@ fn problem_of(metadata: &Metadata, us: u32) -> Option<&'static str> {
     if metadata.uid() != us {
         return Some("belongs to another user");
     }
-    (metadata.mode() & 0o077 != 0).then_some("is open to other users (its permissions should be 700)")
+    (metadata.mode() & 0o077 != 0).then_some("is open to other users; set its permissions to 700")
 }
 
 /// What is wrong with a directory above it: that another user could put another in its place.
@@ -51,7 +51,7 @@ fn problem_above(metadata: &Metadata, us: u32) -> Option<&'static str> {
     }
     // In a sticky directory (/tmp) nobody can rename or remove what is another's.
     let is_sticky = metadata.mode() & 0o1000 != 0;
-    (metadata.mode() & 0o022 != 0 && !is_sticky).then_some("can be written by other users")
+    (metadata.mode() & 0o022 != 0 && !is_sticky).then_some("is writable for other users")
 }
 
 #[cfg(test)]
@@ -81,10 +81,10 @@ mod tests {
         };
         check(0o755, None, Ok(()));
         check(0o755, Some(0o700), Ok(()));
-        check(0o755, Some(0o755), Err("should be 700"));
-        check(0o755, Some(0o770), Err("should be 700"));
-        check(0o777, Some(0o700), Err("can be written by other users"));
-        check(0o775, Some(0o700), Err("can be written by other users"));
+        check(0o755, Some(0o755), Err("set its permissions to 700"));
+        check(0o755, Some(0o770), Err("set its permissions to 700"));
+        check(0o777, Some(0o700), Err("is writable for other users"));
+        check(0o775, Some(0o700), Err("is writable for other users"));
         check(0o1777, Some(0o700), Ok(()));
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::engine::Runtime;
 use super::{LoadError, Loaded};
-use crate::log::ServerLog;
+use crate::log::{ServerLog, event};
 
 /// How long the compiler is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,10 +84,13 @@ impl Progress {
             if !state.is_awaited {
                 let file = job.file.display();
                 match &error {
-                    None => self.log.info(format_args!("module compiled: {file} ({} ms)", begun.elapsed().as_millis())),
+                    None => self.log.info(event(
+                        "module compiled",
+                        &[("file", &file), ("duration_ms", &begun.elapsed().as_millis())],
+                    )),
                     Some(error) => self.log.error(
-                        format_args!("module cannot be used: {error}"),
-                        "its paths get 503; put another file in its place, or reload with a configuration without it",
+                        event("loading module failed", &[("error", error)]),
+                        "its paths get 503; replace the file, or reload a configuration without the module",
                     ),
                 }
             }
@@ -116,9 +119,9 @@ impl Progress {
             }
             if deadline.is_some_and(|deadline| deadline <= now) {
                 state.is_awaited = false;
-                self.log.info(format_args!(
-                    "still compiling {} of the modules: their paths get 503 until they are ready",
-                    state.left
+                self.log.info(event(
+                    "started with modules still compiling, whose paths get 503 until they are ready",
+                    &[("modules", &state.left)],
                 ));
                 return Ok(());
             }

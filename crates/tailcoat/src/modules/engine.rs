@@ -15,7 +15,7 @@ use super::log::LineWriter;
 use super::ticker::Ticker;
 use super::{LoadError, compiled, http_wasm, key_value, pollables};
 use crate::config;
-use crate::log::ServerLog;
+use crate::log::{ServerLog, event};
 
 /// Niceness of threads for modules that take long: they give way to workers.
 pub(super) const NICENESS: i32 = 10;
@@ -122,8 +122,8 @@ fn cache(shared: &config::Modules, log: &ServerLog) -> Result<Option<Cache>, Loa
     let Some(directory) = compiled::directory(&shared.compiled_directory) else { return Ok(None) };
     cache_in(directory).map(Some).or_else(|problem| match problem {
         CacheProblem::Directory(problem) => {
-            let help = "modules are compiled at each start; give another with `modules { compiled \"DIRECTORY\" }`";
-            log.warn(format_args!("compiled modules are not kept: {problem}"), help);
+            let help = "every start compiles the modules again; set another directory with `modules { compiled \"DIRECTORY\" }`";
+            log.warn(event("compiled modules not saved", &[("reason", &problem)]), help);
             Ok(None)
         }
         CacheProblem::Other(error) => Err(error),
@@ -175,8 +175,8 @@ pub(super) fn engine(
         .cache(cache);
     Engine::new(&config).map_err(|error| {
         LoadError(format!(
-            "cannot set up room for {count} instances of modules: {error:#}; \
-             give less with `modules {{ instances-max … }}`"
+            "cannot reserve memory for {count} module instances: {error:#}; \
+             lower `modules {{ instances-max … }}`"
         ))
     })
 }

@@ -8,6 +8,7 @@ use wasmtime_wasi::I32Exit;
 use super::Module;
 use super::limiter::Limiter;
 use super::meter::Meter;
+use crate::log::event;
 use crate::metrics::ModuleFailure;
 
 /// Why a module gave no whole answer.
@@ -18,29 +19,29 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// One by this cause; `how` goes on behind "the module NAME".
+    /// A failure of this cause; `how` says what happened, with the module as its subject.
     pub fn new(cause: ModuleFailure, how: impl Into<String>) -> Self {
         Self { cause, how: how.into() }
     }
 
     /// It gave up by itself, and how.
     pub(super) fn failed(how: impl fmt::Display) -> Self {
-        Self::new(ModuleFailure::Failed, format!("failed: {how}"))
+        Self::new(ModuleFailure::Failed, how.to_string())
     }
 
     /// Why an instance with this meter and limiter has ended with an error.
     pub(super) fn of(error: &wasmtime::Error, meter: &Meter, limiter: &Limiter) -> Self {
         if meter.is_used_up() {
-            return Self::new(ModuleFailure::ProcessorTimeMax, "has computed for longer than processor-time-max");
+            return Self::new(ModuleFailure::ProcessorTimeMax, "used more CPU time than processor-time-max");
         }
         if error.is::<PoolConcurrencyLimitError>() {
-            let how = format!("has no instance for a request: {}", error.root_cause());
+            let how = format!("no free instance for a request: {}", error.root_cause());
             return Self::new(ModuleFailure::InstancesMax, how);
         }
         match limiter.refused() {
             None => Self::failed(told(error)),
             Some(refusal) => {
-                let how = format!("failed: {} (it did not get what would have been beyond {refusal})", told(error));
+                let how = format!("{} (limit reached: {refusal})", told(error));
                 Self::new(refusal.cause(), how)
             }
         }
@@ -65,13 +66,13 @@ impl Module {
         let help = match failure.cause {
             // The client's doing, which it is told.
             ModuleFailure::BufferedBytesMax => return,
-            ModuleFailure::InstancesMax => "raise instances-max, or find out what they wait for",
+            ModuleFailure::InstancesMax => "raise instances-max, or find out what the instances wait for",
             _ => "",
         };
-        match request {
-            Some(request) => self.log().warn(format_args!("the module {} {failure} ({request})", self.name), help),
-            None => self.log().warn(format_args!("the module {} {failure}", self.name), help),
-        }
+        let request = request.unwrap_or_default();
+        let values: &[(&str, &dyn fmt::Display)] =
+            &[("module", &self.name), ("reason", failure), ("request", &request)];
+        self.log().warn(event("module failed", values), help);
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::time::sleep;
 
 use super::{Loaded, Module, Modules, Stage};
 use crate::config::FileState;
+use crate::log::event;
 
 /// Modules that run the same file, and what was last known of it.
 struct Watched {
@@ -64,14 +65,14 @@ impl Watched {
         match Loaded::from(&module.config.file, &module.runtime) {
             Ok(loaded) => {
                 self.modules.iter().for_each(|module| module.set_stage(Stage::Ready(loaded.clone())));
-                log.info(format_args!("the module {name} was replaced by its new file"));
+                log.info(event("module replaced by its new file", &[("module", &name)]));
             }
             Err(error) => {
                 let help = match module.code() {
-                    Some(_) => "the module that is in use is kept",
+                    Some(_) => "the old module stays in use",
                     None => "its paths get 503",
                 };
-                log.warn(format_args!("the new file of the module {name} can't be used: {error}"), help);
+                log.warn(event("loading new module file failed", &[("module", &name), ("error", &error)]), help);
             }
         }
     }

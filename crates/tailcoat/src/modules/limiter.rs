@@ -123,7 +123,7 @@ impl Limiter {
     pub(super) fn take_for_handles(&mut self, bytes: usize) -> Result<()> {
         self.take_memory(bytes).map_err(|refusal| {
             self.refused = Some(refusal);
-            wasmtime::format_err!("too many handles of streams")
+            wasmtime::format_err!("too many stream handles")
         })
     }
 

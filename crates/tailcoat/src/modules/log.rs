@@ -12,7 +12,7 @@ use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
-use crate::log::{ServerLog, escaped};
+use crate::log::{ServerLog, escaped, event};
 
 /// Lines that may wait for whoever reads the log. Not an option: a log that takes none for so long has lost some anyway.
 const LINES_WAITING_MAX: usize = 1_000;
@@ -53,7 +53,10 @@ fn write_lines(receiver: &Receiver<String>, lost: &AtomicU64, log: &ServerLog) {
         log.info(line);
         let lost = lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            log.warn(format_args!("{lost} lines of modules were lost: the log did not take them in time"), "");
+            log.warn(
+                event("module log lines dropped", &[("lines", &lost)]),
+                "the server log is slower than the modules write",
+            );
         }
     }
 }

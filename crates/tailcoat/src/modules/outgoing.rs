@@ -134,7 +134,7 @@ static TLS: LazyLock<Result<Arc<ClientConfig>, String>> = LazyLock::new(|| {
     let found = rustls_native_certs::load_native_certs();
     let (added, _) = roots.add_parsable_certificates(found.certs);
     if added == 0 {
-        return Err("the system has no certificates of authorities (ca-certificates)".to_owned());
+        return Err("the system has no CA certificates; install `ca-certificates`".to_owned());
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();

@@ -23,11 +23,11 @@ pub fn precompile<'a>(
     mut tell: impl FnMut(&Path, Duration),
 ) -> Result<(), LoadError> {
     let directory = compiled::directory(&settings.compiled_directory).ok_or_else(|| {
-        LoadError("no directory for compiled modules; name one with `modules { compiled \"DIRECTORY\" }`".to_owned())
+        LoadError("no directory for compiled modules; set one with `modules { compiled \"DIRECTORY\" }`".to_owned())
     })?;
     let cache = cache_in(directory).map_err(|problem| match problem {
         CacheProblem::Directory(problem) => {
-            LoadError(format!("compiled modules cannot be kept: {problem}; run this command as the user of the server"))
+            LoadError(format!("cannot save compiled modules: {problem}; run this command as the server's user"))
         }
         CacheProblem::Other(error) => error,
     })?;

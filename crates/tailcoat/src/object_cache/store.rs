@@ -90,8 +90,8 @@ impl ObjectStore {
         check_kernel().map_err(|error| match error {
             Errno::NOSYS | Errno::INVAL => io::Error::new(
                 io::ErrorKind::Unsupported,
-                "this kernel can't confine file names to a directory: Linux 5.12 or later is needed (openat2), and a \
-                 container's system call filter must allow it",
+                "the kernel cannot confine paths to a directory (openat2): use Linux 5.12 or newer, and allow openat2 in a \
+                 container's system call filter",
             ),
             error => error.into(),
         })?;

@@ -2,11 +2,11 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::log::ServerLog;
+use crate::log::{ServerLog, event};
 use crate::metrics::ShedReason;
 
 /// Advice for the operator.
-const HELP: &str = "`tailcoat status` shows what is shed; add workers or machines, or look for the costly requests";
+const HELP: &str = "`tailcoat status` shows what is shed; add workers or machines, or find the expensive requests";
 
 /// Part of overload that workers share.
 #[derive(Debug)]
@@ -42,7 +42,8 @@ impl SharedOverload {
         });
         if is_first {
             let reason = reason.name();
-            self.log.warn(format_args!("overload began: reason={reason} lag_ms={lag_ms} worker={worker}"), HELP);
+            self.log
+                .warn(event("overload began", &[("reason", &reason), ("lag_ms", &lag_ms), ("worker", &worker)]), HELP);
         }
     }
 
@@ -53,7 +54,7 @@ impl SharedOverload {
         });
         if let Some(began_ms) = began_ms {
             let lasted_ms = now_ms.saturating_sub(began_ms);
-            self.log.info(format_args!("overload ended: lasted_ms={lasted_ms} worker={worker}"));
+            self.log.info(event("overload ended", &[("lasted_ms", &lasted_ms), ("worker", &worker)]));
         }
     }
 

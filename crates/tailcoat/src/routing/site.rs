@@ -1,3 +1,4 @@
+use std::fmt;
 use std::future::ready;
 use std::rc::Rc;
 
@@ -14,9 +15,9 @@ use crate::handler::{
     Body, BuiltResponse, ErrorPages, Handler, Outcome, OutcomeFuture, OwnedRequest, PageFormat, Response, Routed,
     add_error_page, error_response,
 };
-use crate::log::{LogId, ServerLog, escaped};
+use crate::log::{LogId, ServerLog, escaped, event};
 use crate::metrics::{HandlerKind, NameSlot};
-use crate::traces::told;
+use crate::traces::trace_id;
 
 /// A site's routes and error pages.
 pub(super) struct Site {
@@ -224,10 +225,17 @@ impl Site {
     fn tell(&self, response: &BuiltResponse, routed: &Routed<'_>) {
         let (client, reason) = (routed.client, response.reason);
         let (host, target) = (escaped(routed.host), escaped(routed.request.target()));
-        let trace = told(routed.trace);
-        let status = response.status;
-        let message = format_args!("{status}: {client} for {host} {target}: {reason}{trace}");
-        self.server_log.notice_of(client, message);
+        let (status, trace) = (response.status.code(), trace_id(routed.trace));
+        let what = if status >= 500 { "request failed" } else { "request rejected" };
+        let values: &[(&str, &dyn fmt::Display)] = &[
+            ("status", &status),
+            ("client", &client),
+            ("host", &host),
+            ("target", &target),
+            ("reason", &reason),
+            ("trace", &trace),
+        ];
+        self.server_log.notice_of(client, event(what, values));
     }
 
     async fn wait_for_page(

@@ -41,20 +41,20 @@ const CACHE_PART: u64 = 4;
 const CLIENT_MEMORY_PART: u64 = 4;
 
 /// Advice for when connections are closed because clients hold too much memory.
-const MEMORY_HELP: &str = "clients that hold most lose their connections first; raise `client-memory-bytes-max` if these are \
-                           honest clients and there is more memory";
+const MEMORY_HELP: &str = "the largest holders lose their connections first; if these are honest clients and there is more \
+                           memory, raise `client-memory-bytes-max`";
 /// Memory of all buffers between clients and upstreams, and at most which part of the memory there is, unless the
 /// configuration says how much it is.
 const BUFFERED_BYTES_MAX: u64 = 128 << 20;
 const BUFFERED_PART: u64 = 8;
 
 /// What a person can do when connections can't be accepted.
-const ACCEPT_HELP: &str = "raise the limit of open files (`LimitNOFILE` of systemd, `ulimit -n`), or memory; idle connections \
-                           are closed for others meanwhile";
+const ACCEPT_HELP: &str = "raise the limit of open files (`LimitNOFILE` of systemd, `ulimit -n`) or add memory; until then \
+                           new connections replace idle ones";
 
 /// Advice for when places run out.
-const PLACE_HELP: &str = "`tailcoat status` names the clients that hold most places: name those that are proxies in \
-                          `trusted-proxies`, ban attackers, or raise `connections-max`";
+const PLACE_HELP: &str = "idle and slow connections are closed first; `tailcoat status` lists the clients with most connections: \
+                          add proxies to `trusted-proxies`, ban attackers, or raise `connections-max`";
 
 /// What outlives configurations.
 pub(super) struct Lasting {
@@ -132,7 +132,8 @@ impl Assembly {
             cache.memory_bytes_max = cache.memory_bytes_max.min(memory_bytes() / CACHE_PART);
         }
         config.limits.client_memory_bytes_max.get_or_insert_with(|| memory_bytes() / CLIENT_MEMORY_PART);
-        let is_automatic = acme::place_certificates(&mut config).map_err(StartError::at("cannot keep certificates"))?;
+        let is_automatic =
+            acme::place_certificates(&mut config).map_err(StartError::at("cannot store certificates"))?;
         let (logs, site_logs) = prepare_logs(&config, &lasting.access_log)?;
         let upstreams = succeed_upstreams(&config, server_log, before)?;
         let modules = Modules::load(
@@ -142,10 +143,10 @@ impl Assembly {
             before.map(|before| &*before.modules),
             patience,
         );
-        let modules = Arc::new(modules.map_err(StartError::at("cannot load a module"))?);
+        let modules = Arc::new(modules.map_err(StartError::at("cannot load module"))?);
         if config.starts_programs() && lasting.spawner.get().is_none() {
             let spawner = Spawner::start_threads(|| Ok(()));
-            let spawner = spawner.map_err(StartError::at("cannot start the threads that start programs"))?;
+            let spawner = spawner.map_err(StartError::at("cannot start the threads that run programs"))?;
             // If it is there by now, threads of one end.
             let _ = lasting.spawner.set(spawner);
         }
@@ -165,16 +166,16 @@ impl Assembly {
         };
         let sites = config.sites.iter().map(site).collect();
         let rules = AllRules::new(&config, server_log, before.map(|before| &*before.rules));
-        let rules = Arc::new(rules.map_err(StartError::at("cannot set up the rules"))?);
+        let rules = Arc::new(rules.map_err(StartError::at("cannot set up access rules and rate limits"))?);
         let tickets: Arc<dyn ProducesTickets> = Arc::clone(&lasting.tickets) as _;
         let tls = AllTls::new(&config, &tickets, before.map(|before| &before.tls));
-        let tls = tls.map_err(StartError::at("cannot use a certificate"))?;
+        let tls = tls.map_err(StartError::at("cannot load certificate"))?;
         if !tls.sites().is_empty() {
             let prepared = lasting.tickets.prepare().map_err(io::Error::other);
-            prepared.map_err(StartError::at("cannot make keys for sessions"))?;
+            prepared.map_err(StartError::at("cannot create TLS session ticket keys"))?;
         }
         let certificates = acme::Plan::new(&config, &tls, lasting.spawner.get().cloned())
-            .map_err(StartError::at("cannot keep certificates"))?;
+            .map_err(StartError::at("cannot store certificates"))?;
         let tracer_before = before.and_then(|before| before.tracer.as_ref());
         let tracer = Tracer::succeeding(config.traces.as_ref(), &lasting.span_counts, server_log, tracer_before);
         let tracer = tracer.map_err(StartError::at("cannot export traces"))?;
@@ -258,7 +259,7 @@ fn succeed_upstreams(
         SharedUpstream::succeeding(upstream, log.clone(), known.get(upstream.name.as_str()).copied())
     };
     let upstreams: Result<_, _> = upstreams.map(succeed).collect();
-    upstreams.map_err(io::Error::other).map_err(StartError::at("cannot speak TLS to a server"))
+    upstreams.map_err(io::Error::other).map_err(StartError::at("cannot set up TLS to an upstream"))
 }
 
 /// Opens what access logs are new; returns the log of each site.
@@ -270,7 +271,7 @@ fn prepare_logs(config: &Config, handle: &LogHandle) -> Result<(LogChange, Vec<O
         .collect();
     let logs: Vec<AccessLog> = chosen.iter().flatten().copied().cloned().collect();
     let options = crate::log::Options::of(&config.server, &config.limits);
-    let change = handle.prepare(&logs, options).map_err(StartError::at("cannot log requests"))?;
+    let change = handle.prepare(&logs, options).map_err(StartError::at("cannot start the access log"))?;
     let mut ids = change.ids.iter().copied();
     let site_logs = chosen.iter().map(|log| log.and_then(|_| ids.next())).collect();
     Ok((change, site_logs))
@@ -307,12 +308,12 @@ impl Lasting {
         confined: Confined,
     ) -> Result<Self, StartError> {
         let options = crate::log::Options::of(&config.server, &config.limits);
-        let (access_log, _) =
-            crate::log::start(&[], options, server_log.clone()).map_err(StartError::at("cannot log requests"))?;
+        let (access_log, _) = crate::log::start(&[], options, server_log.clone())
+            .map_err(StartError::at("cannot start the access log"))?;
         let store = ObjectStore::new(config.cache.clone()).map_err(StartError::at("cannot set up the object cache"))?;
         let tickets = Tickets::new(ticket_keys);
         let tickets =
-            tickets.map_err(io::Error::other).map_err(StartError::at("cannot take over keys for sessions"))?;
+            tickets.map_err(io::Error::other).map_err(StartError::at("cannot reuse TLS session ticket keys"))?;
         let metrics = config.server.counters.then(|| Metrics::new(config.server.counted_names_max));
         Ok(Self {
             observer: Observer::new(metrics.clone()),

@@ -67,7 +67,7 @@ impl Control {
             return Ok(NewSocket::Other(Some(handed)));
         }
         let listener = worker::bind_unix(path, CONTROL_SOCKET_MODE, config.server.listen_backlog)
-            .map_err(StartError::at(format!("cannot listen on the control socket {}", path.display())))?;
+            .map_err(StartError::at(format!("cannot bind control socket {}", path.display())))?;
         Ok(NewSocket::Other(Some((path.clone(), listener))))
     }
 

@@ -8,7 +8,7 @@ use super::upgrade::Launch;
 use crate::config::{Config, FileStates, Origin};
 use crate::confinement::{self, Confined, User};
 use crate::connection::{Abilities, Unavailable};
-use crate::log::ServerLog;
+use crate::log::{ServerLog, event};
 use crate::worker::Inherited;
 
 /// What a server begins with.
@@ -30,21 +30,21 @@ impl Foundation {
         let inherited = Inherited::from_environment();
         // As who it is started: root has the kernel load its module. Later this process may connect to nothing, perhaps.
         let kernel_tls = config.server.kernel_tls.is_wanted.then(|| find_kernel_tls(log)).flatten();
-        let user = confinement::change_user(config).map_err(StartError::at("cannot become another user"))?;
+        let user = confinement::change_user(config).map_err(StartError::at("cannot switch user"))?;
         // Not before, as root: its descriptor would tell physical addresses to whoever breaks in.
         if config.module_routes().next().is_some() {
             crate::modules::open_page_map();
         }
-        let launch = Launch::of_this_process().map_err(StartError::at("cannot tell where this program is"))?;
+        let launch = Launch::of_this_process().map_err(StartError::at("cannot find the path of this program"))?;
         let sources = match origin {
             Origin::File(path, _) => FileStates::of(path).paths().map(Path::to_owned).collect(),
             Origin::CommandLine => Vec::new(),
         };
         let launch = match config.confinement.takes_anything() {
-            true => launch.by_launcher(origin).map_err(StartError::at("cannot start the launcher"))?,
+            true => launch.by_launcher(origin).map_err(StartError::at("cannot start the launcher process"))?,
             false => launch,
         };
-        let confined = confinement::confine(config, &sources).map_err(StartError::at("cannot be confined"))?;
+        let confined = confinement::confine(config, &sources).map_err(StartError::at("cannot confine the process"))?;
         tell(&user, &confined, log);
         Ok(Self { inherited, launch, confined, kernel_tls })
     }
@@ -56,21 +56,21 @@ fn find_kernel_tls(log: &ServerLog) -> Option<Abilities> {
 
 fn tell(user: &User, confined: &Confined, log: &ServerLog) {
     if user.is_changed {
-        log.info(format_args!("running as user {}", user.name));
+        log.info(event("user switched", &[("user", &user.name)]));
     }
     if user.is_root_for_want_of_another {
         log.warn(
-            "running as root, without its privileges: there is no user `tailcoat`",
-            "make one (useradd --system tailcoat), or name another by `user` in `server`",
+            "kept running as root, without root's capabilities: there is no user `tailcoat`",
+            "create it (`useradd --system tailcoat`) or set `user` in `server`",
         );
     }
     if user.is_another_wanted {
         log.warn(
-            format_args!("running as user {}, and not as `user` says: only root can become another", user.name),
-            "start the server as root, or as that user",
+            event("user not switched: only root can switch users", &[("user", &user.name)]),
+            "start the server as root or as the user that `user` names",
         );
     }
     if let Some(shortcomings) = confined.shortcomings() {
-        log.warn(shortcomings, "`confinement` says what is wanted");
+        log.warn(shortcomings, "update the kernel, or turn these parts off in `confinement`");
     }
 }

@@ -8,6 +8,7 @@ use tokio::task::{AbortHandle, spawn};
 
 use super::assembly::{Assembly, Lasting};
 use crate::acme;
+use crate::log::event;
 use crate::modules::{self, Modules};
 use crate::tls::{self, KeptSites};
 use crate::upstream::{self, SharedUpstream};
@@ -50,8 +51,8 @@ impl Keepers {
             None => match acme::Keeper::start(certificates, lasting.server_log.clone()) {
                 Ok(keeper) => self.certificates = Some(keeper),
                 Err(error) => lasting.server_log.error(
-                    format_args!("certificates are not kept: no thread could be started: {error}"),
-                    "reload when there is room for one",
+                    event("starting certificate renewal failed", &[("error", &error)]),
+                    "certificates are not renewed; free memory or raise the limit of threads, then reload",
                 ),
             },
         }

@@ -128,7 +128,7 @@ impl Launcher {
     fn ask(&self, wish: &Wish, descriptor: Option<&OwnedFd>) -> io::Result<Outcome> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let descriptors: Vec<_> = descriptor.iter().map(std::os::fd::AsFd::as_fd).collect();
-        let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the process that starts servers has ended");
+        let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the launcher process ended");
         send(&socket, wish, &descriptors).map_err(gone)?;
         receive(&socket).map(|(outcome, _)| outcome).map_err(gone)
     }
@@ -157,7 +157,7 @@ pub fn launcher(file: Option<&Path>, program: &Path, arguments: &[OsString]) -> 
                 Wish::Start => match descriptors.into_iter().next().map(|input| start(program, arguments, input)) {
                     Some(Ok(started)) => Outcome::Started(child.insert(started).id()),
                     Some(Err(error)) => Outcome::NotStarted(error.to_string()),
-                    None => Outcome::NotStarted("nothing was handed over".to_owned()),
+                    None => Outcome::NotStarted("no handover was passed".to_owned()),
                 },
                 Wish::End(patience) => Outcome::Ended(child.take().and_then(|mut child| end(&mut child, patience))),
                 Wish::Check => check(file),
@@ -201,7 +201,9 @@ pub(super) fn end(child: &mut Child, patience: Duration) -> Option<String> {
 }
 
 fn check(file: Option<&Path>) -> Outcome {
-    let Some(file) = file else { return Outcome::NotStarted("there is no file to read again".to_owned()) };
+    let Some(file) = file else {
+        return Outcome::NotStarted("the server was not started from a configuration file".to_owned());
+    };
     match config::check_file_to_run(file) {
         Ok(checked) => Outcome::Checked(Findings::of(&checked.diagnostics)),
         Err(error) => Outcome::NotStarted(format!("{}: {error}", file.display())),

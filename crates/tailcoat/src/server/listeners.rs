@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::{ServerAddress, StartError};
 use crate::config::{self, Config, Listen};
-use crate::log::ServerLog;
+use crate::log::{ServerLog, event};
 use crate::worker::{self, Inherited, Listener, ListenerKey, ListenerPlan};
 
 /// How long a listener that is not wanted any more is still accepted from: who was told to be connected has to come in, and
@@ -99,7 +99,10 @@ impl Listeners {
         for (_, mut address) in self.open.drain() {
             let is_given_up = address.retired_at.is_none() && !taken.contains(&key(&address.listen));
             if is_given_up && let Err(error) = address.retire() {
-                log.warn(format_args!("{}: {error}", address.listen), "clients that connect just now may be reset");
+                log.warn(
+                    event("closing listener failed", &[("listen", &address.listen), ("error", &error)]),
+                    "connections that clients open now may be reset",
+                );
             }
         }
     }
@@ -116,14 +119,14 @@ impl Listeners {
             let next = self.numbers.len();
             let number = *self.numbers.entry(address).or_insert(u16::try_from(next).unwrap_or(u16::MAX));
             if number == u16::MAX {
-                let error = io::Error::other("more than 65,535 addresses so far; an upgrade begins anew");
-                return Err(StartError::at(format!("cannot listen on {}", plan.listen))(error));
+                let error = io::Error::other("more than 65,535 addresses since the start; run `tailcoat upgrade`");
+                return Err(StartError::binding(&plan.listen)(error));
             }
             if let Some(sockets) = self.handed.remove(&key(&plan.listen)) {
                 new.open.push((number, plan.listen.clone(), sockets));
             } else if !self.open.get(&number).is_some_and(OpenAddress::can_stay) {
                 let sockets = worker::bind(&plan.listen, workers, &config.server, &self.inherited);
-                let sockets = sockets.map_err(StartError::at(format!("cannot listen on {}", plan.listen)))?;
+                let sockets = sockets.map_err(StartError::binding(&plan.listen))?;
                 new.open.push((number, plan.listen.clone(), sockets));
             }
             new.plans.push((number, plan));
@@ -152,7 +155,10 @@ impl Listeners {
                 None => Ok(()),
             };
             if let Err(error) = result {
-                log.warn(format_args!("{}: {error}", address.listen), "it is listened on as before");
+                log.warn(
+                    event("changing listener failed", &[("listen", &address.listen), ("error", &error)]),
+                    "the listener stays as it was",
+                );
             }
         }
     }

@@ -11,7 +11,7 @@ use super::upgrade::ANOTHER_SERVES;
 use crate::config::{self, AccessLogFormat, LogLevel, log_format_from_text};
 use crate::control::{Order, Reply, Report, Request};
 use crate::handler::response_cache::Purge;
-use crate::log::{Tail, Tailed};
+use crate::log::{Tail, Tailed, event};
 
 /// Passes records on as long as anybody wants them, and says so when there will be more at another process.
 async fn pass_on(mut tail: Tail, reply: Reply, mut has_successor: watch::Receiver<bool>) {
@@ -38,7 +38,7 @@ const WORKERS_MAX: usize = 1_024;
 
 /// What is said of an option that an operator has set.
 fn set_told(option: &str) -> String {
-    format!("{option}: set by an operator, until the configuration is read again")
+    format!("{option}: set by an operator until the next reload")
 }
 
 impl Server {
@@ -54,7 +54,7 @@ impl Server {
             }
             Order::TailLog { filter, format } => {
                 let tail = log_format_from_text(&format).and_then(|format| match format {
-                    AccessLogFormat::Binary => Err("the binary format is not for terminals".to_owned()),
+                    AccessLogFormat::Binary => Err("the binary format cannot be shown on a terminal".to_owned()),
                     format => self.lasting.access_log.tail(filter, &format).map_err(|error| error.to_string()),
                 });
                 match tail {
@@ -94,7 +94,7 @@ impl Server {
 
     fn set_workers(&mut self, count: usize, reply: Reply) {
         if !(1..=WORKERS_MAX).contains(&count) {
-            reply.report(Report::Refused(format!("there can be 1 to {WORKERS_MAX} workers")));
+            reply.report(Report::Refused(format!("the number of workers must be 1 to {WORKERS_MAX}")));
             return;
         }
         let change = Box::new(move |config: &mut config::Config| config.server.workers = Some(count));
@@ -104,7 +104,7 @@ impl Server {
 
     fn set_log_level(&mut self, name: &str) -> Report {
         let Some(level) = LogLevel::of_name(name) else {
-            return Report::Refused(format!("no such level: {name}; there are error, warn, info and debug"));
+            return Report::Refused(format!("unknown log level {name}; use error, warn, info or debug"));
         };
         let (log, told) = (&self.lasting.server_log, set_told(&format!("log-level {name}")));
         // Whatever the level was and will be, this is shown.
@@ -137,19 +137,18 @@ impl Server {
             Err(reason) => return Report::Refused(reason),
         };
         if self.lasting.bans.ban(network, time).is_err() {
-            return Report::Refused("as many are banned as can be; longer lists are for `deny`".to_owned());
+            return Report::Refused("the ban list is full; use `deny` for long lists".to_owned());
         }
-        let told = format!("{network} is banned for {}", config::format_duration(time));
-        self.lasting.server_log.info(&told);
-        Report::Done(told + "\n")
+        let time = config::format_duration(time);
+        self.lasting.server_log.info(event("client banned", &[("network", &network), ("time", &time)]));
+        Report::Done(format!("{network} is banned for {time}\n"))
     }
 
     fn unban(&self, client: &str) -> Report {
         match config::network_from_text(client) {
             Ok(network) if self.lasting.bans.unban(network) => {
-                let told = format!("{network} is banned no more");
-                self.lasting.server_log.info(&told);
-                Report::Done(told + "\n")
+                self.lasting.server_log.info(event("client unbanned", &[("network", &network)]));
+                Report::Done(format!("{network} is no longer banned\n"))
             }
             Ok(network) => Report::Refused(format!("{network} is not banned")),
             Err(reason) => Report::Refused(reason),
@@ -166,17 +165,15 @@ impl Server {
 
     fn drain_server(&self, upstream: &str, server: &str, is_drained: bool) -> Report {
         let Some(shared) = self.assembly.upstreams.iter().find(|shared| shared.name() == upstream) else {
-            return Report::Refused(format!("there is no upstream {upstream}"));
+            return Report::Refused(format!("there is no upstream {upstream}; `tailcoat upstreams` lists them"));
         };
         if shared.set_drained(server, is_drained).is_none() {
             let names: Vec<&str> = shared.servers_in_use().map(|(name, _)| name).collect();
             return Report::Refused(format!("upstream {upstream} has no server {server}; it has {}", names.join(", ")));
         }
         let in_use = shared.servers_in_use().find(|(name, _)| *name == server).map_or(0, |(_, in_use)| in_use);
-        self.lasting.server_log.info(format_args!(
-            "server {server} of upstream {upstream} {}",
-            if is_drained { "gets no more requests" } else { "gets requests again" }
-        ));
+        let what = if is_drained { "upstream server drained" } else { "upstream server undrained" };
+        self.lasting.server_log.info(event(what, &[("upstream", &upstream), ("server", &server)]));
         Report::Done(format!("{in_use} connections to {server} are in use\n"))
     }
 }

@@ -19,6 +19,7 @@ use super::upgrade::{ANOTHER_SERVES, Handed};
 use super::{Server, StartError};
 use crate::config::{self, Checked, Config, Confinement, Diagnostics, Origin, ProgramUser};
 use crate::control::{Reply, Report};
+use crate::log::event;
 use crate::modules::Patience;
 
 /// Reloads: the one that is under way, and those that wait for it.
@@ -137,7 +138,7 @@ impl StartOptions {
             ("watches-max", self.watches_max != other.watches_max),
         ];
         let changed = options.iter().filter(|(_, is_changed)| *is_changed);
-        changed.map(|(name, _)| format!("`{name}` will be taken up by the next start or upgrade")).collect()
+        changed.map(|(name, _)| format!("`{name}` changes with the next start or upgrade")).collect()
     }
 }
 
@@ -221,9 +222,9 @@ impl Server {
 
     /// Has another process take over that will have what this one has taken from itself, and goes on with the same askers.
     fn upgrade_instead(&mut self, lacks: &[String]) {
-        self.lasting.server_log.info(format_args!(
-            "the configuration needs what this process has taken from itself ({}); another one will take over",
-            lacks.join(", ")
+        self.lasting.server_log.info(event(
+            "upgrade started: the configuration needs permissions that this process has dropped",
+            &[("permissions", &lacks.join(", "))],
         ));
         let step = Box::pin(self.begin_upgrade());
         if let Some(reload) = &mut self.reloads.current {
@@ -271,7 +272,7 @@ impl Server {
         let generation = Arc::new(self.assembly.generation(&self.listeners, count, &self.lasting));
         let done = self.workers.serve(&generation);
         if let Err(error) = self.workers.set_count(count, &generation, &mut self.listeners, &self.lasting) {
-            self.lasting.server_log.error(error, "the server goes on with what it has");
+            self.lasting.server_log.error(error, "the server continues with its current workers and listeners");
         }
         self.look_at_sources();
         done
@@ -290,11 +291,7 @@ impl Server {
         }
         let log = &self.lasting.server_log;
         let findings = if let ReloadError::Invalid(findings) = error { findings.plain.as_str() } else { "" };
-        log.error_with(
-            format_args!("the configuration was not taken up: {error}"),
-            "what was in use stays in use",
-            findings,
-        );
+        log.error_with(format_args!("reload failed: {error}"), "the running configuration stays in use", findings);
         self.begin_next();
     }
 
@@ -302,7 +299,11 @@ impl Server {
         let Some(reload) = self.reloads.current.take() else { return };
         // What is wrong with a configuration has lines of its own.
         let (message, findings) = reason.split_once('\n').unwrap_or((reason, ""));
-        self.lasting.server_log.error_with(format_args!("no upgrade: {message}"), "this process serves on", findings);
+        self.lasting.server_log.error_with(
+            format_args!("upgrade failed: {message}"),
+            "this process keeps serving",
+            findings,
+        );
         reload.askers.iter().for_each(|asker| _ = asker.reply.report(Report::Refused(reason.to_owned())));
         self.begin_next();
     }
@@ -321,7 +322,7 @@ impl Server {
         let Some(reload) = self.reloads.current.take() else { return };
         let _ = sd_notify::notify(&[NotifyState::Ready]);
         let log = &self.lasting.server_log;
-        log.info(reload.change.as_deref().unwrap_or("the configuration has been taken up"));
+        log.info(reload.change.as_deref().unwrap_or("configuration reloaded"));
         reload.notes.iter().for_each(|note| log.warn(note, ""));
         for Asker { reply, is_fancy } in reload.askers {
             let notes = reload.notes.iter().map(|note| format!("warning: {note}\n")).collect::<String>();
@@ -371,7 +372,7 @@ fn read(path: &Path, launcher: Option<&Launcher>) -> Result<(Config, Diagnostics
     };
     match launcher.map(Launcher::check) {
         Some(Ok(findings)) if findings.error_count == 0 => {
-            Err(ReloadError::Confined(vec!["files that it names".to_owned()]))
+            Err(ReloadError::Confined(vec!["files that the configuration names".to_owned()]))
         }
         Some(Ok(findings)) => Err(ReloadError::Invalid(findings)),
         _ => Err(refused),
@@ -386,18 +387,22 @@ pub(super) async fn wait_for_all(done: &mut UnboundedReceiver<()>) {
 impl fmt::Display for ReloadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoFile => f.write_str("the server was not started with a file that can be read again"),
+            Self::NoFile => f.write_str("the server was not started from a configuration file"),
             Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Invalid(findings) => match findings.error_count {
-                1 => f.write_str("it has an error"),
-                count => write!(f, "it has {count} errors"),
+                1 => f.write_str("the configuration has 1 error"),
+                count => write!(f, "the configuration has {count} errors"),
             },
             Self::Failed(error) => match error.help() {
                 Some(help) => write!(f, "{error}; {help}"),
                 None => error.fmt(f),
             },
             Self::Confined(lacks) => {
-                write!(f, "it needs what this process has taken from itself ({}): restart the server", lacks.join(", "))
+                write!(
+                    f,
+                    "the configuration needs permissions that this process has dropped ({}); restart the server",
+                    lacks.join(", ")
+                )
             }
         }
     }

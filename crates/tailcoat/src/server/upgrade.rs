@@ -19,10 +19,11 @@ use super::launcher::{self, Launcher};
 use super::reload::{Asker, Step, wait_for_all};
 use crate::config::Origin;
 use crate::control::Report;
+use crate::log::event;
 use crate::worker::Phase;
 
 /// Why orders are not carried out any more.
-pub(super) const ANOTHER_SERVES: &str = "another process serves by now: give the order again";
+pub(super) const ANOTHER_SERVES: &str = "a new process serves now: run the command again";
 
 /// How long workers are waited for that have been told to accept no more. One that is busy for longer is not: all else has
 /// been handed over.
@@ -158,10 +159,7 @@ impl Server {
         let _ = sd_notify::notify(&[NotifyState::MainPid(child.id())]);
         // If it has ended, there is no way back: it was the server for a moment. Whoever keeps services running sees it.
         let _ = heir.leave(&ban_lists(&self.lasting.bans));
-        log.info(format_args!(
-            "process {} serves now; this one ends when it has answered what is under way",
-            child.id()
-        ));
+        log.info(event("a new process serves now; this one ends after its open requests", &[("pid", &child.id())]));
         let told = format!("process {} serves now\n", child.id());
         // Who connects when this is told comes to the new process.
         self.runtime.spawn(async move {
@@ -184,20 +182,20 @@ impl Server {
 fn hand_over(launch: &Launch, estate: &Estate, descriptors: &[OwnedFd], limit: Duration) -> Result<Handed, String> {
     let program = launch.program.display();
     let (heir, input) = Heir::pair().map_err(|error| error.to_string())?;
-    let mut child = launch.start(input).map_err(|error| format!("{program} can't be started: {error}"))?;
+    let mut child = launch.start(input).map_err(|error| format!("cannot start {program}: {error}"))?;
     match heir.offer(estate, descriptors, limit) {
         Ok(Answer::Ready(taken)) => Ok(Handed { heir, child, taken }),
         Ok(Answer::Failed(reason)) => {
             child.end(END_TIME);
-            Err(format!("the new process does not start: {reason}"))
+            Err(format!("the new process did not start: {reason}"))
         }
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
             child.end(Duration::ZERO);
-            Err(format!("the new process did not serve within {} s, and was killed", limit.as_secs_f64()))
+            Err(format!("the new process was not ready within {} s and was killed", limit.as_secs_f64()))
         }
         Err(_) => Err(match child.end(END_TIME) {
-            Some(status) => format!("the new process ended before it served: {status}"),
-            None => "the new process did not want what it was offered, and was killed".to_owned(),
+            Some(status) => format!("the new process ended before it was ready: {status}"),
+            None => "the new process rejected the handover and was killed".to_owned(),
         }),
     }
 }

@@ -78,7 +78,7 @@ impl Workers {
     ) -> Result<(), StartError> {
         let mut result = Ok(());
         while self.serving.len() < count && result.is_ok() {
-            result = self.start(generation, lasting).map_err(StartError::at("cannot start a worker"));
+            result = self.start(generation, lasting).map_err(StartError::at("cannot start worker"));
         }
         let going = self.serving.split_off(count.min(self.serving.len()));
         if !self.serving.is_empty() {

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::spooled::Full;
-use crate::log::{ServerLog, Trouble};
+use crate::log::{ServerLog, Trouble, event};
 use crate::memory_budget::{Charge, Holder};
 
 /// Advice for when files cannot be written.
-const HELP: &str = "make room in `buffer-directory`, or name another one; until then slow clients hold upstreams";
+const HELP: &str =
+    "free disk space in `buffer-directory` or set another one; until then slow clients keep upstreams busy";
 
 /// Parts of the table of clients, each with a lock of its own.
 const CLIENT_PARTS: usize = 16;
@@ -102,7 +103,7 @@ impl SpoolStore {
     /// Tells the operator that files cannot be written.
     pub(super) fn tell(&self, error: impl Display) {
         let directory = self.directory();
-        self.trouble.tell(format_args!("cannot buffer in {}: {error}", directory.display()));
+        self.trouble.tell(event("buffering to disk failed", &[("directory", &directory.display()), ("error", &error)]));
     }
 
     fn part(&self, client: u64) -> &Mutex<HashMap<u64, u64>> {

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::SiteTls;
 use crate::config::{FileState, Tls};
-use crate::log::ServerLog;
+use crate::log::{ServerLog, event};
 
 /// Time before the end of a certificate at which warnings start.
 const WARNING_TIME: Duration = Duration::from_secs(7 * 86_400);
@@ -63,12 +63,15 @@ fn look(site: &SiteTls, log: &ServerLog) {
     match site.reload() {
         Ok(()) => {
             let names = site.config().certificates.iter().map(|files| files.certificate.display().to_string());
-            log.info(format_args!("new certificates are in use: {}", names.collect::<Vec<_>>().join(", ")));
+            log.info(event("certificates reloaded", &[("files", &names.collect::<Vec<_>>().join(","))]));
             warn_of_end(site, log);
         }
         // Certificate and key are rarely replaced at the same instant; the next check may find both.
         Err(error) => {
-            log.warn(format_args!("new certificates can't be used: {error}"), "those that are in use are kept");
+            log.warn(
+                event("reloading certificates failed", &[("error", &error)]),
+                "the certificates in use stay in use",
+            );
         }
     }
 }
@@ -80,14 +83,14 @@ fn warn_of_end(site: &SiteTls, log: &ServerLog) {
         return;
     }
     let names = site.config().certificates.iter().map(|files| files.certificate.display().to_string());
-    let names = names.collect::<Vec<_>>().join(", ");
-    let when = match left {
-        ..=0 => "has expired".to_owned(),
-        left => format!("expires in {} hours", left / 3_600),
+    let names = names.collect::<Vec<_>>().join(",");
+    let (what, left_hours) = match left {
+        ..=0 => ("certificate expired", String::new()),
+        left => ("certificate is about to expire", (left / 3_600).to_string()),
     };
     log.warn(
-        format_args!("a certificate {when}: {names}"),
-        "put a new one in its place; it is taken up without a restart",
+        event(what, &[("files", &names), ("left_hours", &left_hours)]),
+        "replace the file; the server loads it without a restart",
     );
 }
 

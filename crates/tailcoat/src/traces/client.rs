@@ -62,7 +62,7 @@ impl Client {
     /// Sends content; returns the content of the response.
     pub(super) async fn send(&mut self, content: Bytes) -> Result<Bytes, SendError> {
         let sent = timeout(self.timeout, self.try_send(content)).await;
-        let result = sent.unwrap_or_else(|_| Err(SendError::Temporary("no answer in time".to_owned(), None)));
+        let result = sent.unwrap_or_else(|_| Err(SendError::Temporary("no response in time".to_owned(), None)));
         if result.is_err() {
             self.connection = None;
         }
@@ -95,9 +95,9 @@ impl Client {
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
             | StatusCode::GATEWAY_TIMEOUT) => {
-                Err(SendError::Temporary(format!("it answers {status}"), retry_after(&head.headers)))
+                Err(SendError::Temporary(format!("status {status}"), retry_after(&head.headers)))
             }
-            status => Err(SendError::Permanent(format!("it answers {status}"))),
+            status => Err(SendError::Permanent(format!("status {status}"))),
         }
     }
 

@@ -18,7 +18,7 @@ use super::client::{Client, SendError};
 use super::otlp::{Attribute, Resource, encode, partial_success};
 use super::span::Span;
 use crate::config::{CollectorUrl, Traces};
-use crate::log::{ServerLog, Trouble};
+use crate::log::{ServerLog, Trouble, event};
 
 /// First delay after a failed attempt; doubles with each further one.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -26,8 +26,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(30);
 
 /// Advice for spans that are not exported.
-const HELP: &str = "look at `endpoint` in `traces`, and at the collector there; requests go on without";
-const DROPPED_HELP: &str = "the collector is slower than spans come: raise `queue-spans-max`, or lower `sample-ratio`";
+const HELP: &str = "check `endpoint` in `traces` and the collector; requests are served without traces";
+const DROPPED_HELP: &str = "the collector is slower than the server: raise `queue-spans-max` or lower `sample-ratio`";
 
 /// Exports spans to a collector until it is dropped.
 pub(super) struct Exporter {
@@ -92,7 +92,7 @@ impl Exporter {
     pub(super) fn take(&self, span: Span) {
         if self.queue.try_send(span).is_err() {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
-            self.dropping.tell("spans are dropped, for too many wait to be sent");
+            self.dropping.tell("spans dropped: reason=\"export queue full\"");
         }
     }
 
@@ -101,7 +101,7 @@ impl Exporter {
         self.ending.send_replace(true);
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(limit) {
-            self.dropping.tell("the collector did not take all spans in time");
+            self.dropping.tell("spans dropped: reason=\"shutdown before the export ended\"");
         }
     }
 }
@@ -115,10 +115,10 @@ impl fmt::Debug for Exporter {
 impl fmt::Display for TracesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Url(url) => write!(f, "{url} has no host that a request can name"),
-            Self::Header(name) => write!(f, "the header `{name}` can't be sent"),
+            Self::Url(url) => write!(f, "{url} has no valid host"),
+            Self::Header(name) => write!(f, "invalid header `{name}`"),
             Self::Tls(message) => f.write_str(message),
-            Self::Thread(error) => write!(f, "no thread can be started: {error}"),
+            Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
         }
     }
 }
@@ -198,7 +198,7 @@ impl Work {
                 }
                 SendError::Permanent(_) => None,
             };
-            self.failing.tell(format_args!("spans can't be sent to {}: {error}", self.endpoint));
+            self.failing.tell(event("sending spans failed", &[("endpoint", &self.endpoint), ("error", &error)]));
             let Some(next) = next.filter(|next| *next <= until && !*self.ending.borrow()) else {
                 self.counts.failed.fetch_add(count, Ordering::Relaxed);
                 return;
@@ -214,8 +214,13 @@ impl Work {
         let partial = partial_success(answer).unwrap_or_default();
         let rejected = u64::try_from(partial.rejected_spans).unwrap_or_default().min(count);
         if rejected > 0 {
-            let message = &partial.error_message;
-            self.rejecting.tell(format_args!("{} has rejected {rejected} of {count} spans: {message}", self.endpoint));
+            let values: &[(&str, &dyn fmt::Display)] = &[
+                ("endpoint", &self.endpoint),
+                ("rejected", &rejected),
+                ("sent", &count),
+                ("reason", &partial.error_message),
+            ];
+            self.rejecting.tell(event("spans rejected by the collector", values));
         }
         self.counts.failed.fetch_add(rejected, Ordering::Relaxed);
         self.counts.exported.fetch_add(count - rejected, Ordering::Relaxed);

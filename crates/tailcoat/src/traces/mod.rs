@@ -181,10 +181,10 @@ impl Trace {
     }
 }
 
-/// A request's trace at the end of a message, if it has one.
-pub fn told<T: AsRef<Trace>>(trace: Option<T>) -> impl fmt::Display {
+/// Id of a request's trace for a log line; empty if it has none.
+pub fn trace_id<T: AsRef<Trace>>(trace: Option<T>) -> impl fmt::Display {
     let id = trace.map(|trace| trace.as_ref().trace_id());
-    fmt::from_fn(move |f| id.map_or(Ok(()), |id| write!(f, ", trace {id}")))
+    fmt::from_fn(move |f| id.map_or(Ok(()), |id| write!(f, "{id}")))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use super::tried::Tried;
 use super::{AcquireError, monotonic_ms};
 use crate::config;
 use crate::fair_queue::{QueueOverloaded, QueuePlace};
+use crate::log::event;
 use crate::metrics::NameSlot;
 
 /// A request that has waited for `queue-wait-max` looks again after each such part of it whether the queue is overloaded.
@@ -185,7 +186,8 @@ impl Upstream {
                     Err(AcquireError::Exhausted) => return Err(AcquireError::Exhausted),
                     Err(failed) => {
                         let server = &upstream.server_names[usize::from(slot.server)];
-                        upstream.shared.log.warn(format_args!("{server}: {failed}"), "");
+                        let values: &[(&str, &dyn fmt::Display)] = &[("server", server), ("reason", &failed)];
+                        upstream.shared.log.warn(event("connecting to upstream server failed", values), "");
                         error = failed;
                         slot.report_failure(now_ms());
                         wanted.tried.add(slot.server);

@@ -23,9 +23,9 @@ const HEAD_LIMITS: HeadLimits = HeadLimits { head_bytes_max: 16 << 10, fields_ma
 pub(super) async fn check(upstream: &SharedUpstream, server: u16, check: &HealthCheck) -> Result<(), String> {
     match timeout(check.timeout, ask(upstream, upstream.server(server), check)).await {
         Ok(Ok(status)) if (check.status_min..=check.status_max).contains(&status) => Ok(()),
-        Ok(Ok(status)) => Err(format!("the answer to GET {} is {status}", check.path)),
+        Ok(Ok(status)) => Err(format!("GET {} returned status {status}", check.path)),
         Ok(Err(reason)) => Err(reason),
-        Err(_) => Err(format!("no answer within {}", format_duration(check.timeout))),
+        Err(_) => Err(format!("no response within {}", format_duration(check.timeout))),
     }
 }
 
@@ -42,7 +42,7 @@ async fn ask(upstream: &SharedUpstream, server: &Server, check: &HealthCheck) ->
         }
         false => ask_http1(stream, check, &host).await,
     };
-    status.ok_or_else(|| "the connection ended without an answer, or with one that can't be read".to_owned())
+    status.ok_or_else(|| "the connection closed without a valid response".to_owned())
 }
 
 async fn ask_http1(mut stream: Stream, check: &HealthCheck, host: &str) -> Option<u16> {

@@ -15,6 +15,7 @@ use super::check::check;
 use super::monotonic_ms;
 use super::shared::{Location, SharedUpstream};
 use super::tls::ClientTls;
+use crate::log::event;
 
 /// How soon a name is looked up again that has no address yet.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -62,10 +63,15 @@ async fn resolve_regularly(upstream: Arc<SharedUpstream>, server: u16, lookup: L
         if found.is_empty() != has_failed {
             has_failed = found.is_empty();
             match result {
-                Ok(_) if !has_failed => upstream.log.info(format_args!("the name {host} is found again")),
+                Ok(_) if !has_failed => {
+                    upstream.log.info(event("host name resolved again", &[("host", &host), ("server", &server.name)]))
+                }
                 result => upstream.log.warn(
-                    format_args!("the name {host} of server {} is not found: {}", server.name, reason(result)),
-                    if has_address { "the addresses that it had are kept" } else { "requests to it are answered 502" },
+                    event(
+                        "resolving host name failed",
+                        &[("host", &host), ("server", &server.name), ("error", &reason(result))],
+                    ),
+                    if has_address { "its last addresses stay in use" } else { "requests to it get 502" },
                 ),
             }
         }
@@ -75,7 +81,7 @@ async fn resolve_regularly(upstream: Arc<SharedUpstream>, server: u16, lookup: L
 }
 
 fn reason(result: io::Result<Vec<SocketAddr>>) -> String {
-    result.err().map_or("it has no address".to_owned(), |error| error.to_string())
+    result.err().map_or("no address".to_owned(), |error| error.to_string())
 }
 
 async fn check_regularly(upstream: Arc<SharedUpstream>, server: u16) {
@@ -106,13 +112,13 @@ fn look_at_files(upstream: &SharedUpstream) {
     match tls.reload() {
         Ok(()) => {
             let files = upstream.config.tls.files().map(|path| path.display().to_string());
-            let files = files.collect::<Vec<_>>().join(", ");
-            upstream.log.info(format_args!("new certificates are in use for upstream {name}: {files}"));
+            let files = files.collect::<Vec<_>>().join(",");
+            upstream.log.info(event("upstream certificates reloaded", &[("upstream", name), ("files", &files)]));
         }
         // Certificate and key are seldom replaced at the same instant: the next look may find both.
         Err(error) => upstream.log.warn(
-            format_args!("new certificates for upstream {name} can't be used: {error}"),
-            "those that are in use are kept",
+            event("reloading upstream certificates failed", &[("upstream", name), ("error", &error)]),
+            "the certificates in use stay in use",
         ),
     }
 }

@@ -98,11 +98,11 @@ impl fmt::Display for AcquireError {
             Self::QueueTimeout => f.write_str("all servers are busy"),
             Self::QueueOverloaded => f.write_str("all servers are busy, and the queue is overloaded"),
             Self::Unreachable(kind) => write!(f, "cannot connect: {kind}"),
-            Self::Exhausted => f.write_str("no descriptor, memory or port is left for a connection"),
-            Self::ConnectTimeout => f.write_str("cannot connect in time"),
+            Self::Exhausted => f.write_str("no file descriptor, memory or port is left for a connection"),
+            Self::ConnectTimeout => f.write_str("no connection in time"),
             Self::NotResolved => f.write_str("the server's name has no address"),
-            Self::Untrusted => f.write_str("the server's certificate is not one to be trusted for its name"),
-            Self::NoTls => f.write_str("the handshake of TLS fails"),
+            Self::Untrusted => f.write_str("the server's certificate is not trusted for its name"),
+            Self::NoTls => f.write_str("the TLS handshake failed"),
         }
     }
 }

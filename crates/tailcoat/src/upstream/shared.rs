@@ -12,7 +12,7 @@ use super::monotonic_ms;
 use super::tls::ClientTls;
 use crate::config::{self, CertificateError, ServerAddress};
 use crate::fair_queue::{FairQueue, LoadChange, QueueLimits, QueueOwner};
-use crate::log::ServerLog;
+use crate::log::{ServerLog, event};
 
 /// The log is told at most this often that the queue of an upstream is overloaded.
 const OVERLOAD_TOLD_INTERVAL_MS: u64 = 10_000;
@@ -273,17 +273,18 @@ impl SharedUpstream {
 
     fn log_change(&self, server: &str, change: Change, why: &str) {
         let upstream = &self.config.name;
-        let place = format_args!("server {server} of upstream {upstream}");
+        let place: [(&str, &dyn fmt::Display); 2] = [("upstream", upstream), ("server", &server)];
         match change {
             Change::Ejected(length_ms) => self.log.warn(
-                format_args!("{place} fails, and is passed over for {} s", length_ms as f64 / 1_000.0),
-                "see that it runs and answers",
+                event("upstream server ejected", &[place[0], place[1], ("seconds", &(length_ms as f64 / 1_000.0))]),
+                "check that it runs and responds",
             ),
-            Change::Back => self.log.info(format_args!("{place} is back")),
-            Change::ChecksBad => self.log.warn(format_args!("{place} is down: its health checks fail: {why}"), {
-                "see that it answers the path of `health-check`"
-            }),
-            Change::ChecksGood => self.log.info(format_args!("{place} is up: its health checks succeed")),
+            Change::Back => self.log.info(event("upstream server restored", &place)),
+            Change::ChecksBad => self.log.warn(
+                event("upstream server went down: health checks failed", &[place[0], place[1], ("reason", &why)]),
+                "check that it responds to the path of `health-check`",
+            ),
+            Change::ChecksGood => self.log.info(event("upstream server came up: health checks passed", &place)),
         }
     }
 }
@@ -300,14 +301,18 @@ impl QueueOwner for SharedUpstream {
             LoadChange::Began => {
                 let (length, wait_ms) = (self.queue_length(), self.config.queue_wait_max().as_millis());
                 self.log.warn(
-                    format_args!("overload began: reason=queue upstream={name} queue={length} wait_ms={wait_ms}"),
-                    "add servers, raise `connections-max` if they can do more at once, or find out why they are slow",
+                    event(
+                        "overload began",
+                        &[("reason", &"queue"), ("upstream", name), ("queue", &length), ("wait_ms", &wait_ms)],
+                    ),
+                    "add servers, raise `connections-max` if they can serve more requests at once, or find out why they are slow",
                 );
             }
             LoadChange::Ended if !self.overload_told.swap(false, Ordering::Relaxed) => {}
             LoadChange::Ended => {
                 let shed = self.queue_shed();
-                self.log.info(format_args!("overload ended: reason=queue upstream={name} shed_total={shed}"));
+                self.log
+                    .info(event("overload ended", &[("reason", &"queue"), ("upstream", name), ("shed_total", &shed)]));
             }
         }
     }

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use super::listener::AsyncListener;
 use super::{ListenerKey, OpenListener};
 use crate::connection::{Claimant, ConnectionTable, Connections, Context, Newcomer, Room, Stage};
-use crate::log::{Client, Trouble};
+use crate::log::{Client, Trouble, event};
 use crate::metrics::Limit;
 
 /// Connections that are accepted from a queue when no more are to be: who comes faster than they are accepted must not keep
@@ -143,7 +143,7 @@ impl Acceptor {
                 // Out of descriptors or memory, above all.
                 Err(error) => {
                     self.context.count_limit(Limit::OpenFiles);
-                    self.trouble.tell(format_args!("connections wait, for they can't be accepted: {error}"));
+                    self.trouble.tell(event("accepting a connection failed", &[("error", &error)]));
                     if !self.evict(|table, told| table.free_descriptors(told)).await {
                         tokio::time::sleep(RETRY_INTERVAL).await;
                     }
@@ -169,9 +169,7 @@ impl Acceptor {
                         Claimant::Client(_) => Limit::ConnectionsPerClientMax,
                         Claimant::Network(_) => Limit::ConnectionsPerNetworkMax,
                     });
-                    self.tell_of_places(format_args!(
-                        "{client} or its network holds more than its share of the places"
-                    ));
+                    self.tell_of_places(format_args!("{client} or its network has more than its share of connections"));
                     has_evicted =
                         self.evict(|table, told| table.make_room_within(claimant, newcomer, is_free, told)).await;
                     if is_free || !has_evicted {
@@ -180,7 +178,7 @@ impl Acceptor {
                 }
                 Room::None => {
                     self.context.count_limit(Limit::ConnectionsMax);
-                    self.tell_of_places("all places are taken");
+                    self.tell_of_places("all connections are in use");
                     if !self.evict(|table, told| table.make_room(newcomer, told)).await {
                         tokio::time::sleep(RETRY_INTERVAL).await;
                     }
@@ -191,9 +189,8 @@ impl Acceptor {
 
     fn tell_of_places(&self, reason: impl Display) {
         let connections_max = self.context.generation().connections_max;
-        self.place_trouble.tell(format_args!(
-            "closing idle and slow connections: {reason} connections_per_worker_max={connections_max}"
-        ));
+        let values: &[(&str, &dyn Display)] = &[("reason", &reason), ("connections_per_worker_max", &connections_max)];
+        self.place_trouble.tell(event("connection limit reached", values));
     }
 
     /// Evicts connections, and waits until they are closed. Says whether there were any.

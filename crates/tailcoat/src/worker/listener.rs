@@ -165,7 +165,7 @@ pub fn bind_unix(path: &Path, mode: u32, backlog: u32) -> io::Result<std::os::un
             return Err(error);
         }
         if std::fs::symlink_metadata(path).is_ok_and(|file| !file.file_type().is_socket()) {
-            let message = "there is a file that is no socket, and it is left alone: remove it, or choose another path";
+            let message = "the path is a file that is not a socket: remove it, or choose another path";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
         }
         let connected = std::os::unix::net::UnixStream::connect(path);
@@ -323,7 +323,7 @@ impl Inherited {
         let names: Vec<_> = self.all().map(|(name, _)| name).collect();
         let given = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let message = format!(
-            "no socket \"{name}\" was handed over (`FileDescriptorName=` of a systemd socket unit names it); was given: {given}"
+            "systemd passed no socket \"{name}\" (`FileDescriptorName=` of the socket unit sets its name); passed: {given}"
         );
         io::Error::new(io::ErrorKind::NotFound, message)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::connection::Context;
-use crate::log::Trouble;
+use crate::log::{Trouble, event};
 use crate::memory_budget::WorkerBudget;
 
 /// Time in which all workers tell what their connections hold, before any closes some.
@@ -26,10 +26,14 @@ pub(super) async fn keep_memory(context: Rc<Context>, memory: Rc<WorkerBudget>, 
         let held_bytes = memory.budget().held_bytes();
         let (count, shed_bytes) = context.shed_connections();
         if count > 0 {
-            trouble.tell(format_args!(
-                "closed connections that held much memory: connections={count} released_bytes={shed_bytes} \
-                 held_bytes={held_bytes} client-memory-bytes-max={}",
-                memory.budget().limit_bytes(),
+            trouble.tell(event(
+                "closed connections that held most memory",
+                &[
+                    ("connections", &count),
+                    ("released_bytes", &shed_bytes),
+                    ("held_bytes", &held_bytes),
+                    ("client_memory_bytes_max", &memory.budget().limit_bytes()),
+                ],
             ));
         }
         // If none of this worker's connections holds enough to be closed, it is for others, or nothing can be done.

@@ -189,14 +189,14 @@ impl Findings {
                 // Its group may be that of the server's user, who has to read it.
                 FileRole::Key if mode & 0o027 != 0 => (
                     "is readable for other users",
-                    "anyone with the private key can impersonate this server",
+                    "a user with the private key can impersonate this server",
                     "g-w,o-rwx",
                 ),
                 FileRole::Passwords if mode & 0o007 != 0 => {
-                    ("is world-readable", "anyone with the hashes can guess passwords offline", "o-rwx")
+                    ("is world-readable", "a user with the hashes can guess passwords offline", "o-rwx")
                 }
                 FileRole::Config if mode & 0o002 != 0 => {
-                    ("is world-writable", "anyone who changes it decides what is served and which programs run", "o-w")
+                    ("is world-writable", "a user who changes it decides what is served and which programs run", "o-w")
                 }
                 FileRole::Root if mode & 0o002 != 0 => {
                     ("is world-writable", "any local user can change what visitors get", "o-w")

@@ -95,7 +95,7 @@ impl H2Connection {
             turn.context.count_limit(Limit::WriteTimeout);
         } else if self.clocks.partial_since_ms.is_some_and(|since_ms| is_past(since_ms, limits.head_timeout)) {
             turn.context.count_limit(Limit::HeadTimeout);
-            self.finish(ErrorCode::ENHANCE_YOUR_CALM, "a frame took too long", turn);
+            self.finish(ErrorCode::ENHANCE_YOUR_CALM, "a frame took too long to arrive", turn);
         } else if self.clocks.is_idle() && is_past(self.clocks.idle_since_ms, limits.idle_timeout) {
             self.finish(ErrorCode::NO_ERROR, "idle", turn);
         } else if self.clocks.is_idle() && !self.clocks.has_rested {
@@ -111,7 +111,7 @@ impl H2Connection {
             return;
         }
         let code = if self.exchanges.is_empty() { ErrorCode::NO_ERROR } else { ErrorCode::ENHANCE_YOUR_CALM };
-        self.finish(code, "other clients need the connection's place", turn);
+        self.finish(code, "the connection was closed to make room for other clients", turn);
         // Of that, the client gets what the socket takes at once.
         self.state = State::Evicted;
     }

@@ -67,13 +67,13 @@ impl Abilities {
 
 impl Unavailable {
     /// What a person can do.
-    pub const HELP: &str = "load the kernel's module (`modprobe tls`, and a line `tls` in /etc/modules-load.d/tls.conf), and \
-                            start the server again; or turn `kernel-tls` off";
+    pub const HELP: &str = "load the kernel module (`modprobe tls`; for every boot, a line `tls` in \
+                            /etc/modules-load.d/tls.conf) and restart the server, or turn `kernel-tls` off";
 }
 
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the kernel does not encipher (kTLS): {}", self.0)
+        write!(f, "kernel TLS (kTLS) is not available: {}", self.0)
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
     fn what_is_missing_is_said() {
         match Abilities::find() {
             Ok(abilities) => println!("this kernel has {abilities:?}"),
-            Err(unavailable) => assert!(unavailable.to_string().starts_with("the kernel does not encipher (kTLS): ")),
+            Err(unavailable) => assert!(unavailable.to_string().starts_with("kernel TLS (kTLS) is not available: ")),
         }
     }
 }

@@ -104,10 +104,13 @@ impl KernelSession {
             Ok(Some(opened)) => opened,
             Err(OpenError::Wrong(alert)) => {
                 let _ = send_alert(socket, alert);
-                return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a record is wrong: {alert:?}")));
+                return Err(io::Error::new(io::ErrorKind::InvalidData, format!("invalid TLS record: {alert:?}")));
             }
             Err(OpenError::Failed(alert)) => {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, format!("the client has failed: {alert:?}")));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("the client sent a TLS alert: {alert:?}"),
+                ));
             }
         };
         if let Content::NewKey { is_wanted_here } = content {

@@ -162,8 +162,8 @@ impl StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy => f.write_str("as many programs run as may (`processes-max`)"),
-            Self::Failed(error) => write!(f, "the program can't be started: {error}"),
+            Self::Busy => f.write_str("all programs are busy (`processes-max`)"),
+            Self::Failed(error) => write!(f, "cannot start the program: {error}"),
         }
     }
 }

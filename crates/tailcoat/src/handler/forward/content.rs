@@ -14,7 +14,7 @@ use super::records::Records;
 use super::response::body_limits;
 use super::upload::{Upload, response_trailers};
 use crate::handler::{ClientLink, ContentSource, Filled, Now, TunnelStream};
-use crate::log::{Client, escaped};
+use crate::log::{Client, escaped, event};
 use crate::upstream::{self, Ending, Failure, Tried};
 
 /// An exchange whose response has begun.
@@ -210,8 +210,10 @@ impl UpstreamContent {
         if let Some(upstreaming) = self.upstreaming.take() {
             let (name, now) = (upstreaming.peer.name(), Now::read());
             let request = escaped(upstreaming.upload.request_line());
-            let message = format_args!("{name} did not complete its answer ({kind}): {request}");
-            upstreaming.inner.plan.log.warn(message, "");
+            upstreaming.inner.plan.log.warn(
+                event("upstream response cut off", &[("server", &name), ("reason", &kind), ("request", &request)]),
+                "",
+            );
             upstreaming.link.forwarding().borrow_mut().on_end(now.unix_us);
             // The response has begun, so that nothing can be tried again.
             upstreaming.peer.fail(failure, &mut Tried::default(), now.monotonic_ms);

@@ -2,6 +2,7 @@
 
 mod http2;
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -23,12 +24,12 @@ use super::response::{Received, interim_fields};
 use super::upload::{Coding, Upload};
 use super::{ErrorLines, Inner, Launch, Scratch, number_of};
 use crate::handler::{BuiltResponse, ClientLink, Now, Outcome, Response, Routed};
-use crate::log::{Client, escaped};
-use crate::traces::{Trace, told};
+use crate::log::{Client, escaped, event};
+use crate::traces::{Trace, trace_id};
 use crate::upstream::{AcquireError, ClientConnection, Failure, Tried, Wanted};
 
 /// What is said of a connection that has ended.
-const CLOSED: &str = "closed the connection without an answer";
+const CLOSED: &str = "closed the connection without a response";
 
 /// How long a server has to say that it wants the content of a request, before it gets it anyway (RFC 9110,
 /// section 10.1.1: not for ever).
@@ -234,7 +235,7 @@ impl Exchange {
     /// Sends, and reads the response's head.
     fn poll_exchange(&mut self, task: &mut Task<'_>) -> Poll<Outcome> {
         if self.link.take_late() && !self.on_late() {
-            return Poll::Ready(self.fail(Failure::TimedOut, "gave no answer in time"));
+            return Poll::Ready(self.fail(Failure::TimedOut, "sent no response in time"));
         }
         let inner = Rc::clone(&self.inner);
         for _ in 0..READS_PER_TURN_MAX {
@@ -274,7 +275,7 @@ impl Exchange {
                 let is_whole = records.has_ended();
                 let outcome = self.on_input(kept + count, scratch);
                 if outcome.is_none() && is_whole {
-                    return Some(self.fail(Failure::Faulty, "ended its answer before its head did"));
+                    return Some(self.fail(Failure::Faulty, "ended the response within its head"));
                 }
                 outcome
             }
@@ -363,7 +364,7 @@ impl Exchange {
             }
             self.interim_responses += 1;
             if self.interim_responses > INTERIM_RESPONSES_MAX {
-                return Some(self.fail(Failure::Faulty, "too many interim responses"));
+                return Some(self.fail(Failure::Faulty, "sent too many interim responses"));
             }
             if head.status == Status::CONTINUE {
                 // The client gets its own when content is taken from it.
@@ -390,7 +391,7 @@ impl Exchange {
         let found = parse_script_head(bytes, head, &self.inner.plan.head_limits)?;
         if head.status.code() < 200 && found.is_some() {
             // Only a status line could say so.
-            return Err(MalformedResponse("an interim response of a script"));
+            return Err(MalformedResponse("interim response from a script"));
         }
         Ok(found.map(|found| (found.bytes, found.local_location)))
     }
@@ -447,7 +448,7 @@ impl Exchange {
         };
         if !may_repeat || !is_expected {
             let is_program = matches!(&self.state, State::Exchanging(Peer::Program(_)));
-            self.warn(if is_program { "ended without an answer" } else { what });
+            self.warn(if is_program { "ended without a response" } else { what });
         }
         let outcome = self.give_up(failure);
         let tries_max = self.inner.destination.tries_max();
@@ -488,9 +489,10 @@ impl Exchange {
             State::Unconnected | State::Connecting(_) | State::Done => return,
         };
         let request = escaped(self.upload.request_line());
-        let trace = told(self.trace.as_ref());
-        let client = self.client;
-        self.inner.plan.log.warn_of(client, format_args!("{name} {what}: {request}, for {client}{trace}"));
+        let (client, trace) = (self.client, trace_id(self.trace.as_ref()));
+        let values: &[(&str, &dyn fmt::Display)] =
+            &[("server", &name), ("reason", &what), ("request", &request), ("client", &client), ("trace", &trace)];
+        self.inner.plan.log.warn_of(client, event("upstream request failed", values));
     }
 
     /// An answer of ours.
@@ -512,9 +514,15 @@ impl Exchange {
         }
         let destination = &self.inner.destination;
         let request = escaped(self.upload.request_line());
-        let trace = told(self.trace.as_ref());
-        let message = format_args!("upstream {}: {error}: {request}{trace}", destination.name());
-        self.inner.plan.log.warn_of(self.client, message);
+        let (upstream, client, trace) = (destination.name(), self.client, trace_id(self.trace.as_ref()));
+        let values: &[(&str, &dyn fmt::Display)] = &[
+            ("upstream", &upstream),
+            ("reason", error),
+            ("request", &request),
+            ("client", &client),
+            ("trace", &trace),
+        ];
+        self.inner.plan.log.warn_of(client, event("upstream request failed", values));
         let mut response = self.response(error.status());
         if let Some(seconds) = destination.retry_after_seconds(error) {
             response.fields.push("Retry-After", seconds.to_string());

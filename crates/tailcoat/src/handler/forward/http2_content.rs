@@ -11,7 +11,7 @@ use super::exchange::StreamUpload;
 use super::read_ahead::ReadAhead;
 use super::upload::response_trailers;
 use crate::handler::{ClientLink, ContentSource, Filled, Now, TunnelStream};
-use crate::log::{Client, escaped};
+use crate::log::{Client, escaped, event};
 use crate::upstream::{Failure, ResponsePiece, StreamFailure, StreamLease, StreamTunnel, Tried};
 
 /// An exchange whose response has begun.
@@ -48,7 +48,10 @@ impl Downloading {
     fn fail(self, failure: Failure, kind: io::ErrorKind) {
         let now = Now::read();
         let (name, request) = (self.lease.server_name(), escaped(&self.request_line));
-        self.inner.plan.log.warn(format_args!("{name} did not complete its answer ({kind}): {request}"), "");
+        self.inner.plan.log.warn(
+            event("upstream response cut off", &[("server", &name), ("reason", &kind), ("request", &request)]),
+            "",
+        );
         self.link.forwarding().borrow_mut().on_end(now.unix_us);
         // The response has begun, so that nothing can be tried again.
         self.lease.fail(failure, &mut Tried::default(), now.monotonic_ms);

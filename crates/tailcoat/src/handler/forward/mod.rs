@@ -37,9 +37,10 @@ use super::gateway::ErrorLines;
 use super::response_cache::{Fetch, FetchFuture, ResponseCache};
 use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed};
 use crate::config::{self, Balance, Buffers, HashKey, unmapped};
-use crate::log::{Client, ServerLog, escaped};
+use crate::log::{Client, ServerLog, escaped, event};
 use crate::overload::Overload;
 use crate::spool::{MessageLimits, SpoolStore};
+use crate::traces::trace_id;
 use crate::upstream::{SharedUpstream, Upstream, hash_key};
 
 /// Bytes of a response that are read at once.
@@ -189,11 +190,20 @@ impl Forward {
         let Plan { log, config, .. } = &*self.inner.plan;
         let request = escaped(routed.request.target());
         let (upstream, passes) = (&config.upstream, config.intermediary.via_passes_max);
-        let message = format_args!(
-            "rejected a request that goes in a loop: Via names this proxy {passes} times; check where {upstream} leads, \
-             or raise via-passes-max: {request}"
+        let (client, trace) = (routed.client, trace_id(routed.trace));
+        log.warn_of(
+            client,
+            event(
+                "request rejected in a forwarding loop",
+                &[
+                    ("upstream", upstream),
+                    ("via_passes_max", &passes),
+                    ("target", &request),
+                    ("client", &client),
+                    ("trace", &trace),
+                ],
+            ),
         );
-        log.warn_of(routed.client, message);
         Outcome::Ready(Response::Built(match is_grpc(routed) {
             true => grpc_error(Status::LOOP_DETECTED),
             false => BuiltResponse::new(Status::LOOP_DETECTED),

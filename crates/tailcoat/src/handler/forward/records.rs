@@ -48,7 +48,7 @@ impl Records {
                         ProtocolStatus::Complete => {}
                         ProtocolStatus::Overloaded => return Err("is overloaded"),
                         ProtocolStatus::NotMultiplexed | ProtocolStatus::UnknownRole => {
-                            return Err("does not take requests for a responder");
+                            return Err("does not accept requests for the FastCGI role responder");
                         }
                     }
                 }

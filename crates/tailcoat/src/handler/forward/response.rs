@@ -85,7 +85,7 @@ impl Received<'_> {
                 response.body = in_records(None, rest, may_read_ahead, upstreaming)?;
             }
             ResponseFraming::Delimited(BodyFraming::Chunked) if upstreaming.records.is_some() => {
-                return Err((upstreaming.peer, "chunks in records"));
+                return Err((upstreaming.peer, "sent chunked content in FastCGI records"));
             }
             ResponseFraming::Delimited(BodyFraming::Length(length)) => {
                 response.body = with_length(length, rest, is_persistent, may_read_ahead, upstreaming);
@@ -109,7 +109,7 @@ impl Received<'_> {
         upstreaming: Upstreaming,
     ) -> Result<Box<BuiltResponse>, (Peer, &'static str)> {
         if !asks_upgrade {
-            return Err((upstreaming.peer, "changed protocols without being asked"));
+            return Err((upstreaming.peer, "switched protocols without a request to"));
         }
         let mut response = BuiltResponse::with_fields(self.head.status, self.fields(), Body::default());
         for protocol in self.head.values(self.bytes, b"upgrade") {
@@ -119,7 +119,7 @@ impl Received<'_> {
         forwarded.tunnel = Some(Tunnel {
             early: self.bytes[self.head_bytes..].to_vec(),
             idle_timeout_ms: upstreaming.inner.plan.config.tunnel_timeout.as_millis() as u64,
-            stream: upstreaming.into_tunnel().map_err(|peer| (peer, "changed protocols without being asked"))?,
+            stream: upstreaming.into_tunnel().map_err(|peer| (peer, "switched protocols without a request to"))?,
         });
         response.forwarded = Some(Box::new(forwarded));
         Ok(response)
@@ -173,7 +173,7 @@ fn in_records(
     match &upstreaming.records {
         Some(records) if records.has_ended() => {
             if matches!(remaining, Some(1..)) {
-                return Err((upstreaming.peer, "promised more content than it gave"));
+                return Err((upstreaming.peer, "sent less content than its Content-Length"));
             }
             let is_reusable = records.is_reusable();
             upstreaming.finish(is_reusable);

@@ -38,7 +38,7 @@ impl ErrorLines {
         }
         if self.remaining_bytes == 0 {
             self.end();
-            self.log.relay(format_args!("{}: what else it says is not logged (`error-bytes-max`)", self.script));
+            self.log.relay(format_args!("{}: wrote more than `error-bytes-max`; the rest is dropped", self.script));
         }
     }
 
@@ -105,7 +105,7 @@ mod tests {
         check(&[b"\x1b[2J\xff\0"], ">\\x1B[2J\\xFF\\x00\n");
         check(
             &[&[b'x'; 200]],
-            &format!(">{}\n>what else it says is not logged (`error-bytes-max`)\n", "x".repeat(100)),
+            &format!(">{}\n>wrote more than `error-bytes-max`; the rest is dropped\n", "x".repeat(100)),
         );
     }
 

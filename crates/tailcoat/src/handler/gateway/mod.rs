@@ -9,6 +9,7 @@ mod script;
 mod tests;
 mod variables;
 
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ use super::forward::{Asked, Dialect, Forward, guarded_target, not_allowed};
 use super::response_cache::{Fetch, FetchFuture};
 use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed, redirect_to_directory};
 use crate::config::{self, GatewayPart, GatewayProtocol, Precedence};
-use crate::log::{ServerLog, escaped};
+use crate::log::{ServerLog, escaped, event};
 
 /// What workers share of a handler.
 #[derive(Debug)]
@@ -132,9 +133,9 @@ impl Inner {
         if let Found::Refused(Status::FORBIDDEN) = found {
             // Else nobody learns why who comes next has nothing there, either.
             let path = escaped(routed.path);
-            let message =
-                format_args!("{path}: not run, for the file is not executable, or a link leads out of the root");
-            self.plan.log.notice_of(routed.client, message);
+            let reason = "the file is not executable, or a link leads out of the root";
+            let values: &[(&str, &dyn fmt::Display)] = &[("path", &path), ("reason", &reason)];
+            self.plan.log.notice_of(routed.client, event("script not run", values));
         }
         let script = match found {
             Found::Script(script) => script,

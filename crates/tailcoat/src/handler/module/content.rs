@@ -220,7 +220,7 @@ impl ModuleContent {
 impl ContentSource for ModuleContent {
     fn poll_fill(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<Filled>> {
         if self.upload.link().take_late() {
-            let how = "was silent for longer than between-bytes-timeout";
+            let how = "sent nothing for longer than between-bytes-timeout";
             return self.break_off(ModuleFailure::BetweenBytesTimeout, how);
         }
         if self.piece.is_empty() {

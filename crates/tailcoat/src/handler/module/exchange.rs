@@ -150,12 +150,12 @@ impl Future for Exchange {
 
 /// No instance has become free for a request.
 pub(super) fn no_instance() -> Failure {
-    Failure::new(ModuleFailure::InstancesMax, "had no instance within queue-timeout")
+    Failure::new(ModuleFailure::InstancesMax, "had no free instance within queue-timeout")
 }
 
 /// The head of the response did not come.
 pub(super) fn no_answer() -> Failure {
-    Failure::new(ModuleFailure::FirstByteTimeout, "gave no answer within first-byte-timeout")
+    Failure::new(ModuleFailure::FirstByteTimeout, "sent no response within first-byte-timeout")
 }
 
 /// What the client is told of a failure.

@@ -19,7 +19,7 @@ use super::next_response::{NextResponse, of_bytes};
 use super::refuse;
 use crate::handler::forward::{is_trace_field, push_trace_fields};
 use crate::handler::{BuiltResponse, ClientLink, Outcome, OwnedRequest, PassedOn, Response, ResponseFilter, Routed};
-use crate::log::Client;
+use crate::log::{Client, event};
 use crate::metrics::ModuleFailure;
 use crate::modules::http_wasm::{Begun, Exchange, HandlerCall, Instance, Next, PassedContent};
 use crate::modules::{Code, Failure, Module, RequestContent, RequestContentSupply};
@@ -215,7 +215,7 @@ impl Busy {
         match request {
             Some(request) => Ok(Some(Box::new(request))),
             None => {
-                let failure = Failure::new(ModuleFailure::Failed, "passed a request on to no path");
+                let failure = Failure::new(ModuleFailure::Failed, "passed a request on without a path");
                 self.handler.module.note(&failure, None);
                 Err(Status::INTERNAL_SERVER_ERROR)
             }
@@ -259,9 +259,11 @@ impl Filter {
             match next.take_content(left, is_head).await {
                 Ok(taken) => content = Some(taken),
                 Err(error) => {
-                    let message =
-                        format_args!("a response for the module {} can't be had: {error}", handler.module.name());
-                    handler.module.log().warn(message, "");
+                    let name = handler.module.name();
+                    handler
+                        .module
+                        .log()
+                        .warn(event("reading response for module failed", &[("module", &name), ("error", &error)]), "");
                     return Response::Built(BuiltResponse::new(Status::INTERNAL_SERVER_ERROR));
                 }
             }

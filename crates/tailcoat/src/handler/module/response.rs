@@ -51,7 +51,7 @@ impl Answer {
         // Interim responses are none that a module could give.
         let status = Status::new(self.head.status.as_u16()).filter(|status| status.code() >= 200);
         let Some(status) = status else {
-            content.fail(ModuleFailure::Failed, "gave an interim response as its answer");
+            content.fail(ModuleFailure::Failed, "sent an interim response as its final response");
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         };
         let declared = self.head.headers.get(http::header::CONTENT_LENGTH);
@@ -72,7 +72,7 @@ impl Answer {
             }
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Ready(Ok(Beginning::Whole(_))) if declared.is_some_and(|declared| declared != content.bytes()) => {
-                content.fail(ModuleFailure::Failed, "wrote less content than it said");
+                content.fail(ModuleFailure::Failed, "wrote less content than its Content-Length");
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
             Poll::Ready(Ok(Beginning::Whole(pieces))) => {

@@ -51,12 +51,12 @@ impl Refusal {
         match self {
             Self::NotFound => "",
             Self::Forbidden => {
-                "the server may not read the file, a link leads out of the root, or it is no regular file"
+                "the server is not allowed to read the file, a link leads out of the root, or it is not a regular file"
             }
             Self::NoIndex => "the directory has none of the files in `index`, and `browse` is off",
-            Self::NotPermitted => "`permission-rule`: the file is not for everybody to read, or can be executed",
+            Self::NotPermitted => "`permission-rule`: the file is not world-readable, or it is executable",
             Self::Hidden => "a name in the path begins with a dot, and `hidden` is off",
-            Self::Unavailable => "no file descriptor or memory is free, or the file is being written all the time",
+            Self::Unavailable => "no free file descriptor or memory, or the file keeps changing",
             Self::Failed => "the file could not be read",
         }
     }

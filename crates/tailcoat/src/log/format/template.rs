@@ -228,18 +228,20 @@ impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             TemplateErrorKind::UnknownField { name, nearest: Some(nearest) } => {
-                write!(f, "no log field is called `{name}`; did you mean `{nearest}`?")
+                write!(f, "unknown log field `{name}`; did you mean `{nearest}`?")
             }
             TemplateErrorKind::UnknownField { name, nearest: None } => {
-                write!(f, "no log field is called `{name}`; there are ")?;
+                write!(f, "unknown log field `{name}`; use ")?;
                 Template::FIELDS.iter().try_for_each(|(name, _)| write!(f, "{name}, "))?;
-                f.write_str("and request.header.NAME")
+                f.write_str("or request.header.NAME")
             }
             TemplateErrorKind::Unclosed => f.write_str("`{` is not closed; write `{{` for a brace"),
             TemplateErrorKind::Unopened => f.write_str("`}` closes nothing; write `}}` for a brace"),
-            TemplateErrorKind::ControlCharacter => f.write_str("a log line cannot have control characters but tabs"),
+            TemplateErrorKind::ControlCharacter => {
+                f.write_str("control characters other than tabs are not allowed in a log line")
+            }
             TemplateErrorKind::TooManyRequestFields => {
-                write!(f, "a log line has at most {CAPTURED_FIELDS_MAX} fields of the request")
+                write!(f, "a log line can have at most {CAPTURED_FIELDS_MAX} fields of the request")
             }
         }
     }

@@ -290,23 +290,23 @@ fn templates_with_faults() {
         assert_eq!((error.offset, error.length), (offset, length), "{text}");
         assert_eq!(error.to_string(), message, "{text}");
     };
-    check("{clinet} x", 0, 8, "no log field is called `clinet`; did you mean `client`?");
-    check("a {user-agent}", 2, 12, "no log field is called `user-agent`; did you mean `user_agent`?");
+    check("{clinet} x", 0, 8, "unknown log field `clinet`; did you mean `client`?");
+    check("a {user-agent}", 2, 12, "unknown log field `user-agent`; did you mean `user_agent`?");
     check(
         "{request.header.}",
         0,
         17,
-        "no log field is called `request.header.`; there are client, client_port, user, \
+        "unknown log field `request.header.`; use client, client_port, user, \
         time, time_rfc3339, time_unix, request, method, target, path, query, version, host, status, bytes, duration_us, \
         duration_ms, duration_s, referer, user_agent, tls_version, tls_cipher_suite, tls_server_name, tls_client, upstream, \
          upstream_status, upstream_tries, \
          upstream_connect_us, upstream_first_byte_us, upstream_duration_us, upstream_connect_s, \
-         upstream_first_byte_s, upstream_duration_s, cache_status, request_id, trace_id, span_id, completion, and request.header.NAME",
+         upstream_first_byte_s, upstream_duration_s, cache_status, request_id, trace_id, span_id, completion, or request.header.NAME",
     );
     check("a {status", 2, 1, "`{` is not closed; write `{{` for a brace");
     check("a {status {x}", 2, 1, "`{` is not closed; write `{{` for a brace");
     check("a} b", 1, 1, "`}` closes nothing; write `}}` for a brace");
-    check("a\nb", 1, 1, "a log line cannot have control characters but tabs");
+    check("a\nb", 1, 1, "control characters other than tabs are not allowed in a log line");
     let many: String = (0..200).map(|number| format!("{{request.header.x-{number}}}")).collect();
     assert_eq!(Template::parse(&many).unwrap_err().kind, TemplateErrorKind::TooManyRequestFields);
 }

@@ -197,7 +197,7 @@ fn poll_read(
     exchange.expect_request()?;
     let buffer = slice_mut(memory, buffer, limit)?;
     if buffer.is_empty() {
-        return Poll::Ready(Err(format_err!("read_body without room for content")));
+        return Poll::Ready(Err(format_err!("read_body with an empty buffer")));
     }
     let (count, is_end) = match kind {
         Body::Request => {
@@ -224,12 +224,12 @@ pub(super) fn parts<'a>(caller: &'a mut Caller<'_, Guest>) -> Result<(&'a mut [u
 
 pub(super) fn slice(memory: &[u8], start: u32, length: u32) -> Result<&[u8]> {
     let range = start as usize..start as usize + length as usize;
-    memory.get(range).ok_or_else(|| format_err!("an address outside of memory"))
+    memory.get(range).ok_or_else(|| format_err!("address outside the module's memory"))
 }
 
 pub(super) fn slice_mut(memory: &mut [u8], start: u32, length: u32) -> Result<&mut [u8]> {
     let range = start as usize..start as usize + length as usize;
-    memory.get_mut(range).ok_or_else(|| format_err!("an address outside of memory"))
+    memory.get_mut(range).ok_or_else(|| format_err!("address outside the module's memory"))
 }
 
 /// Writes a value if there is room for it; and tells its length in any case.
@@ -272,7 +272,7 @@ fn fields_kind(kind: u32) -> Result<FieldsKind> {
         1 => FieldsKind::Response,
         2 => FieldsKind::RequestTrailers,
         3 => FieldsKind::ResponseTrailers,
-        _ => bail!("there is no header kind {kind}"),
+        _ => bail!("unknown header kind {kind}"),
     })
 }
 
@@ -280,7 +280,7 @@ fn body_kind(kind: u32) -> Result<Body> {
     Ok(match kind {
         0 => Body::Request,
         1 => Body::Response,
-        _ => bail!("there is no body kind {kind}"),
+        _ => bail!("unknown body kind {kind}"),
     })
 }
 

@@ -131,7 +131,7 @@ impl RequestBody {
                     }
                 },
                 Some(Err(_)) => {
-                    return Poll::Ready(Err(format_err!("the content of the request can't be completed")));
+                    return Poll::Ready(Err(format_err!("the request content ended early")));
                 }
                 None => self.source = None,
             }
@@ -172,7 +172,7 @@ impl ResponseContent {
     }
 
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<Read> {
-        let Some(content) = &mut self.of_next else { bail!("the content of the response was not buffered") };
+        let Some(content) = &mut self.of_next else { bail!("the response content was not buffered") };
         let count = content.len().min(buffer.len());
         buffer[..count].copy_from_slice(&content[..count]);
         content.advance(count);

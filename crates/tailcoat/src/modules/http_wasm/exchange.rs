@@ -197,7 +197,7 @@ impl Exchange {
 
     pub(super) fn set_method(&mut self, method: &[u8]) -> Result<()> {
         if !is_token(method) || Method::from_name(method) == Method::Connect {
-            bail!("no method that could be passed on");
+            bail!("invalid method");
         }
         self.change()?.method = method.to_vec();
         Ok(())
@@ -214,7 +214,7 @@ impl Exchange {
     pub(super) fn set_uri(&mut self, uri: &[u8]) -> Result<()> {
         let uri = if uri.is_empty() { b"/" } else { uri };
         if uri.len() > FIELDS_BYTES_MAX || !uri.starts_with(b"/") || Target::parse(uri, Method::Get).is_err() {
-            bail!("no path and query that could be passed on");
+            bail!("invalid path and query");
         }
         self.change()?.uri = uri.to_vec();
         Ok(())
@@ -244,7 +244,7 @@ impl Exchange {
         self.expect_request()?;
         // Interim responses are none that a guest could give.
         let status = u16::try_from(code).ok().and_then(Status::new).filter(|status| status.code() >= 200);
-        let Some(status) = status else { bail!("no status of a final response: {code}") };
+        let Some(status) = status else { bail!("not a status of a final response: {code}") };
         self.response.status = status;
         Ok(())
     }
@@ -273,11 +273,11 @@ impl Exchange {
     ) -> Result<()> {
         self.expect_request()?;
         if !is_token(name) || value.is_some_and(|value| !is_field_value(value)) {
-            bail!("a field that can't be sent");
+            bail!("invalid header field");
         }
         let bytes = name.len() + value.map_or(0, <[u8]>::len);
         let Some(left) = self.field_bytes_left.checked_sub(bytes) else {
-            bail!("more than {FIELDS_BYTES_MAX} bytes of fields");
+            bail!("more than {FIELDS_BYTES_MAX} bytes of header fields");
         };
         self.field_bytes_left = left;
         let value = value.unwrap_or_default().trim_ascii();
@@ -290,7 +290,7 @@ impl Exchange {
                 }
                 &mut self.response.fields
             }
-            FieldsKind::RequestTrailers => bail!("trailers of a request can't be changed"),
+            FieldsKind::RequestTrailers => bail!("request trailers cannot be changed"),
             FieldsKind::ResponseTrailers => &mut self.response.trailers,
         };
         if replaces {

@@ -117,7 +117,7 @@ type Exports = (TypedFunc<(), u64>, TypedFunc<(u32, u32), ()>, Memory);
 async fn start(code: &Code, store: &mut Store<Guest>) -> Result<Exports> {
     let instance = code.0.instantiate_async(&mut *store).await?;
     let memory = instance.get_memory(&mut *store, "memory");
-    let memory = memory.ok_or_else(|| wasmtime::format_err!("the guest's memory is none"))?;
+    let memory = memory.ok_or_else(|| wasmtime::format_err!("the guest's memory is not a memory"))?;
     store.data_mut().memory = Some(memory);
     // A library has the one, a program the other, which may say by an exit that it has started.
     for function in ["_initialize", "_start"] {

@@ -105,7 +105,7 @@ impl Module {
     /// Why an instance is of no more use.
     fn failed(&self, error: &wasmtime::Error, instance: &mut Instance) -> Failure {
         if instance.exchange().request_body().is_too_large() {
-            return Failure::new(ModuleFailure::BufferedBytesMax, "got more content than buffered-bytes-max");
+            return Failure::new(ModuleFailure::BufferedBytesMax, "received more content than buffered-bytes-max");
         }
         let guest = instance.store.data();
         Failure::of(error, &guest.meter, &guest.limiter)
@@ -128,7 +128,7 @@ impl HandlerCall {
     /// Runs the instance; ready with it when it has done its part, or with what went wrong.
     pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<Result<(Box<Instance>, Next), Failure>> {
         self.run.poll(task).map(|done| {
-            let done = done.unwrap_or_else(|| Err(Failure::failed("the server failed with it")));
+            let done = done.unwrap_or_else(|| Err(Failure::failed("the server failed while it handled the module")));
             done.inspect_err(|failure| self.module.note(failure, None))
         })
     }

@@ -185,7 +185,7 @@ impl Rules {
         match self.admit(passage, routed) {
             Ok(()) => Entry::Pass,
             Err(UnsafeValue) => {
-                let reason = "a `request-header` would have a line break in its value";
+                let reason = "a `request-header` value has a line break";
                 Entry::Answer(BuiltResponse::refusal(Status::BAD_REQUEST, reason))
             }
         }
@@ -306,7 +306,7 @@ impl Rules {
                 && !rule.is_allowed
                 && !may_sign_in()
             {
-                return Err(BuiltResponse::refusal(rule.status, "a `deny` is for the client"));
+                return Err(BuiltResponse::refusal(rule.status, "a `deny` rule matches the client"));
             }
         }
         self.shared.take_limits(routed, paths, before, visit)?;

@@ -5,6 +5,7 @@
 //! of wrong passwords notices nothing of it.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use wire::http::{KnownField, Request, Status};
 use super::{CountTable, KeyHasher, Permit, Visit};
 use crate::config::{Limits, PasswordFile, PasswordHash};
 use crate::handler::BuiltResponse;
-use crate::log::ServerLog;
+use crate::log::{ServerLog, event};
 
 /// How long a file is believed to be unchanged.
 const RECHECK_AFTER_MS: u64 = 1_000;
@@ -209,16 +210,18 @@ impl PasswordStore {
         match read {
             Ok((identity, file)) => {
                 if let Some((line, problem)) = file.problems.first() {
-                    let message = format!("{}, line {line}: {problem}", self.path.display());
-                    self.server_log.warn(message, "whoever stands there can't sign in");
+                    let values: &[(&str, &dyn fmt::Display)] =
+                        &[("file", &self.path.display()), ("line", line), ("reason", problem)];
+                    self.server_log
+                        .warn(event("password ignored", values), "this user cannot sign in; repair the line");
                 }
                 state.identity = Some(identity);
                 state.file = Some(Arc::new(file));
             }
             Err(error) => {
                 self.server_log.error(
-                    format_args!("cannot read the passwords in {}: {error}", self.path.display()),
-                    "nobody can sign in where `basic-auth` names this file",
+                    event("reading password file failed", &[("file", &self.path.display()), ("error", &error)]),
+                    "no user of this file can sign in; make it readable for the server's user",
                 );
                 state.identity = None;
                 state.file = None;

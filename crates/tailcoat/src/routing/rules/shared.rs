@@ -19,7 +19,7 @@ use super::{
 use crate::config::{ClientRule, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit, RequestLimit, Rules};
 use crate::handler::gateway::script_paths;
 use crate::handler::{BuiltResponse, Routed};
-use crate::log::{Client, ServerLog};
+use crate::log::{Client, ServerLog, event};
 use crate::metrics::Limit;
 
 /// The rules of a site, those of all sites included.
@@ -305,8 +305,11 @@ impl SharedRules {
                 Client::Unix => "unix".into(),
             };
             self.server_log.warn(
-                format_args!("`{}` would have refused a request of {client} with {status}", limit.name()),
-                "to do so, take `dry-run` away",
+                event(
+                    "limit exceeded in dry run",
+                    &[("limit", &limit.name()), ("client", &client), ("status", &status.code())],
+                ),
+                "remove `dry-run` to reject such requests",
             );
             return Ok(());
         }

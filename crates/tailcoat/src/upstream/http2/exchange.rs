@@ -45,11 +45,11 @@ pub enum StreamFailure {
 impl fmt::Display for StreamFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused => f.write_str("refused the request"),
-            Self::Reset(code) => write!(f, "gave the request up: {code}"),
-            Self::Malformed => f.write_str("gave a malformed answer"),
-            Self::Closed => f.write_str("closed the connection without an answer"),
-            Self::NotHttp2(reason) => write!(f, "broke the rules of HTTP/2: {reason}"),
+            Self::Refused => f.write_str("refused the stream"),
+            Self::Reset(code) => write!(f, "reset the stream: {code}"),
+            Self::Malformed => f.write_str("sent a malformed response"),
+            Self::Closed => f.write_str("closed the connection without a response"),
+            Self::NotHttp2(reason) => write!(f, "violated HTTP/2: {reason}"),
         }
     }
 }

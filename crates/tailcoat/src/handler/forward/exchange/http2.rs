@@ -104,7 +104,7 @@ impl Exchange {
     /// Sends, and reads the response's head.
     pub(super) fn poll_stream(&mut self, task: &mut Task<'_>) -> Poll<Outcome> {
         if self.link.take_late() && !self.on_late() {
-            return Poll::Ready(self.fail(Failure::TimedOut, "gave no answer in time"));
+            return Poll::Ready(self.fail(Failure::TimedOut, "sent no response in time"));
         }
         for _ in 0..READS_PER_TURN_MAX {
             let State::Streaming(streaming) = &mut self.state else { return Poll::Pending };
@@ -113,7 +113,7 @@ impl Exchange {
                     Ok(()) => {}
                     Err(Some(failure)) => return self.on_stream_failure(failure),
                     Err(None) => {
-                        let what = "does not offer to change protocols (RFC 8441)";
+                        let what = "does not support protocol upgrades over HTTP/2 (RFC 8441)";
                         return Poll::Ready(self.fail(Failure::Faulty, what));
                     }
                 }
@@ -135,7 +135,7 @@ impl Exchange {
                 Poll::Ready(Ok(ResponsePiece::Head { status, fields, .. })) => self.on_interim(status, &fields),
                 Poll::Ready(Ok(ResponsePiece::Content(_) | ResponsePiece::End(_))) => {
                     // The engine lets none through before a head.
-                    Some(self.fail(Failure::Faulty, "answered without a head"))
+                    Some(self.fail(Failure::Faulty, "sent a response without a head"))
                 }
                 Poll::Ready(Err(failure)) => return self.on_stream_failure(failure),
             };
@@ -184,7 +184,7 @@ impl Exchange {
     fn on_interim(&mut self, status: Status, fields: &Fields) -> Option<Outcome> {
         self.interim_responses += 1;
         if self.interim_responses > INTERIM_RESPONSES_MAX {
-            return Some(self.fail(Failure::Faulty, "too many interim responses"));
+            return Some(self.fail(Failure::Faulty, "sent too many interim responses"));
         }
         if status == Status::CONTINUE {
             // The client gets its own when content is taken from it.
@@ -204,7 +204,7 @@ impl Exchange {
             .iter()
             .fold((0, 0), |(bytes, count), (name, value)| (bytes + name.len() + value.len() + 4, count + 1));
         if bytes > limits.head_bytes_max || count > limits.fields_max {
-            return self.fail(Failure::Faulty, "gave a head that is too large");
+            return self.fail(Failure::Faulty, "sent a response head that is too large");
         }
         let State::Streaming(Streaming { mut lease, upload, .. }) = std::mem::replace(&mut self.state, State::Done)
         else {

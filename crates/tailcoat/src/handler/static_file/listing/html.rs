@@ -263,7 +263,7 @@ mod tests {
             &["aria-sort=\"ascending\""],
         );
         let cut_off = Listing { entries: vec![file(b"1", 1)], is_cut_off: true };
-        check(&render(b"/", &cut_off, SortOrder::from_query(None)), &["this list ends after 1 entries"], &[]);
+        check(&render(b"/", &cut_off, SortOrder::from_query(None)), &["This list ends after 1 entries"], &[]);
     }
 
     #[test]
