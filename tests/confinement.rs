@@ -198,7 +198,7 @@ fn programs_can_neither_end_nor_order_the_server() {
     ));
     let said = get(&server, "/cgi/attack");
     assert!(said.to_lowercase().contains("not permitted"), "{said}");
-    assert!(said.contains(r#"{"refused":"who gives orders"#), "{said}");
+    assert!(said.contains(r#"{"refused":"the command must prove"#), "{said}");
     assert!(get(&server, "/cgi/attack").starts_with("HTTP/1.1 200 "), "the server is still there");
     let status = crate::support::tailcoat().args(["status", "--socket"]).arg(&socket).output().unwrap();
     assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
