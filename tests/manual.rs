@@ -143,6 +143,7 @@ impl Shown {
         let example = Example::of(configuration.to_owned());
         for (path, content) in [
             ("/srv/www/index.html", "<h1>Welcome</h1>\n"),
+            ("/srv/www/about.html", "<h1>About</h1>\n"),
             ("/srv/www/login/index.html", "<h1>Log in</h1>\n"),
             ("/srv/www/admin/index.html", "<h1>Administration</h1>\n"),
             ("/srv/a/index.html", "a\n"),
