@@ -36,7 +36,7 @@ pub struct Upstream {
     pub queue_max: usize,
     /// How long a request may wait so.
     pub queue_timeout: Duration,
-    /// How long requests may wait so before the queue is overloaded; zero is no limit, `None` a tenth of `queue_timeout`.
+    /// How long requests may wait so before the queue is overloaded; zero is no limit, `None` is a twentieth of `queue_timeout`.
     pub queue_wait_max: Option<Duration>,
     /// Servers that are asked for a request, one after another.
     pub tries_max: usize,
@@ -218,7 +218,7 @@ impl Upstream {
 
     /// How long requests may wait before the queue is overloaded; zero is no limit.
     pub fn queue_wait_max(&self) -> Duration {
-        self.queue_wait_max.unwrap_or(self.queue_timeout / 10)
+        self.queue_wait_max.unwrap_or(self.queue_timeout / 20)
     }
 
     /// Whether any server is spoken to by TLS.

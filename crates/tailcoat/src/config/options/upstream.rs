@@ -204,7 +204,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "queue-wait-max",
         parameters: &[one("time", Kind::DurationOrAuto { min: Duration::ZERO, max: DAY })],
         default: "queue-wait-max auto",
-        doc: "How long requests may wait so before the queue is overloaded; `auto` is a tenth of `queue-timeout`. It is overloaded when the oldest request has \
+        doc: "How long requests may wait so before the queue is overloaded; `auto` is a twentieth of `queue-timeout`. It is overloaded when the oldest request has \
               waited longer, for as long again, more requests wait than are in progress, and the queue does not drain within \
               `queue-timeout`. Then the newest \
               request is forwarded first, and requests that have waited longer are answered 503 with `Retry-After`. \
