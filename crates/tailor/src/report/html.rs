@@ -152,7 +152,7 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
 fn distributions(report: &BenchReport) -> Vec<(&'static str, &Distribution)> {
     match (&report.latency_uncorrected, &report.lag) {
         (Some(uncorrected), Some(lag)) => {
-            vec![("from schedule", &report.latency), ("from send", uncorrected), ("send delay", lag)]
+            vec![("latency", &report.latency), ("from send", uncorrected), ("send delay", lag)]
         }
         _ => vec![("latency", &report.latency)],
     }
@@ -160,7 +160,7 @@ fn distributions(report: &BenchReport) -> Vec<(&'static str, &Distribution)> {
 
 fn write_latencies(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     let columns = distributions(report);
-    write!(out, "<table><tr><th>")?;
+    write!(out, "<div class=\"wide\"><table><tr><th>")?;
     for (name, _) in &columns {
         write!(out, "<th>{name}")?;
     }
@@ -170,7 +170,7 @@ fn write_latencies(out: &mut String, report: &BenchReport) -> std::fmt::Result {
             write!(out, "<td>{}", format_nanos(distribution.at(percentile)))?;
         }
     }
-    writeln!(out, "</table>")
+    writeln!(out, "</table></div>")
 }
 
 fn served_over_time(intervals: &[IntervalReport]) -> String {

@@ -97,20 +97,20 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
 fn write_latencies(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     let columns: Vec<(&str, &Distribution)> = match (&report.latency_uncorrected, &report.lag) {
         (Some(uncorrected), Some(lag)) => {
-            vec![("from schedule", &report.latency), ("from send", uncorrected), ("send delay", lag)]
+            vec![("latency", &report.latency), ("from send", uncorrected), ("send delay", lag)]
         }
         _ => vec![("latency", &report.latency)],
     };
     let row = |out: &mut String, name: &str, value: &dyn Fn(&Distribution) -> String| {
         write!(out, "  {name:<12}")?;
         for (_, distribution) in &columns {
-            write!(out, " {:>13}", if distribution.count == 0 { "-".into() } else { value(distribution) })?;
+            write!(out, " {:>12}", if distribution.count == 0 { "-".into() } else { value(distribution) })?;
         }
         writeln!(out)
     };
     write!(out, "  {:<12}", "")?;
     for (name, _) in &columns {
-        write!(out, " {name:>13}")?;
+        write!(out, " {name:>12}")?;
     }
     writeln!(out)?;
     row(out, "mean", &|distribution| format_nanos(distribution.mean_nanos as u64))?;

@@ -45,7 +45,7 @@ pub enum StreamFailure {
 impl fmt::Display for StreamFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused => f.write_str("refused the stream"),
+            Self::Refused => f.write_str("rejected the stream"),
             Self::Reset(code) => write!(f, "reset the stream: {code}"),
             Self::Malformed => f.write_str("sent a malformed response"),
             Self::Closed => f.write_str("closed the connection without a response"),
