@@ -49,7 +49,7 @@ fn what_an_instance_takes_ends_its_own_request() {
     for (text, logged) in [
         (
             filter(&format!("{MEMORY} (table $t 1 funcref)"), &forever("table.grow $t (ref.null func) (i32.const 10)")),
-            "beyond table-elements-max",
+            "limit reached: table-elements-max",
         ),
         (filter(MEMORY, &forever("memory.grow (i32.const 1)")), "memory-bytes-max of the module"),
         // Too much from the beginning.

@@ -63,7 +63,7 @@ fn too_much_before_an_answer() {
     check("/recursion", "500", "call stack exhausted");
     check("/handles", "500", "no free keys");
     check("/flood-log", "504", "wrote more than log-bytes-max");
-    check("/loop", "504", "longer than processor-time-max (GET /loop)");
+    check("/loop", "504", "CPU time than processor-time-max\" request=\"GET /loop\"");
     check("/fields-without-end", "500", "total size of fields exceeds limit");
 }
 
