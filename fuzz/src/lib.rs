@@ -1,4 +1,4 @@
-//! What fuzz targets share.
+//! Helpers of all fuzz targets.
 
 use wire::h1::{HeadLimits, parse_request_head};
 use wire::http::{Request, RequestHead};
@@ -16,8 +16,8 @@ pub fn with_fields<T>(lines: &[u8], read: impl FnOnce(&Request<'_>) -> T) -> Opt
     Some(read(&Request { head: &head, bytes: &bytes }))
 }
 
-/// Splits a number off the front of the input, for what a target needs besides text: decimal digits up to a line feed,
-/// so that seeds can be read. 0 if there are none.
+/// Splits a number off the front of the input, for targets that need more than text: decimal digits up to a line feed, so
+/// that people can read seeds. 0 if there are none.
 pub fn take_number(input: &[u8]) -> (u64, &[u8]) {
     let end = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len());
     let number = str::from_utf8(&input[..end]).ok().and_then(|digits| digits.parse().ok()).unwrap_or(0);

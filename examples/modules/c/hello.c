@@ -69,7 +69,7 @@ IMPORT(STREAMS, "[method]output-stream.blocking-write-and-flush")
 void stream_write(handle stream, const char *bytes, size_t length, void *result);
 IMPORT(STREAMS, "[resource-drop]output-stream") void output_drop(handle stream);
 
-// What the host hands in is put here. An instance answers one request, so that nothing is ever freed.
+// Memory for arguments from the host. An instance responds to one request, so that nothing is ever freed.
 static char memory[64 << 10];
 static size_t used;
 
@@ -141,7 +141,7 @@ static void echo(handle request, handle out) {
         used = before;
     }
     input_drop(input.value);
-    // That it was the end, and no fault, is told with the trailers.
+    // The trailers report a regular end.
     handle future = content_finish(content.value);
     handle pollable = trailers_subscribe(future);
     pollable_block(pollable);

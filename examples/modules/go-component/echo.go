@@ -30,7 +30,7 @@ type list struct {
 	length  uint32
 }
 
-// What comes of reading: a list of bytes; or, if isError, by what, of which 1 is the end.
+// Result of a read: a list of bytes, or, if isError, its cause. Cause 1 is the end.
 type read struct {
 	_       structs.HostLayout
 	isError uint8
@@ -102,8 +102,8 @@ func outputStreamBlockingWriteAndFlush(stream handle, bytes unsafe.Pointer, leng
 //go:wasmimport wasi:io/streams@0.2.10 [resource-drop]output-stream
 func outputStreamDrop(stream handle)
 
-// What the host hands in is put here. Nothing is allocated for it: the collector would ask for the time, and nothing may be
-// asked of the host while it hands something in.
+// Memory for arguments from the host. Nothing is allocated for them, because the collector would read the time, and a guest
+// must not call the host while it receives arguments.
 var (
 	arena [8192]uint64
 	used  uint32
@@ -163,7 +163,7 @@ func echo(request, out handle) {
 	}
 	inputStreamDrop(input.value)
 	outputStreamDrop(output)
-	// That it was the end, and no fault, is told with the trailers.
+	// The trailers report a regular end.
 	future := incomingBodyFinish(content.value)
 	pollable := futureTrailersSubscribe(future)
 	pollableBlock(pollable)

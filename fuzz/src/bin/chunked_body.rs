@@ -16,7 +16,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(whole.ok().flatten(), model(input));
 });
 
-/// The content and the length of the message, `None` if it is incomplete, or the status that it is refused with.
+/// The content and the length of the message, `None` if it is incomplete, or the status that rejects it.
 fn decode(input: &[u8], step: usize) -> Result<Option<(Vec<u8>, usize)>, u16> {
     let mut decoder = BodyDecoder::new(BodyFraming::Chunked).unwrap();
     let (mut content, mut at) = (Vec::new(), 0);

@@ -1,5 +1,5 @@
 //! The server's side of a connection: the same requests and content however the input is split, and nothing after a
-//! refusal. The first line of the input is a number that decides where it is split.
+//! rejection. The first line of the input is a number that decides where it is split.
 
 #![no_main]
 
@@ -31,8 +31,7 @@ fn steps(seed: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// What a connection made of its input: a line for each request, its content joined; then whether it refused the rest, and
-/// with which status.
+/// Result of a connection: a line for each request, with its joined content, then the status if it rejected the rest.
 fn run(input: &[u8], mut steps: impl Iterator<Item = usize>) -> Vec<(String, Vec<u8>)> {
     let (mut connection, mut head) = (ServerConnection::default(), RequestHead::default());
     let (mut events, mut start, mut end) = (Vec::new(), 0, 0);
@@ -63,7 +62,7 @@ fn run(input: &[u8], mut steps: impl Iterator<Item = usize>) -> Vec<(String, Vec
     }
 }
 
-/// Nothing is read behind a refused message: nobody knows where another would begin.
+/// The server reads nothing after a rejected message, because the start of the next one is unknown.
 fn check_refused(connection: &mut ServerConnection, head: &mut RequestHead, refusal: Refusal) {
     assert!((400..600).contains(&refusal.status.code()) && !refusal.reason.is_empty());
     let next = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";

@@ -7,7 +7,7 @@ use wire::http::date;
 
 fuzz_target!(|value: &[u8]| {
     if let Some(seconds) = date::parse(value) {
-        // What is written for a date is read as that date.
+        // A formatted date parses as that date.
         assert_eq!(date::parse(&date::format(seconds)), Some(seconds));
         assert!(date::format_rfc3339(seconds).is_ascii());
     }

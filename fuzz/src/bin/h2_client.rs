@@ -51,7 +51,7 @@ fn write_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u
     out.extend(payload);
 }
 
-/// What a client makes of the bytes, and what it sends.
+/// Events of a client for these bytes, and its output.
 fn run(input: &[u8], step: usize) -> (Vec<String>, Vec<u8>) {
     let (limits, now) = (Limits { output_bytes_max: usize::MAX, ..Limits::default() }, Duration::ZERO);
     let (mut client, mut output, mut fields) = (ClientConnection::new(now, &limits), Output::default(), Fields::new());

@@ -1,8 +1,8 @@
-//! An HTTP/2 connection: our server and a client that sends anything. Frames may be right (a model client keeps to the
-//! rules as long as the input tells it to) or any bytes. Whatever comes, what our server sends is what our client, which
-//! reads it, understands, memory and streams stay within their limits, and input in pieces comes to the same.
+//! An HTTP/2 connection: our server and a client that sends anything. Frames may be valid (a model client follows the
+//! rules as long as the input says so) or random bytes. Our client reads and understands all output of our server. Memory and
+//! streams stay within their limits, and split input gives the same result.
 //!
-//! The input is a row of commands: a byte that says what is done, and what it takes behind it.
+//! The input is a row of commands: a byte for the command, then its arguments.
 
 #![no_main]
 
@@ -30,7 +30,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(run(&bytes, step), whole);
 });
 
-/// What the client sends, and in pieces of which size else.
+/// Bytes that the client sends, and the size of the pieces.
 fn model_client(input: &[u8]) -> (Vec<u8>, usize) {
     let (mut bytes, mut rest, mut next_stream) = (PREFACE.to_vec(), input, 1u32);
     write_frame(&mut bytes, 4, 0, 0, &[]);
@@ -72,7 +72,7 @@ fn write_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u
     out.extend(payload);
 }
 
-/// What a server makes of the bytes, and all it sends.
+/// Events of a server for these bytes, and all its output.
 fn run(input: &[u8], step: usize) -> (Vec<String>, Vec<u8>) {
     let (limits, now) = (limits(), Duration::ZERO);
     let mut server = ServerConnection::new(now, &limits);
@@ -140,7 +140,7 @@ fn flush(output: &mut Output, sent: &mut Vec<u8>) {
     output.clear();
 }
 
-/// All that is sent are whole frames that nobody could refuse.
+/// Checks that the output consists of whole, valid frames.
 fn check_frames(mut sent: &[u8]) {
     while !sent.is_empty() {
         let length = usize::from(sent[0]) << 16 | usize::from(sent[1]) << 8 | usize::from(sent[2]);

@@ -1,5 +1,5 @@
 //! Header blocks: any bytes are decoded within their limits, and what was decoded is the same when it is encoded again.
-//! The input is a row of blocks of one connection, each behind its length in a byte.
+//! The input is a row of blocks of one connection, each after its length in a byte.
 
 #![no_main]
 

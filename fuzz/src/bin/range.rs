@@ -15,7 +15,7 @@ fuzz_target!(|input: &[u8]| {
         Selection::Unsatisfiable => assert!(length > 0),
         Selection::Single(range) => {
             assert!(range.start < range.end && range.end <= length);
-            // What Content-Range says selects the same range.
+            // The range in Content-Range selects the same range.
             let mut content_range = Vec::new();
             write_content_range(&range, length, &mut content_range);
             let spec = content_range["bytes ".len()..].split(|byte| *byte == b'/').next().unwrap();

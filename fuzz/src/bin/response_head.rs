@@ -13,7 +13,7 @@ fuzz_target!(|input: &[u8]| {
     let whole = parse_response_head(input, &mut head, &LIMITS);
     // Of several faults, another may be seen first.
     assert_eq!(byte_by_byte(input).map_err(|_| ()), whole.map_err(|_| ()));
-    // What a peer can make the client keep is limited.
+    // A peer cannot make the client keep more than this.
     assert!(whole != Ok(None) || input.len() < LIMITS.head_bytes_max);
     let Ok(Some(length)) = whole else { return };
     assert!(length <= input.len() && length <= LIMITS.head_bytes_max && head.fields.len() <= LIMITS.fields_max);
@@ -41,7 +41,7 @@ fn check_against_httparse(head: &ResponseHead, bytes: &[u8]) {
     let mut other = httparse::Response::new(&mut headers);
     match other.parse(bytes) {
         Ok(status) => assert_eq!(status, httparse::Status::Complete(bytes.len())),
-        // It knows no versions but 1.0 and 1.1.
+        // httparse knows no versions but 1.0 and 1.1.
         Err(httparse::Error::Version) => return,
         Err(error) => panic!("httparse refuses what we accept: {error}"),
     }

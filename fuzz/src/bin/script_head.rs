@@ -14,7 +14,7 @@ fuzz_target!(|input: &[u8]| {
     let whole = parse_script_head(input, &mut head, &LIMITS);
     // Of several faults, another may be seen first.
     assert_eq!(byte_by_byte(input).map_err(|_| ()), whole.map_err(|_| ()));
-    // What a script can make the server keep is limited.
+    // A script cannot make the server keep more than this.
     assert!(whole != Ok(None) || input.len() < LIMITS.head_bytes_max);
     let Ok(Some(found)) = whole else { return };
     assert!(

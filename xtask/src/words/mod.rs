@@ -18,6 +18,9 @@ use crate::tidy;
 /// Longest sentence, in words.
 const SENTENCE_WORDS_MAX: usize = 25;
 
+/// Folders of the workspace's members, in which a type name means one thing.
+const MEMBERS: [&str; 3] = ["crates/", "conformance/", "xtask/"];
+
 /// Marks that may stand between a full stop and the next sentence.
 const CLOSERS: [&str; 3] = ["*", "\"", "\\"];
 
@@ -168,7 +171,8 @@ fn sentences(tokens: &[ProseToken]) -> impl Iterator<Item = (usize, usize)> {
 /// Types of the same name that other files can use. Each is found at its own line.
 fn repeated_types(files: &[tidy::File]) -> Vec<Finding> {
     let is_source = |file: &&tidy::File| {
-        file.path.ends_with(".rs") && file.path.contains("src/") && !prose::is_test_file(&file.path)
+        let is_member = MEMBERS.iter().any(|member| file.path.starts_with(member));
+        is_member && file.path.ends_with(".rs") && !prose::is_test_file(&file.path)
     };
     let declared: Vec<(&str, Vec<Declaration>)> =
         files.iter().filter(is_source).map(|file| (file.path.as_str(), names::declarations(&file.text))).collect();

@@ -87,7 +87,9 @@ impl Prose {
             }
             let is_fence = comment.text.trim_start().starts_with("```");
             in_fence ^= is_fence;
-            if is_fence || in_fence || comment.text.trim().is_empty() {
+            // Indented lines are commands and examples.
+            let is_code = is_fence || in_fence || comment.text.starts_with("    ");
+            if is_code || comment.text.trim().is_empty() {
                 begins_passage = true;
                 continue;
             }
@@ -146,12 +148,13 @@ fn of_hash_comments(text: &str) -> Prose {
     let mut in_string: Option<(&str, bool)> = None;
     for (index, line) in text.split('\n').enumerate() {
         let mut add = |marker: &'static str, text: &str, is_trailing: bool| {
-            comments.push(Comment { line: index + 1, marker, text: text.trim().to_owned(), is_trailing });
+            let text = text.strip_prefix(' ').unwrap_or(text).trim_end();
+            comments.push(Comment { line: index + 1, marker, text: text.to_owned(), is_trailing });
         };
         if let Some((quotes, is_doc)) = in_string {
             let content = line.split(quotes).next().unwrap_or(line);
             if is_doc {
-                add("///", content, false);
+                add("///", content.trim(), false);
             }
             if content.len() < line.len() {
                 in_string = None;
@@ -162,7 +165,7 @@ fn of_hash_comments(text: &str) -> Prose {
             let (before, content) = (&line[..at], &line[at + quotes.len()..]);
             let is_doc = before.trim().is_empty();
             if is_doc {
-                add("///", content.split(quotes).next().unwrap_or(content), false);
+                add("///", content.split(quotes).next().unwrap_or(content).trim(), false);
             }
             if !content.contains(quotes) {
                 in_string = Some((quotes, is_doc));
@@ -311,6 +314,7 @@ mod tests {
                 "/// One\n/// two.\n///\n/// Three.\n/// ```\n/// code\n/// ```\n",
                 "Doc!/1/One two. Doc/4/Three.",
             ),
+            ("a.rs", "// One:\n//     nobody\n// Two.\n", "Comment!/1/One: Comment/3/Two."),
             ("a.rs", "// One.\na(); // Two.\n// Three.\n", "Comment!/1/One. Comment!/2/Two. Comment!/3/Three."),
             ("a.rs", "a(\"cannot open\\n\\\n  it\"); b(\"word\");\n", "Message/1/cannot open it"),
             ("tests/a.rs", "a(\"cannot open it\"); // Why.\n", "Comment!/1/Why."),

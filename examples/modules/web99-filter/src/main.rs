@@ -1,7 +1,7 @@
-//! The dynamic GET of the web99 workload (`tailor web99`) as a filter of http-wasm: the request goes on as one for the file
-//! itself, which the server has in memory, and what comes back is wrapped into the reply, with the user's advertisement if
-//! there is a cookie. The tables for that are kept, and asked for again after a second: of the module behind (`web99`), which
-//! puts them behind one of its replies. What needs a form or the log is left to that module, too.
+//! The dynamic GET of the web99 workload (`tailor web99`) as an http-wasm filter. It forwards the request as one for the
+//! file itself, which the server has in memory. Then it wraps the content into the reply, with the user's advertisement if
+//! there is a cookie. The upstream module (`web99`) appends the tables for that to one of its replies; the filter keeps them
+//! and requests them again after a second. It also leaves requests that need a form or the log to that module.
 
 #[path = "../../web99/src/ads.rs"]
 mod ads;
@@ -20,7 +20,7 @@ use tables::Tables;
 
 struct Filter;
 
-/// What `handle_response` is told: the response is not for it, a file that it has asked for, or a reply with tables behind it.
+/// Contexts of `handle_response`: a foreign response, a requested file, or a reply with appended tables.
 const LEFT: i32 = 0;
 const FILE: i32 = 1;
 const TABLES: i32 = 2;
@@ -40,7 +40,7 @@ const CONDITIONS: [&[u8]; 7] = [
 const FIELDS_OF_FILE: [&[u8]; 5] = [b"accept-ranges", b"cache-control", b"etag", b"last-modified", b"vary"];
 
 thread_local! {
-    /// What was chosen for the request at hand, if it has a cookie.
+    /// Choice for the current request, if it has a cookie.
     static CHOICE: Cell<Option<Choice>> = const { Cell::new(None) };
 }
 
@@ -53,7 +53,7 @@ impl Guest for Filter {
         let uri = request.uri();
         let Some((_, query)) = parts(&uri) else { return (true, LEFT) };
         if *request.method() != *b"GET" || !query.starts_with(b"/file_set/") {
-            // Whoever makes the tables anew wants them to count at once.
+            // New tables must count at once.
             Tables::forget();
             return (true, LEFT);
         }
@@ -96,7 +96,7 @@ fn wrap(request: &Request, response: &Response) {
     let uri = request.uri();
     let (script, query) = parts(&uri).unwrap_or_default();
     let source = request.source_addr();
-    // Behind the last colon is the port.
+    // The port follows the last colon.
     let address = source.rsplitn(2, |byte| *byte == b':').last().unwrap_or_default();
     let mut reply = Vec::with_capacity(16 << 10);
     reply.extend_from_slice(b"<html>\n<head><title>web99 dynamic reply</title></head>\n<body>\n");

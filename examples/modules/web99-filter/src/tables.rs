@@ -33,7 +33,7 @@ impl Tables {
         })
     }
 
-    /// Takes the tables from behind a reply, of which it gives what is before them.
+    /// Removes the tables at the end of a reply. Returns the content before them.
     pub(crate) fn take(reply: &[u8]) -> &[u8] {
         let Some((rest, ads)) = split_table(reply) else { return reply };
         let Some((rest, users)) = split_table(rest) else { return reply };
@@ -47,7 +47,7 @@ impl Tables {
     }
 }
 
-/// What is before a table, and the table, behind which its length stands in four bytes.
+/// Content before a table, and the table. Its length follows it in four bytes.
 fn split_table(reply: &[u8]) -> Option<(&[u8], &[u8])> {
     let (rest, length) = reply.split_last_chunk::<4>()?;
     rest.split_at_checked(rest.len().checked_sub(u32::from_le_bytes(*length) as usize)?)

@@ -1,6 +1,6 @@
-//! Which advertisement a user sees.
+//! Selection of the advertisement for a user.
 
-/// How many there are.
+/// Number of advertisements.
 pub(crate) const ADS: u32 = 360;
 
 /// Bytes of a record of the table of users.

@@ -14,7 +14,7 @@ use crate::form::{Post, USER_ID_FIRST};
 
 const DAY_SECONDS: u64 = 86_400;
 
-/// A record behind its number, which is that of its place.
+/// Length of a record after its number, which is that of its place.
 const UNNUMBERED_BYTES: usize = 128;
 
 const PERSONALITIES: &str = "/data/User.Personality";
@@ -93,7 +93,7 @@ pub(crate) fn post_log() -> io::Result<Vec<u8>> {
     Ok(log)
 }
 
-/// Makes the tables anew, which are the same for the same numbers everywhere, and empties the log.
+/// Makes new tables, which are equal for equal numbers on all machines, and empties the log.
 pub(crate) fn reset(users: u32, seed: u32, now_seconds: u64) -> io::Result<()> {
     let mut random = Random(seed);
     let mut ads = String::new();

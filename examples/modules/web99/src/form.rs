@@ -1,14 +1,14 @@
-//! What requests say: paths, cookies, forms.
+//! Content of requests: paths, cookies, forms.
 
 use memchr::memmem;
 
-/// What a user's id is above the user's number.
+/// Difference between a user's ID and number.
 pub(crate) const USER_ID_FIRST: u32 = 10_000;
 
-/// The field by which the filter before the module asks for the tables behind the reply.
+/// Field with which the filter requests tables at the end of the reply.
 pub(crate) const TABLES_FIELD: &str = "web99-tables";
 
-/// Before and behind the name of an advertisement in a file.
+/// Bytes before and after the name of an advertisement in a file.
 const AD_TAG: (&[u8], &[u8]) = (b"<!WEB99CAD><IMG SRC=\"", b"\"><!/WEB99CAD>");
 
 /// A file of the set.

@@ -1,7 +1,7 @@
 //! The dynamic operations of the web99 workload (`tailor web99`), as a WebAssembly module.
 //!
-//! It needs the site at `/site` (with `file_set` below it), and a directory at `/data` that it may write to. Reset and
-//! Fetch are open to whoever reaches this module: it is for a laboratory, not for the Internet.
+//! It needs the site at `/site` (with `file_set` below it), and a writable directory at `/data`. All clients that reach this
+//! module may use Reset and Fetch: it is for a laboratory, not for the Internet.
 
 mod ads;
 mod data;
@@ -21,7 +21,7 @@ struct Web99;
 
 wasip2::http::proxy::export!(Web99);
 
-/// An answer: content for the reply, and a cookie; or an error status.
+/// Content for the reply, and a cookie; or an error status.
 type Answer = Result<(Vec<u8>, Option<String>), u16>;
 
 impl Guest for Web99 {
@@ -95,7 +95,7 @@ fn reply(request: &IncomingRequest, script: &str, query: &str, content: &[u8]) -
     [head.as_bytes(), content, b"\n</pre>\n</body></html>\n"].concat()
 }
 
-/// Puts the tables behind a reply, each before its length in four bytes: the filter before this module learns them so.
+/// Appends the tables to a reply, each before its length in four bytes, for the filter before this module.
 fn append_tables(body: &mut Vec<u8>) {
     let (users, ads) = data::tables().unwrap_or_default();
     for table in [users, ads] {
@@ -106,7 +106,7 @@ fn append_tables(body: &mut Vec<u8>) {
 
 fn send(out: ResponseOutparam, status: u16, cookie: Option<&str>, body: &[u8]) {
     let fields = Fields::new();
-    // These names and values are good.
+    // A name and a value that are always valid.
     fields.append("content-type", b"text/html").expect("a field that may be set");
     fields.append("content-length", body.len().to_string().as_bytes()).expect("a field that may be set");
     if let Some(cookie) = cookie {
