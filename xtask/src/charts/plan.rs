@@ -55,7 +55,7 @@ pub(super) const SERVERS: [(&str, &str); 27] = [
     ("nginx-tls", "nginx"),
     ("nginx-fastcgi", "nginx"),
     ("nginx-php", "nginx + php-fpm"),
-    ("nginx-fastcgi-c", "nginx + FastCGI in C"),
+    ("nginx-fastcgi-c", "nginx + C program"),
     ("haproxy", "HAProxy"),
     ("haproxy-unlogged", "HAProxy, no log"),
     ("h2o", "h2o"),
@@ -69,12 +69,12 @@ pub(super) const SERVERS: [(&str, &str); 27] = [
     ("apache-fastcgi", "Apache"),
     ("apache-cgi", "Apache"),
     ("file", "static file"),
-    ("component", "component, fresh"),
-    ("component-none", "component, reused"),
+    ("component", "fresh"),
+    ("component-none", "reused"),
     ("wasmtime-serve", "wasmtime serve"),
-    ("http-wasm-fresh", "http-wasm, fresh"),
-    ("http-wasm-memory", "http-wasm, restored"),
-    ("http-wasm-none", "http-wasm, reused"),
+    ("http-wasm-fresh", "fresh"),
+    ("http-wasm-memory", "memory restored"),
+    ("http-wasm-none", "reused"),
 ];
 
 /// The reference that is no server.
@@ -202,8 +202,8 @@ pub(super) const PLANS: [ChartPlan; 18] = [
         subtitle: "CPU time per \u{201c}Hello, world!\u{201d}, Tailcoat = 1. Shorter is better.",
         scale: Scale::Ratio,
         groups: &[
-            group("FastCGI: web server alone, without php-fpm", "fastcgi", ""),
-            group("CGI: web server and a program in C", "cgi", ""),
+            group("FastCGI, without php-fpm's time", "fastcgi", ""),
+            group("CGI, with the program's time", "cgi", ""),
         ],
         names: &[],
     },
@@ -213,8 +213,8 @@ pub(super) const PLANS: [ChartPlan; 18] = [
         subtitle: "CPU time per response. Shorter is better.",
         scale: Scale::Absolute,
         groups: &[
-            group("a component says hello", "module", "modules"),
-            group("an http-wasm guest says hello", "module-http-wasm", "modules"),
+            group("component, by kind of instance", "module", "modules"),
+            group("http-wasm guest, by kind of instance", "module-http-wasm", "modules"),
         ],
         names: &[],
     },
@@ -240,7 +240,7 @@ pub(super) const PLANS: [ChartPlan; 18] = [
         subtitle: "5,000 slow readers of 1 MiB beside fast clients. Shorter is better.",
         scale: Scale::Absolute,
         groups: &[
-            group("p99 of fast clients, as a multiple of undisturbed", "slow-readers", "latency"),
+            group("p99 of fast clients / undisturbed", "slow-readers", "latency"),
             group("user memory per slow reader", "slow-readers", "memory"),
         ],
         names: &[],
@@ -250,7 +250,7 @@ pub(super) const PLANS: [ChartPlan; 18] = [
         question: "Does a slow disk disturb requests from memory?",
         subtitle: "p99 beside clients of cold files, as a multiple of undisturbed. Shorter is better.",
         scale: Scale::Absolute,
-        groups: &[group("2,000 requests/s from memory, disk at 20 MiB/s", "cold-disk", "")],
+        groups: &[group("2,000 requests/s, disk at 20 MiB/s", "cold-disk", "")],
         names: &[],
     },
     ChartPlan {

@@ -39,15 +39,15 @@ pub(super) const THEMES: [Theme; 2] = [
     },
 ];
 
-const WIDTH: f64 = 560.0;
+const WIDTH: f64 = 520.0;
 const MARGIN: f64 = 16.0;
-const BARS_LEFT: f64 = 164.0;
-const BARS_RIGHT: f64 = 410.0;
+const BARS_LEFT: f64 = 150.0;
+const BARS_RIGHT: f64 = 374.0;
 const ROW_HEIGHT: f64 = 26.0;
 const BAR_HEIGHT: f64 = 16.0;
 const HEADING_HEIGHT: f64 = 32.0;
 const CAP_HEIGHT: f64 = 7.0;
-const LINE_CHARACTERS_MAX: usize = 76;
+const LINE_CHARACTERS_MAX: usize = 74;
 
 const FONT: &str = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Noto Sans', sans-serif";
 
@@ -55,7 +55,7 @@ const FONT: &str = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neu
 pub(super) fn draw(chart: &Chart, theme: &Theme) -> String {
     let mut body = String::new();
     let subtitle = wrap(chart.subtitle);
-    text(&mut body, MARGIN, 32.0, "start", theme.text, "font-size=\"18\" font-weight=\"600\"", chart.title);
+    text(&mut body, MARGIN, 32.0, "start", theme.text, "font-size=\"17\" font-weight=\"600\"", chart.title);
     let mut y = 36.0;
     for line in &subtitle {
         y += 18.0;
@@ -64,7 +64,7 @@ pub(super) fn draw(chart: &Chart, theme: &Theme) -> String {
     y += 6.0;
     for group in &chart.groups {
         y += HEADING_HEIGHT;
-        text(&mut body, MARGIN, y - 9.0, "start", theme.text, "font-size=\"14\" font-weight=\"600\"", group.label);
+        text(&mut body, MARGIN, y - 9.0, "start", theme.text, "font-size=\"15\" font-weight=\"600\"", group.label);
         if group.is_void {
             text(&mut body, WIDTH - MARGIN, y - 9.0, "end", theme.warning, "font-size=\"13\"", "void run: see below");
         }
@@ -107,7 +107,7 @@ fn draw_bar(body: &mut String, bar: &Bar, y: f64, scale: f64, theme: &Theme) {
     let right = BARS_RIGHT.min(BARS_LEFT + bar.spread.median.max(bar.spread.upper) * scale);
     let at = |value: f64| (BARS_LEFT + value.max(0.0) * scale).min(right);
     let is_broken = BARS_LEFT + bar.spread.median * scale > BARS_RIGHT + 0.5;
-    let size = format!("font-size=\"14\" font-weight=\"{weight}\"");
+    let size = format!("font-size=\"15\" font-weight=\"{weight}\"");
     text(body, BARS_LEFT - 10.0, baseline, "end", theme.text, &size, bar.label);
     let width = at(bar.spread.median) - BARS_LEFT;
     let top = middle - BAR_HEIGHT / 2.0;
@@ -166,7 +166,9 @@ fn wrap(text: &str) -> Vec<&str> {
 pub(super) fn describe(chart: &Chart) -> String {
     let mut words = chart.subtitle.to_owned();
     for group in &chart.groups {
-        let _ = write!(words, " {}:", group.label);
+        let mut letters = group.label.chars();
+        let first = letters.next().into_iter().flat_map(char::to_uppercase);
+        let _ = write!(words, " {}{}:", first.collect::<String>(), letters.as_str());
         for (index, bar) in group.bars.iter().enumerate() {
             let _ = write!(words, "{} {} {}", if index == 0 { "" } else { "," }, bar.label, bar.value);
         }

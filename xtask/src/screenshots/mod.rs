@@ -31,7 +31,7 @@ const SCHEMES: [ColorScheme; 2] = [ColorScheme::Light, ColorScheme::Dark];
 const HEIGHT_MAX: u32 = 1100;
 
 /// Space below the last block of a picture.
-const MARGIN: u32 = 14;
+const MARGIN: u32 = 12;
 
 /// Files of the site in the pictures: path, size in bytes, and age in hours.
 const FILES: [(&str, usize, u64); 9] = [
