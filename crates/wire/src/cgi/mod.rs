@@ -1,5 +1,5 @@
-//! CGI/1.1 (RFC 3875), as its own protocol, SCGI and uwsgi carry it: heads of scripts' responses, and a request's variables
-//! in each one's form.
+//! CGI/1.1 (RFC 3875) over three transports: CGI itself, SCGI and uwsgi. Parses the heads of scripts' responses and
+//! encodes the variables of a request.
 
 mod scgi;
 mod script_head;

@@ -1,8 +1,8 @@
 use crate::http::Fields;
 
-/// Writes the head of an SCGI request: the variables as a netstring of NUL-terminated names and values, CONTENT_LENGTH first
-/// and `SCGI` at the end (the SCGI specification). The content follows as it is. `variables` has no CONTENT_LENGTH, and no
-/// NUL in any value.
+/// Writes the head of an SCGI request: a netstring of NUL-terminated names and values, CONTENT_LENGTH first, then
+/// `SCGI` (the SCGI specification). The content follows unchanged. `variables` must not contain CONTENT_LENGTH or a NUL
+/// in any value.
 pub fn write_scgi_request(variables: &Fields, content_length: u64, out: &mut Vec<u8>) {
     let mut netstring = Vec::with_capacity(2048);
     let mut push = |name: &[u8], value: &[u8]| {
@@ -31,7 +31,7 @@ mod tests {
         let mut request = Vec::new();
         write_scgi_request(&variables, 27, &mut request);
         let expect = "70:CONTENT_LENGTH\x0027\0REQUEST_METHOD\0POST\0REQUEST_URI\0/deepthought\0SCGI\x001\0,";
-        // The specification's example has the same variables in another order.
+        // The example in the specification has the same variables in another order.
         assert_eq!(String::from_utf8(request).unwrap(), expect);
     }
 }

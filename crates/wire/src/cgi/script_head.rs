@@ -1,26 +1,26 @@
-//! Heads of scripts' responses (RFC 3875, section 6), read into the same form as those of HTTP/1.
+//! Heads of scripts' responses (RFC 3875, section 6), parsed into the same form as HTTP/1 heads.
 
 use memchr::memchr;
 
 use crate::h1::{HeadLimits, MalformedResponse, ResponseField, ResponseHead, parse_field_line, parse_status_line};
 use crate::http::{Span, Status, Version};
 
-/// What was found besides the head.
+/// Results of [`parse_script_head`] that [`ResponseHead`] has no place for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScriptHead {
-    /// Its length with the empty line.
+    /// Length of the head with the empty line.
     pub bytes: usize,
-    /// Where the server itself is to look for the answer (RFC 3875, section 6.2.2): a path, and a query perhaps.
+    /// Path and query of a local redirect: the server itself looks for the response there (RFC 3875, section 6.2.2).
     pub local_location: Option<Span>,
 }
 
-/// Parses a head from the beginning of `bytes`; `None` as long as it is incomplete. Lines may end with LF alone, which is
-/// what RFC 3875 has, or with CRLF. A status line may come first: then it is a whole response of HTTP, as a script gives it
-/// whose headers are not parsed (section 5), and a uwsgi server. Status, which is no field of a response, is not among the
-/// fields.
+/// Parses a head from the beginning of `bytes`; `None` if it is incomplete. Lines may end with LF alone, as in RFC
+/// 3875, or with CRLF. A status line may come first: uwsgi servers and scripts with non-parsed headers (section 5) send
+/// a whole HTTP response. The Status field sets the status and is not among the fields of the response.
 ///
 /// # Errors
-/// No field at all, two of Status, Location or Content-Length, a status that is not a final one, or what is no field line.
+/// The head has no field, an invalid field line, or a status that is not final; or Status, Location or Content-Length
+/// occurs twice.
 pub fn parse_script_head(
     bytes: &[u8],
     head: &mut ResponseHead,
@@ -48,7 +48,7 @@ pub fn parse_script_head(
     let mut local_location = None;
     if let Some(location) = found.location.filter(|_| !found.has_status) {
         match location.of(bytes) {
-            // What begins with two slashes names another host.
+            // A path that begins with two slashes names another host.
             [b'/', b'/', ..] => head.status = Status::FOUND,
             [b'/', ..] => local_location = Some(location),
             // RFC 3875, section 6.2.3.
@@ -58,7 +58,7 @@ pub fn parse_script_head(
     Ok(Some(ScriptHead { bytes: at, local_location }))
 }
 
-/// What decides how the fields are meant.
+/// Facts that decide how the fields are interpreted.
 #[derive(Default)]
 struct Found {
     has_status: bool,
@@ -87,14 +87,15 @@ impl Found {
             (head.status, head.reason) = parse_status(bytes, value)?;
             return Ok(());
         }
-        // RFC 3875, section 6.3: a field comes once. Where it matters, which of two is meant is not guessed.
+        // RFC 3875, section 6.3: a field must not occur twice. The parser does not guess which of two locations is
+        // meant.
         if text.eq_ignore_ascii_case(b"location") && self.location.replace(value).is_some() {
             return Err(MalformedResponse("more than one Location"));
         }
         if text.eq_ignore_ascii_case(b"content-length") && std::mem::replace(&mut self.has_length, true) {
             return Err(MalformedResponse("more than one Content-Length"));
         }
-        // How the content gets to the client is the server's business (section 6.3.4), and the script has not encoded it.
+        // The server chooses the transfer coding (section 6.3.4); the script has not encoded the content.
         if self.is_http || !text.eq_ignore_ascii_case(b"transfer-encoding") {
             head.fields.push(ResponseField { name, value });
         }
@@ -102,7 +103,7 @@ impl Found {
     }
 }
 
-/// A line, and where the next one begins.
+/// A line and the offset of the next one.
 struct Line {
     span: Span,
     next: usize,
@@ -127,7 +128,7 @@ fn parse_status(bytes: &[u8], value: Span) -> Result<(Status, Span), MalformedRe
         return Err(MALFORMED);
     }
     let code = digits.iter().fold(0, |code, digit| code * 10 + u16::from(digit - b'0'));
-    // Interim statuses answer nothing, and 101 would change a protocol that no script speaks.
+    // Interim statuses do not answer a request, and 101 would switch to a protocol that no script speaks.
     let status = Status::new(code).filter(|_| (200..600).contains(&code)).ok_or(MALFORMED)?;
     let blanks = rest.iter().take_while(|&&byte| byte == b' ').count();
     Ok((status, Span::new(value.start() + 3 + blanks, value.end())))
@@ -139,7 +140,7 @@ mod tests {
 
     const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 128, fields_max: 3, target_bytes_max: 0 };
 
-    /// Status, reason, fields, local location and what follows; or why not.
+    /// Formats status, reason, fields, local location and the bytes after the head; or returns the error.
     fn parse(input: &[u8]) -> Result<String, &'static str> {
         let mut head = ResponseHead::default();
         let found = parse_script_head(input, &mut head, &LIMITS).map_err(|malformed| malformed.0)?;
@@ -156,7 +157,7 @@ mod tests {
     fn heads() {
         let check = |input: &str, expect: &str| {
             assert_eq!(parse(input.as_bytes()).as_deref(), Ok(expect), "{input:?}");
-            // In pieces it is the same.
+            // The result does not depend on how the input is split.
             for end in 0..input.find("\n\n").or(input.find("\r\n\r\n")).unwrap_or(0) {
                 assert_eq!(parse(&input.as_bytes()[..end]).as_deref(), Ok("incomplete"), "{input:?} up to {end}");
             }

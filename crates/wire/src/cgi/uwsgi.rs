@@ -1,20 +1,20 @@
 use crate::http::Fields;
 
-/// The variables do not fit into one packet of uwsgi, which has at most 65,535 bytes.
+/// Error of [`write_uwsgi_request`]: the variables exceed the 65,535 bytes of a uwsgi packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VariablesTooLong;
 
-/// Writes the head of a uwsgi request (the uwsgi protocol, packets with modifier 0): names and values behind their lengths,
-/// all little-endian. The content follows as it is.
+/// Writes the head of a uwsgi request (the uwsgi protocol, modifier 0): each name and value follows its length, in
+/// little endian. The content follows unchanged.
 ///
 /// # Errors
-/// The variables are longer than a packet can be; then nothing is written.
+/// The variables are longer than a packet; nothing is written.
 pub fn write_uwsgi_request(variables: &Fields, out: &mut Vec<u8>) -> Result<(), VariablesTooLong> {
     let length: usize = variables.iter().map(|(name, value)| 4 + name.len() + value.len()).sum();
     let length = u16::try_from(length).map_err(|_| VariablesTooLong)?.to_le_bytes();
     out.extend_from_slice(&[0, length[0], length[1], 0]);
     for part in variables.iter().flat_map(|(name, value)| [name, value]) {
-        // None is longer than all together.
+        // No part is longer than all parts together, and those were checked.
         out.extend_from_slice(&(part.len() as u16).to_le_bytes());
         out.extend_from_slice(part);
     }

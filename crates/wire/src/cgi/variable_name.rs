@@ -1,7 +1,7 @@
-/// Appends the name of the variable that carries a request's field of this name: `HTTP_`, and the name in upper case with
-/// `_` for `-` (RFC 3875, section 4.1.18). Returns `false`, with nothing appended, for a name that has any other byte than
-/// letters, digits and `-`: `A_B` would become the same variable as `A-B`, so that a client could pass the one off as the
-/// other, and further bytes are none that shells and languages have in names.
+/// Appends the variable name of a request field: `HTTP_` and the name in upper case with `_` for `-` (RFC 3875, section
+/// 4.1.18). Returns `false` and appends nothing if the name has a byte other than letters, digits and `-`. Otherwise a
+/// client could send `A_B` and have the application read it as `A-B`; and shells and languages do not allow other bytes
+/// in names.
 pub fn push_variable_name(field_name: &[u8], out: &mut Vec<u8>) -> bool {
     if !field_name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-') {
         return false;

@@ -1,8 +1,8 @@
-//! FastCGI 1.0, the side of the web server: requests as records, and records of an application's answer.
+//! FastCGI 1.0, the web server's side: encodes requests as records and decodes the records of a response.
 //!
-//! A connection has one request at a time, with the id 1. Applications that serve several at once on a connection are
-//! hardly to be found (php-fpm and libfcgi answer FCGI_GET_VALUES with FCGI_MPXS_CONNS 0), and as records have no flow
-//! control of their own, one client that reads slowly would hold up all others of its connection, or fill memory.
+//! A connection carries one request at a time, with the id 1. Few applications can serve several: php-fpm and libfcgi
+//! answer FCGI_GET_VALUES with FCGI_MPXS_CONNS 0. Records have no flow control either, so one slow client would block
+//! all other requests of its connection, or fill memory.
 
 mod record;
 mod request;

@@ -1,12 +1,12 @@
 //! Records: a header of eight bytes, content, and padding (FastCGI 1.0, section 3.3).
 
-/// Bytes of a record's header.
+/// Length of a record's header.
 pub(super) const HEADER_BYTES: usize = 8;
 
-/// Most bytes of content in a record.
+/// Maximum content of a record.
 pub const CONTENT_BYTES_MAX: usize = 65_535;
 
-/// The id of the only request of a connection.
+/// Id of the only request of a connection.
 pub(super) const REQUEST_ID: u16 = 1;
 
 const VERSION: u8 = 1;
@@ -21,7 +21,7 @@ pub(super) mod record_type {
     pub(crate) const STDERR: u8 = 7;
 }
 
-/// A header, as far as it matters.
+/// The parts of a record's header that the decoder needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) version: u8,
@@ -32,7 +32,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// The header of a record of the connection's request, without padding.
+    /// Creates the header of a record that belongs to the connection's request, without padding.
     pub(super) fn new(record_type: u8, content_bytes: u16) -> Self {
         Self { version: VERSION, record_type, request_id: REQUEST_ID, content_bytes, padding_bytes: 0 }
     }
@@ -54,7 +54,7 @@ impl Header {
         }
     }
 
-    /// Whether it is of our version and request.
+    /// Returns whether version and request id are the expected ones.
     pub(super) fn is_ours(self) -> bool {
         self.version == VERSION && self.request_id == REQUEST_ID
     }

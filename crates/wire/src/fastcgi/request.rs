@@ -1,14 +1,14 @@
-//! The records of a request: begin, parameters, content.
+//! Records of a request: begin, parameters, content.
 
 use super::record::{CONTENT_BYTES_MAX, HEADER_BYTES, Header, record_type};
 
-/// Section 5.1: an application that answers as a CGI script does.
+/// Role of an application that answers as a CGI script does (section 5.1).
 const ROLE_RESPONDER: u16 = 1;
 
-/// Section 5.1: the connection stays open behind the request.
+/// Flag that keeps the connection open after the request (section 5.1).
 const KEEP_CONNECTION: u8 = 1;
 
-/// Writes the record that begins a request; `is_kept`: the connection is to be kept open for another.
+/// Writes the record that begins a request; `is_kept` asks the application to keep the connection open for another.
 pub fn write_begin(is_kept: bool, out: &mut Vec<u8>) {
     let [role_high, role_low] = ROLE_RESPONDER.to_be_bytes();
     let flags = if is_kept { KEEP_CONNECTION } else { 0 };
@@ -16,7 +16,7 @@ pub fn write_begin(is_kept: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(&[role_high, role_low, flags, 0, 0, 0, 0, 0]);
 }
 
-/// Writes the parameters, which [`push_name_value`] has put together, and their end. They may be as long as they like.
+/// Writes the parameters, encoded by [`push_name_value`], and the record that ends them. Their length is not limited.
 pub fn write_parameters(parameters: &[u8], out: &mut Vec<u8>) {
     for piece in parameters.chunks(CONTENT_BYTES_MAX) {
         out.extend_from_slice(&header(record_type::PARAMS, piece.len()));
@@ -25,12 +25,13 @@ pub fn write_parameters(parameters: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&header(record_type::PARAMS, 0));
 }
 
-/// Appends a name and a value behind their lengths, each in one byte if it is below 128, else in four (section 3.4).
+/// Appends a name and a value after their lengths. A length takes one byte if it is below 128, otherwise four (section
+/// 3.4).
 pub fn push_name_value(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     for part in [name, value] {
         match u8::try_from(part.len()) {
             Ok(length @ 0..=127) => out.push(length),
-            // Heads are far below 2 GiB: `head_bytes_max` sees to it.
+            // `head_bytes_max` keeps heads far below 2 GiB.
             _ => out.extend_from_slice(&(part.len() as u32 | 1 << 31).to_be_bytes()),
         }
     }
@@ -38,14 +39,14 @@ pub fn push_name_value(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// Writes the header of a record with `content_bytes` of the request's content, which follows: at least 1, at most
-/// [`CONTENT_BYTES_MAX`].
+/// Writes the header of a record with `content_bytes` of the request's content, from 1 to [`CONTENT_BYTES_MAX`]. The
+/// caller sends the content after it.
 pub fn write_stdin_header(content_bytes: usize, out: &mut Vec<u8>) {
     debug_assert!((1..=CONTENT_BYTES_MAX).contains(&content_bytes), "none would be the end");
     out.extend_from_slice(&header(record_type::STDIN, content_bytes));
 }
 
-/// Writes the end of the request's content.
+/// Writes the record that ends the request's content.
 pub fn write_stdin_end(out: &mut Vec<u8>) {
     out.extend_from_slice(&header(record_type::STDIN, 0));
 }

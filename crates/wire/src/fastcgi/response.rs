@@ -1,62 +1,62 @@
-//! The records of an answer: standard output, standard error, and the end.
+//! Records of a response: standard output, standard error, and the end.
 
 use std::ops::Range;
 
 use super::record::{HEADER_BYTES, Header, record_type};
 
-/// Why an application's records can't be read. A fixed text, with nothing of the peer's in it.
+/// Error of a response whose records are malformed. The text is fixed and contains no input of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedRecord(pub &'static str);
 
-/// How a request ended (FastCGI 1.0, section 5.5).
+/// Result of a request (FastCGI 1.0, section 5.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// What the application returned, as a program's exit status.
+    /// Exit status that the application returned.
     pub application_status: u32,
-    /// Whether it did the request at all.
+    /// Status of the protocol: whether the application handled the request.
     pub protocol_status: ProtocolStatus,
 }
 
-/// What became of a request.
+/// Protocol status of END_REQUEST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolStatus {
-    /// It is done.
+    /// The application handled the request.
     Complete,
-    /// It was refused: the connection has another. (We begin none.)
+    /// Rejected: the connection already carries a request. The server never sends a second one.
     NotMultiplexed,
-    /// It was refused: the application is out of resources.
+    /// Rejected: the application is out of resources.
     Overloaded,
-    /// It was refused: the application is no responder.
+    /// Rejected: the application is not a responder.
     UnknownRole,
 }
 
-/// What a piece of input is.
+/// Meaning of a piece of input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Nothing to pass on; more input may be needed.
+    /// No output; the decoder may need more input.
     Nothing,
-    /// These bytes of the input are standard output.
+    /// Range of the input that is standard output.
     Output(Range<usize>),
-    /// These bytes of the input are standard error.
+    /// Range of the input that is standard error.
     Error(Range<usize>),
-    /// The request has ended: what follows is not part of its answer.
+    /// End of the request; bytes after it do not belong to this response.
     Ended(Ended),
 }
 
-/// What was read of an input.
+/// Result of [`ResponseDecoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decoded {
-    /// Bytes that are done with. 0 only for an empty input.
+    /// Bytes of the input that the caller may drop; 0 only for an empty input.
     pub consumed_bytes: usize,
-    /// What they are.
+    /// Meaning of the consumed bytes.
     pub piece: Piece,
 }
 
-/// Reads the records of one answer, in whatever pieces they come. It keeps a few bytes at most.
+/// Decodes the records of one response, however the input is split. Buffers at most one header.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseDecoder {
     state: State,
-    /// A header, or the content of an END_REQUEST, that has not come whole.
+    /// Beginning of a header or of an END_REQUEST's content.
     partial: [u8; HEADER_BYTES],
     partial_bytes: u8,
     output_has_ended: bool,
@@ -75,7 +75,7 @@ enum State {
     End {
         padding_bytes: u8,
     },
-    /// Behind `then`.
+    /// Padding before the state `then`.
     Padding {
         padding_bytes: u8,
         then: Option<Ended>,
@@ -84,10 +84,10 @@ enum State {
 }
 
 impl ResponseDecoder {
-    /// Reads from `input` up to the end of one piece.
+    /// Decodes `input` up to the end of one piece.
     ///
     /// # Errors
-    /// A record of another version or request, or of a type that has no place in an answer, or one behind the end.
+    /// A record has another version or request id or an unexpected type, or comes after the end.
     pub fn decode(&mut self, input: &[u8]) -> Result<Decoded, MalformedRecord> {
         let mut at = 0;
         while at < input.len() {
@@ -165,7 +165,7 @@ impl ResponseDecoder {
         if *has_ended && content_bytes > 0 {
             return Err(MalformedRecord("output behind its end"));
         }
-        // Section 3.3: a stream ends with an empty record. Applications may leave that out.
+        // A stream ends with an empty record (section 3.3). Applications may omit it.
         *has_ended |= content_bytes == 0;
         self.state = match content_bytes {
             0 => after(padding_bytes, None),
@@ -175,7 +175,7 @@ impl ResponseDecoder {
     }
 }
 
-/// What comes behind content: padding, if there is any, and then a header, or the end.
+/// Returns the state after content: padding if there is any, otherwise a header or the end.
 fn after(padding_bytes: u8, then: Option<Ended>) -> State {
     match (padding_bytes, then) {
         (0, None) => State::Header,

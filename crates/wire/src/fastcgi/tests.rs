@@ -20,7 +20,7 @@ fn end(application_status: u8, protocol_status: u8, padding_bytes: u8) -> Vec<u8
     record(record_type::END_REQUEST, &[0, 0, 0, application_status, protocol_status, 0, 0, 0], padding_bytes)
 }
 
-/// What an application says, and what of the input is behind that.
+/// Everything that the decoder returned, and the input after the end of the response.
 #[derive(Debug, Default, PartialEq)]
 struct Said {
     output: String,
@@ -29,7 +29,7 @@ struct Said {
     rest_bytes: usize,
 }
 
-/// Reads the input in pieces of at most so many bytes.
+/// Decodes the input in pieces of at most `piece_bytes`.
 fn read(input: &[u8], piece_bytes: usize) -> Result<Said, &'static str> {
     let mut decoder = ResponseDecoder::default();
     let mut said = Said::default();

@@ -1,4 +1,4 @@
-//! Decoding the content of a message: Content-Length (RFC 9112, section 6.2) and chunked (section 7.1).
+//! Decoders for the content of a message: Content-Length (RFC 9112, section 6.2) and chunked (section 7.1).
 
 use std::ops::Range;
 
@@ -8,12 +8,13 @@ use super::request_head::{is_token_byte, parse_field_line};
 use super::{BodyFraming, Refusal};
 use crate::http::{Fields, Span};
 
-/// Limits of what a chunked message may carry besides its content.
+/// Limits on the parts of a chunked message, and on its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyLimits {
     /// Bytes of content.
     pub body_bytes_max: u64,
-    /// Bytes of all chunk extensions and needless zeros together (CVE-2023-39326: extensions as a cheap way to keep a server reading).
+    /// Bytes of all chunk extensions and superfluous zeros together (CVE-2023-39326: an attacker keeps a server reading
+    /// with extensions).
     pub extension_bytes_max: usize,
     /// Bytes of the trailer section.
     pub trailer_bytes_max: usize,
@@ -25,28 +26,28 @@ impl Default for BodyLimits {
     }
 }
 
-/// What a call of [`BodyDecoder::decode`] made of its input.
+/// Result of [`BodyDecoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decoded {
-    /// Bytes of the input that are done with. If it is 0, more input is needed.
+    /// Bytes of the input that the caller may drop. If it is 0, the decoder needs more input.
     pub consumed_bytes: usize,
-    /// Where in the input content is.
+    /// Range of the input that is content.
     pub content: Range<usize>,
-    /// Whether the message ends with what was consumed.
+    /// Whether the message ends with the consumed bytes.
     pub is_complete: bool,
 }
 
-/// Takes a message's bytes apart as they come, however they are split. It keeps no bytes but those of trailers.
+/// Decoder for the content of one message. The result does not depend on how the input is split. Buffers only trailers.
 #[derive(Clone, Debug)]
 pub enum BodyDecoder {
-    /// So many bytes remain.
+    /// Content-Length: bytes that remain.
     Length(u64),
-    /// Chunks.
+    /// Transfer-Encoding: chunked.
     Chunked(ChunkedDecoder),
 }
 
 impl BodyDecoder {
-    /// A decoder for this framing; `None` if there is no content.
+    /// Creates a decoder for this framing; `None` if the message has no content.
     pub fn new(framing: BodyFraming) -> Option<Self> {
         match framing {
             BodyFraming::None => None,
@@ -55,8 +56,8 @@ impl BodyDecoder {
         }
     }
 
-    /// Takes the next bytes. To be called again with what was not consumed until the input is used up or the message is
-    /// complete; each call gives at most one piece of content.
+    /// Decodes the next bytes and returns at most one piece of content. Call it again with the bytes that were not
+    /// consumed, until the input is used up or the message is complete.
     pub fn decode(&mut self, input: &[u8], limits: &BodyLimits) -> Result<Decoded, Refusal> {
         match self {
             Self::Length(remaining) => {
@@ -68,8 +69,8 @@ impl BodyDecoder {
         }
     }
 
-    /// The trailer fields (RFC 9110, section 6.5) of a message that is complete. They come from the peer, and none of them
-    /// has been looked at but for its form.
+    /// Returns the trailer fields (RFC 9110, section 6.5) of a complete message. They come from the peer; only their
+    /// syntax has been checked.
     pub fn take_trailers(&mut self) -> Fields {
         match self {
             Self::Length(_) => Fields::new(),
@@ -78,42 +79,42 @@ impl BodyDecoder {
     }
 }
 
-/// The state of a chunked message: what it awaits next.
+/// State of a chunked message.
 #[derive(Clone, Debug, Default)]
 pub struct ChunkedDecoder {
     state: State,
-    /// The size line's number so far, or bytes of the chunk that are to come.
+    /// Size that the size line gives so far, or bytes that the chunk still lacks.
     chunk_bytes: u64,
     has_size: bool,
     content_bytes: u64,
     extension_bytes: usize,
-    /// The trailer section so far: whole lines and the beginning of the next.
+    /// Trailer section so far: whole lines and the beginning of the next.
     trailers: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// A digit of the chunk size, or what follows it.
+    /// A digit of the chunk size, or the byte after the size.
     #[default]
     Size,
-    /// White space before a `;` (BWS: bad, but a recipient has to take it).
+    /// White space before a `;` (bad white space, which a recipient must accept).
     BlankBeforeSemicolon,
     /// The name of an extension, or white space before it.
     BlankBeforeName,
     Name,
-    /// White space after a name, which may be followed by `=`, `;`.
+    /// White space after a name; `=` or `;` may follow.
     BlankAfterName,
     BlankBeforeValue,
     Value,
     Quoted,
     QuotedPair,
-    /// What follows a quoted value.
+    /// The byte after a quoted value.
     AfterQuoted,
     SizeLineFeed,
     Data,
     DataCarriageReturn,
     DataLineFeed,
-    /// The first byte of a line of the trailer section.
+    /// The first byte of a line in the trailer section.
     TrailerStart,
     TrailerName,
     TrailerValue,
@@ -140,7 +141,7 @@ impl ChunkedDecoder {
         Ok(Decoded { consumed_bytes: at, content: at..at, is_complete: self.state == State::Complete })
     }
 
-    /// The grammar of RFC 9112, section 7.1, a byte at a time. Bytes of content never come here.
+    /// Parses one byte by the grammar of RFC 9112, section 7.1. Never called for bytes of content.
     fn on_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<State, Refusal> {
         match self.state {
             State::Size => self.on_size_byte(byte, limits),
@@ -201,8 +202,8 @@ impl ChunkedDecoder {
         Ok(State::SizeLineFeed)
     }
 
-    /// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )` (RFC 9112, section 7.1.1). The extensions mean
-    /// nothing to us, but what is malformed is refused: bare CR and LF in them are read differently elsewhere.
+    /// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )` (RFC 9112, section 7.1.1). Extensions are
+    /// ignored, but malformed ones are rejected: other parsers read a bare CR or LF in them differently.
     fn on_extension_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<State, Refusal> {
         self.on_overhead_byte(limits)?;
         let is_token = is_token_byte(byte);
@@ -236,7 +237,7 @@ impl ChunkedDecoder {
         Ok(())
     }
 
-    /// The form of trailer fields is that of header fields (RFC 9112, section 7.1.2).
+    /// Trailer fields have the syntax of header fields (RFC 9112, section 7.1.2).
     fn on_trailer_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<State, Refusal> {
         if (self.state, byte) == (State::TrailerStart, b'\r') {
             return Ok(State::FinalLineFeed); // Not kept, so that content without trailers needs no memory.
@@ -262,7 +263,7 @@ impl ChunkedDecoder {
         while let Some(length) = memchr(b'\r', &bytes[at..])
             && length > 0
         {
-            // Its form was checked byte by byte.
+            // The syntax was checked byte by byte.
             if let Ok((name, value)) = parse_field_line(&bytes, Span::new(at, at + length)) {
                 fields.push(name.of(&bytes), value.of(&bytes));
             }
@@ -282,7 +283,8 @@ mod tests {
 
     const LIMITS: BodyLimits = BodyLimits { body_bytes_max: 64, extension_bytes_max: 32, trailer_bytes_max: 32 };
 
-    /// Content and what follows the message, or the status it is refused with; fed in pieces of `step` bytes.
+    /// Returns the content and the bytes after the message, or the error status. Feeds the input in pieces of `step`
+    /// bytes.
     fn decode(framing: BodyFraming, input: &[u8], step: usize) -> Result<Option<(Vec<u8>, usize)>, u16> {
         let mut decoder = BodyDecoder::new(framing).unwrap();
         let (mut content, mut at) = (Vec::new(), 0);

@@ -1,20 +1,20 @@
-//! Writing response heads.
+//! Encoder for response heads.
 
 pub use crate::http::date::DATE_BYTES;
 use crate::http::{Fields, Status};
 
-/// A response head encoded once, to be sent many times: everything but the current date, which is put in while the head
-/// is copied, and the final empty line, before which the connection may add fields of its own (`Connection`).
+/// A response head that is encoded once and sent many times. `write` inserts the current date. The head lacks the final
+/// empty line, so that the connection can append fields of its own (`Connection`).
 #[derive(Clone, Debug)]
 pub struct PreparedHead {
     bytes: Box<[u8]>,
-    /// 0 if the head has a date of its own.
+    /// Offset of the date; 0 if the response has a Date field of its own.
     date_offset: u16,
 }
 
 impl PreparedHead {
-    /// Encodes a status and fields. `fields` has no Connection or Transfer-Encoding: the connection sees to those. If it
-    /// has a Date, as responses that another server made have, that one is sent (RFC 9110, section 6.6.1).
+    /// Encodes a status and fields. `fields` must not contain Connection or Transfer-Encoding, which the connection
+    /// writes. A Date field in `fields`, as upstream responses have it, is sent unchanged (RFC 9110, section 6.6.1).
     pub fn new(status: Status, fields: &Fields) -> Self {
         let mut bytes = Vec::with_capacity(256);
         let mut date_offset = 0;
@@ -27,7 +27,7 @@ impl PreparedHead {
         Self { bytes: bytes.into_boxed_slice(), date_offset }
     }
 
-    /// Appends the head, with this date and without the final empty line, to `out`.
+    /// Appends the head with this date to `out`, without the final empty line.
     pub fn write(&self, date: &[u8; DATE_BYTES], out: &mut Vec<u8>) {
         let date_at = out.len() + usize::from(self.date_offset);
         out.extend_from_slice(&self.bytes);
@@ -36,19 +36,19 @@ impl PreparedHead {
         }
     }
 
-    /// Bytes of memory it takes.
+    /// Memory that the head uses.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.len()
     }
 }
 
-/// Appends a whole head but for the final empty line to `out`.
+/// Appends a whole head to `out`, without the final empty line.
 pub fn write_head(out: &mut Vec<u8>, status: Status, date: &[u8; DATE_BYTES], fields: &Fields) {
     write_status_and_date(out, status, date);
     write_fields(out, fields);
 }
 
-/// Appends a status line. The caller sees to it that `reason` has only bytes that RFC 9112, section 4 allows.
+/// Appends a status line. `reason` must contain only the bytes that RFC 9112, section 4 allows.
 pub fn write_status_line(out: &mut Vec<u8>, status: Status, reason: &[u8]) {
     let code = status.code();
     let digits = [b'0' + (code / 100) as u8, b'0' + (code / 10 % 10) as u8, b'0' + (code % 10) as u8];
@@ -59,7 +59,7 @@ pub fn write_status_line(out: &mut Vec<u8>, status: Status, reason: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends status line and Date; returns the date's offset from where it began.
+/// Appends status line and Date. Returns the offset of the date, relative to the start of the status line.
 fn write_status_and_date(out: &mut Vec<u8>, status: Status, date: &[u8; DATE_BYTES]) -> usize {
     let start = out.len();
     write_status_line(out, status, status.reason().as_bytes());
@@ -70,15 +70,16 @@ fn write_status_and_date(out: &mut Vec<u8>, status: Status, date: &[u8; DATE_BYT
     date_offset
 }
 
-/// Appends field lines, as they are in heads and trailer sections.
+/// Appends field lines, for heads and trailer sections.
 pub fn write_fields(out: &mut Vec<u8>, fields: &Fields) {
     fields.write_h1(out);
 }
 
-/// Bytes of a chunk's size line, at most.
+/// Maximum length of a chunk's size line.
 pub const CHUNK_SIZE_LINE_BYTES_MAX: usize = 18;
 
-/// Puts the size line of a chunk of `length` bytes at the end of `place`, which has room for it; returns its length.
+/// Writes the size line of a chunk of `length` bytes at the end of `place` and returns the line's length, for which
+/// `place` must have room.
 pub fn write_chunk_size_line(place: &mut [u8], mut length: usize) -> usize {
     let end = place.len();
     let mut at = end - 2;

@@ -1,32 +1,32 @@
-//! Where a request's content ends, and whether the connection goes on after it (RFC 9112, sections 6 and 9).
+//! Framing of requests: the end of the content, and the persistence of the connection (RFC 9112, sections 6 and 9).
 
 use super::Refusal;
 use super::request_head::is_token_byte;
 use crate::http::{KnownField, Request, Status, Version};
 
-/// How the content of a request is delimited.
+/// Delimitation of a message's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {
     /// No content.
     None,
-    /// Content-Length: so many bytes, at least one.
+    /// Content-Length in bytes, at least one.
     Length(u64),
     /// Transfer-Encoding: chunked.
     Chunked,
 }
 
-/// What a request's head says about the message and the connection.
+/// Properties of the message and the connection that a request's head defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framing {
-    /// How the content is delimited.
+    /// Delimitation of the content.
     pub body: BodyFraming,
-    /// Whether the client would send another request after this one (RFC 9112, section 9.3).
+    /// Whether the client may send another request on this connection (RFC 9112, section 9.3).
     pub is_persistent: bool,
     /// Whether the client waits for 100 (Continue) before it sends content (RFC 9110, section 10.1.1).
     pub expects_continue: bool,
 }
 
-/// Reads the framing from a head; refuses all that two recipients could read differently.
+/// Derives the framing from a head. Rejects everything that two recipients could interpret differently.
 pub fn request_framing(request: &Request<'_>) -> Result<Framing, Refusal> {
     let body = body_framing(request)?;
     Ok(Framing { body, is_persistent: is_persistent(request), expects_continue: expects_continue(request, body)? })
@@ -36,7 +36,7 @@ fn body_framing(request: &Request<'_>) -> Result<BodyFraming, Refusal> {
     let has_length = request.head.has(KnownField::ContentLength);
     if request.head.has(KnownField::TransferEncoding) {
         if has_length {
-            // RFC 9112, section 6.1: "ought to be handled as an error"; the classic of request smuggling.
+            // RFC 9112, section 6.1: "ought to be handled as an error". This is the classic form of request smuggling.
             return Err(Refusal::bad_request("both Transfer-Encoding and Content-Length"));
         }
         return transfer_encoding(request);
@@ -54,10 +54,11 @@ fn body_framing(request: &Request<'_>) -> Result<BodyFraming, Refusal> {
     }
 }
 
-/// Only `chunked`, once and alone: it has to be the last coding (RFC 9112, section 6.3), and we decode no other.
+/// Accepts only a single `chunked`. It must be the last coding (RFC 9112, section 6.3), and the server decodes no
+/// other.
 fn transfer_encoding(request: &Request<'_>) -> Result<BodyFraming, Refusal> {
     if request.head.version < Version::Http11 {
-        // RFC 9112, section 6.1: faulty framing, as HTTP/1.0 has no transfer codings.
+        // RFC 9112, section 6.1: the framing is faulty because HTTP/1.0 has no transfer codings.
         return Err(Refusal::bad_request("Transfer-Encoding in HTTP/1.0"));
     }
     let mut codings =
@@ -80,7 +81,7 @@ fn transfer_encoding(request: &Request<'_>) -> Result<BodyFraming, Refusal> {
     Ok(BodyFraming::Chunked)
 }
 
-/// `1*DIGIT` (RFC 9110, section 8.6), and nothing else: no sign, no list, no white space. `None` beyond 64 bits too.
+/// `1*DIGIT` (RFC 9110, section 8.6): no sign, no list, no white space. `None` also for numbers beyond 64 bits.
 pub fn parse_content_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;
@@ -102,12 +103,12 @@ fn is_persistent(request: &Request<'_>) -> bool {
     !close && (keep_alive || request.head.version >= Version::Http11)
 }
 
-/// Whether the client waits for 100 (Continue); refuses other expectations.
+/// Returns whether the client waits for 100 (Continue). Rejects other expectations.
 pub(crate) fn expects_continue(request: &Request<'_>, body: BodyFraming) -> Result<bool, Refusal> {
     if !request.head.has(KnownField::Expect) {
         return Ok(false);
     }
-    // HTTP/1.0 knows no expectations, and without content there is nothing to wait for (RFC 9110, section 10.1.1).
+    // HTTP/1.0 has no expectations, and without content the client waits for nothing (RFC 9110, section 10.1.1).
     for expectation in list_items(request, KnownField::Expect) {
         if !expectation.eq_ignore_ascii_case(b"100-continue") {
             return Err(Refusal::new(Status::EXPECTATION_FAILED, "unknown expectation"));
@@ -116,7 +117,7 @@ pub(crate) fn expects_continue(request: &Request<'_>, body: BodyFraming) -> Resu
     Ok(request.head.version >= Version::Http11 && body != BodyFraming::None)
 }
 
-/// The items of a comma-separated list over all lines of a field, empty ones left out (RFC 9110, section 5.6.1).
+/// Returns the items of a comma-separated list over all lines of a field, without empty ones (RFC 9110, section 5.6.1).
 fn list_items<'a>(request: &Request<'a>, known: KnownField) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     request
         .field_lines(known)

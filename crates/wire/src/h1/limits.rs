@@ -1,7 +1,7 @@
-/// What a request head may take; the units are in the names. A head beyond is refused while it arrives.
+/// Limits of a request head. A head beyond a limit is rejected as soon as it exceeds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// Bytes from the first byte to the empty line.
+    /// Bytes from the first one to the empty line.
     pub head_bytes_max: usize,
     /// Field lines.
     pub fields_max: usize,

@@ -1,12 +1,12 @@
 use crate::http::Status;
 
-/// Why a message is refused: a fault of the peer's. The connection is closed after the answer, since where the next
-/// message would begin is no longer certain.
+/// Reason to reject a malformed message of the peer. The connection must close after the error response, because the
+/// start of the next message is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The status to answer with.
+    /// Status of the error response.
     pub status: Status,
-    /// What is wrong, for the log and the answer; a fixed text, with nothing of the peer's in it.
+    /// Description for the log and the error response. The text is fixed and contains no input of the peer.
     pub reason: &'static str,
 }
 

@@ -1,10 +1,10 @@
-//! The client's side of a message: writing request heads (RFC 9112, section 3).
+//! Client side: encoder for request heads (RFC 9112, section 3).
 
 use super::write_fields;
 use crate::http::{Fields, Version};
 
-/// Appends a whole head, final empty line included, to `out`. `fields` hold Host, Content-Length and all the rest; the
-/// caller sees to it that `method` is a token and `target` has no white space.
+/// Appends a whole head with the final empty line to `out`. `fields` contain Host, Content-Length and all others.
+/// `method` must be a token, and `target` must not contain white space.
 pub fn write_request_head(out: &mut Vec<u8>, method: &[u8], target: &[u8], version: Version, fields: &Fields) {
     out.reserve(method.len() + target.len() + "  HTTP/1.1\r\n\r\n".len() + fields.h1_bytes_max());
     out.extend_from_slice(method);

@@ -1,4 +1,5 @@
-//! Parsing request heads: as strict as RFC 9112 allows, since what one parser forgives another reads differently.
+//! Parser for request heads, as strict as RFC 9112 allows: two parsers that tolerate different errors read different
+//! requests.
 
 use memchr::memchr;
 
@@ -6,23 +7,23 @@ use super::{HeadLimits, Refusal};
 use crate::http::scan::{find_control, find_invisible};
 use crate::http::{KnownField, Method, RequestHead, Span, Status, Version};
 
-/// Longest method name. What is not longer, but longer than any in use, is answered as RFC 9112, section 3 has it: 501.
+/// Maximum length of a method name. An unknown name up to this length gets 501 (RFC 9112, section 3).
 const METHOD_BYTES_MAX: usize = 256;
 const METHOD_TOO_LONG: Refusal = Refusal::bad_request("method too long");
 
-/// Parses a head from the beginning of `bytes`. Returns its length with the empty line; `None` as long as it is
-/// incomplete. Nothing is kept between calls: an incomplete head is parsed again from its first byte, which costs little
-/// as long as the caller waits for a line feed.
+/// Parses a head from the beginning of `bytes`. Returns its length with the empty line; `None` if it is incomplete. The
+/// parser keeps no state: the next call parses the head again from its first byte. This is cheap if the caller waits
+/// for a line feed.
 ///
-/// Of several faults the first counts, so that a head is refused alike however it is split: what comes behind a fault, or
-/// beyond `head_bytes_max`, may not be there yet.
+/// The first error counts. So the result does not depend on how the input is split, although bytes after the error or
+/// beyond `head_bytes_max` may not have arrived yet.
 pub fn parse_request_head(bytes: &[u8], head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<usize>, Refusal> {
     head.clear();
     let (bytes, is_full) = match bytes.get(..limits.head_bytes_max) {
         Some(bytes) => (bytes, true),
         None => (bytes, false),
     };
-    // Empty lines count, or else they could come without end.
+    // Empty lines count towards the limit. Otherwise a client could send them without end.
     let incomplete = || if is_full { Err(TOO_LARGE) } else { Ok(None) };
     let mut at = skip_empty_lines(bytes)?;
     let start = at;
@@ -59,8 +60,8 @@ pub fn parse_request_head(bytes: &[u8], head: &mut RequestHead, limits: &HeadLim
     }
 }
 
-/// Parses a request line as nearly all are: complete, of HTTP/1.1, and without a fault. `None` if it is another, for
-/// [`parse_request_line`] to say what.
+/// Fast path: parses a complete, valid HTTP/1.1 request line. Returns `None` for any other line; [`parse_request_line`]
+/// then decides.
 fn parse_plain_request_line(bytes: &[u8], start: usize, head: &mut RequestHead, limits: &HeadLimits) -> Option<Span> {
     let line = &bytes[start..];
     let method_bytes = line.iter().position(|&byte| !is_token_byte(byte))?;
@@ -81,8 +82,8 @@ fn parse_plain_request_line(bytes: &[u8], start: usize, head: &mut RequestHead, 
     Some(Span::new(start, head.target.end() + b" HTTP/1.1".len()))
 }
 
-/// Parses a field line as nearly all are: complete, with one space before its value and none behind it, and without a fault.
-/// `None` if it is another, for [`parse_field_line`] to say what.
+/// Fast path: parses a complete, valid field line with one space before its value and none after it. Returns `None` for
+/// any other line; [`parse_field_line`] then decides.
 fn parse_plain_field_line(bytes: &[u8], start: usize) -> Option<(Span, Span)> {
     let line = &bytes[start..];
     let name_bytes = line.iter().position(|&byte| !is_token_byte(byte))?;
@@ -95,7 +96,7 @@ fn parse_plain_field_line(bytes: &[u8], start: usize) -> Option<(Span, Span)> {
 
 const TOO_LARGE: Refusal = Refusal::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "head too large");
 
-/// A server ignores empty lines before a request (RFC 9112, section 2.2): some old clients send one after a POST.
+/// Skips empty lines before a request (RFC 9112, section 2.2): some old clients send one after a POST.
 fn skip_empty_lines(bytes: &[u8]) -> Result<usize, Refusal> {
     let mut at = 0;
     while bytes[at..].starts_with(b"\r\n") {
@@ -111,8 +112,8 @@ fn skip_empty_lines(bytes: &[u8]) -> Result<usize, Refusal> {
 const BARE_CR: Refusal = Refusal::bad_request("CR without LF");
 const BARE_LF: Refusal = Refusal::bad_request("LF without CR");
 
-/// The line that begins at `start`, without its CRLF; `None` if its end has not come. A line feed alone is a terminator
-/// that a recipient *may* recognize (RFC 9112, section 2.2); those that do disagree with those that don't.
+/// Returns the line that begins at `start`, without its CRLF; `None` if it is incomplete. A bare LF is not a line end:
+/// a recipient *may* accept it (RFC 9112, section 2.2), so recipients disagree.
 fn next_line(bytes: &[u8], start: usize) -> Result<Option<Span>, Refusal> {
     let Some(length) = memchr(b'\n', &bytes[start..]) else { return Ok(None) };
     let line_feed = start + length;
@@ -122,8 +123,9 @@ fn next_line(bytes: &[u8], start: usize) -> Result<Option<Span>, Refusal> {
     Ok(Some(Span::new(start, line_feed - 1)))
 }
 
-/// Refuses what can't become a request line, for the first fault in it, so that a peer that speaks something else (TLS,
-/// say) is not waited for. What only shows at its end (a version that isn't known) is not looked for.
+/// Rejects bytes that cannot begin a request line, by the first error in them. So the server does not wait for the rest
+/// when a peer speaks another protocol, such as TLS. Errors at the end of the line (an unknown version) are found
+/// later.
 #[cold]
 fn check_request_line_so_far(bytes: &[u8], limits: &HeadLimits) -> Result<(), Refusal> {
     let line = &bytes[..memchr(b'\n', bytes).unwrap_or(bytes.len())];
@@ -153,7 +155,7 @@ fn check_request_line_so_far(bytes: &[u8], limits: &HeadLimits) -> Result<(), Re
 const TARGET_TOO_LONG: Refusal = Refusal::new(Status::URI_TOO_LONG, "request target too long");
 const MALFORMED_VERSION: Refusal = Refusal::bad_request("malformed HTTP version");
 
-/// `method SP request-target SP HTTP-version` (RFC 9112, section 3): single spaces, nothing else around.
+/// `method SP request-target SP HTTP-version` (RFC 9112, section 3), with single spaces and no other white space.
 fn parse_request_line(bytes: &[u8], line: Span, head: &mut RequestHead, limits: &HeadLimits) -> Result<(), Refusal> {
     let text = line.of(bytes);
     let method_end = text.iter().position(|&byte| !is_token_byte(byte)).unwrap_or(text.len());
@@ -195,7 +197,7 @@ fn parse_version(text: &[u8]) -> Result<Version, Refusal> {
     match text {
         b"HTTP/1.1" => Ok(Version::Http11),
         b"HTTP/1.0" => Ok(Version::Http10),
-        // A higher minor version is answered as the highest that we know (RFC 9110, section 2.5).
+        // A higher minor version is handled as the highest known one (RFC 9110, section 2.5).
         [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9'] => Ok(Version::Http11),
         [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => {
             Err(Refusal::new(Status::HTTP_VERSION_NOT_SUPPORTED, "HTTP version not supported"))
@@ -204,7 +206,7 @@ fn parse_version(text: &[u8]) -> Result<Version, Refusal> {
     }
 }
 
-/// `field-name ":" OWS field-value OWS` (RFC 9112, section 5). Also the form of trailer fields.
+/// `field-name ":" OWS field-value OWS` (RFC 9112, section 5). Trailer fields have the same syntax.
 pub(crate) fn parse_field_line(bytes: &[u8], line: Span) -> Result<(Span, Span), Refusal> {
     let text = line.of(bytes);
     if matches!(text[0], b' ' | b'\t') {
@@ -212,11 +214,11 @@ pub(crate) fn parse_field_line(bytes: &[u8], line: Span) -> Result<(Span, Span),
     }
     let name_end = text.iter().position(|&byte| !is_token_byte(byte)).unwrap_or(text.len());
     if name_end == 0 || text.get(name_end) != Some(&b':') {
-        // Above all white space before the colon (RFC 9112, section 5.1).
+        // This includes white space before the colon (RFC 9112, section 5.1).
         return Err(Refusal::bad_request("malformed field name"));
     }
     let value = &text[name_end + 1..];
-    // `fold` instead of `any`: no early exit, so that it is done sixteen bytes at a time.
+    // `fold` has no early exit, unlike `any`, so the compiler vectorizes it to sixteen bytes a step.
     if value.iter().fold(false, |found, &byte| found | is_forbidden_in_value(byte)) {
         return Err(Refusal::bad_request("control byte in a field value"));
     }
@@ -227,7 +229,8 @@ pub(crate) fn parse_field_line(bytes: &[u8], line: Span) -> Result<(Span, Span),
     Ok((name, Span::new(name.end() + 1 + leading, line.end() - trailing)))
 }
 
-/// RFC 9110, section 5.5: CR, LF and NUL are dangerous, other controls invalid; bytes from 0x80 are opaque data.
+/// RFC 9110, section 5.5: CR, LF and NUL are dangerous and other control characters are invalid. Bytes from 0x80 are
+/// opaque data.
 pub(super) fn is_forbidden_in_value(byte: u8) -> bool {
     (byte < b' ') & (byte != b'\t') | (byte == 0x7f)
 }
@@ -265,7 +268,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is parsed as plain is parsed alike as anything.
+        /// The fast paths return what the general parsers return.
         #[test]
         fn plain_lines_are_lines(line in prop_oneof![
             "(GET|POST|[!-~]{0,3}) [ -~]{0,50}( HTTP/1.[01])?",

@@ -1,4 +1,4 @@
-//! The client's side of a message: parsing response heads, and where a response's content ends (RFC 9112, sections 4, 6.3).
+//! Client side: parser for response heads, and framing of responses (RFC 9112, sections 4 and 6.3).
 
 use super::framing::parse_content_length;
 use super::request_head::{is_forbidden_in_value, parse_field_line};
@@ -6,37 +6,37 @@ use super::{BodyFraming, HeadLimits};
 use crate::http::{KnownField, Method, Span, Status, Version};
 use memchr::memchr;
 
-/// Why a response can't be read. A fixed text, with nothing of the peer's in it.
+/// Error of a malformed response. The text is fixed and contains no input of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedResponse(pub &'static str);
 
 /// One field line of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseField {
-    /// The name, as it was sent.
+    /// Name as sent.
     pub name: Span,
-    /// The value, without white space around it.
+    /// Value without surrounding white space.
     pub value: Span,
 }
 
-/// How the content of a response is delimited (RFC 9112, section 6.3).
+/// Delimitation of a response's content (RFC 9112, section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFraming {
-    /// As a request's: no content, a length, or chunks.
+    /// Delimited like a request's content: none, a length, or chunks.
     Delimited(BodyFraming),
-    /// The content ends where the connection does.
+    /// The content ends when the connection closes.
     UntilClose,
 }
 
-/// The head of a response, as spans of the bytes it was parsed from. It is reused: once its `fields` have grown, parsing
-/// allocates nothing.
+/// Head of a response, as spans of the bytes it was parsed from. Callers reuse it: after `fields` has grown, parsing
+/// does not allocate.
 #[derive(Clone, Debug)]
 pub struct ResponseHead {
-    /// The version of the status line.
+    /// Version in the status line.
     pub version: Version,
-    /// The status.
+    /// Status in the status line.
     pub status: Status,
-    /// The reason phrase, which may be empty.
+    /// Reason phrase; may be empty.
     pub reason: Span,
     /// All field lines, in order.
     pub fields: Vec<ResponseField>,
@@ -48,7 +48,7 @@ impl Default for ResponseHead {
     }
 }
 
-/// Parses a head from the beginning of `bytes`. Returns its length with the empty line; `None` as long as it is incomplete.
+/// Parses a head from the beginning of `bytes`. Returns its length with the empty line; `None` if it is incomplete.
 pub fn parse_response_head(
     bytes: &[u8],
     head: &mut ResponseHead,
@@ -75,20 +75,21 @@ pub fn parse_response_head(
 }
 
 impl ResponseHead {
-    /// The values of all lines with this name (in any case), in order; `bytes` are those the head was parsed from.
+    /// Returns the values of all lines with this name, in order. The name is case-insensitive. `bytes` are those the
+    /// head was parsed from.
     pub fn values<'a>(&'a self, bytes: &'a [u8], name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         let has_name = move |field: &&ResponseField| field.name.of(bytes).eq_ignore_ascii_case(name);
         self.fields.iter().filter(has_name).map(move |field| field.value.of(bytes))
     }
 
-    /// Where the content ends that answers a request of this method.
+    /// Derives the framing of a response to a request with this method.
     pub fn framing(&self, bytes: &[u8], method: Method) -> Result<ResponseFraming, MalformedResponse> {
         if method == Method::Head || self.status.has_no_content() {
             return Ok(ResponseFraming::Delimited(BodyFraming::None));
         }
         let mut transfer_encodings = self.values(bytes, b"transfer-encoding");
         if let Some(coding) = transfer_encodings.next() {
-            // RFC 9112, section 6.1: only the final coding delimits, and we decode no other than chunked.
+            // RFC 9112, section 6.1: only the final coding delimits the content, and the decoder supports only chunked.
             if self.version < Version::Http11 || self.values(bytes, b"content-length").next().is_some() {
                 return Err(MalformedResponse("Transfer-Encoding in HTTP/1.0 or beside Content-Length"));
             }
@@ -108,8 +109,8 @@ impl ResponseHead {
         }
     }
 
-    /// Whether the server keeps the connection open after this response (RFC 9112, section 9.3); content that ends with
-    /// the connection aside.
+    /// Returns whether the server keeps the connection open after this response (RFC 9112, section 9.3). Does not
+    /// consider content that ends when the connection closes.
     pub fn is_persistent(&self, bytes: &[u8]) -> bool {
         let (mut close, mut keep_alive) = (false, false);
         for field in &self.fields {
@@ -125,7 +126,8 @@ impl ResponseHead {
     }
 }
 
-/// Refuses what can't become a status line at once, so that a peer that speaks something else is not waited for.
+/// Rejects bytes that cannot begin a status line, so that the client does not wait for the rest when a peer speaks
+/// another protocol.
 fn check_beginning(bytes: &[u8]) -> Result<(), MalformedResponse> {
     const BEGINNING: &[u8] = b"HTTP/1.";
     let length = bytes.len().min(BEGINNING.len());
@@ -144,10 +146,11 @@ fn next_line(bytes: &[u8], start: usize, limits: &HeadLimits) -> Result<Option<S
     }
 }
 
-/// Where a reason phrase begins: behind `HTTP/1.1 200 `.
+/// Offset of the reason phrase, after `HTTP/1.1 200 `.
 const REASON_AT: usize = 13;
 
-/// `HTTP-version SP status-code SP [ reason-phrase ]` (RFC 9112, section 4). The space after the code is often missing.
+/// `HTTP-version SP status-code SP [ reason-phrase ]` (RFC 9112, section 4). Many servers omit the space after the
+/// code.
 pub(crate) fn parse_status_line(line: &[u8]) -> Result<(Version, Status), MalformedResponse> {
     const MALFORMED: MalformedResponse = MalformedResponse("malformed status line");
     let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ b'0'..=b'9', b' ', code @ ..] = line else {
@@ -157,7 +160,8 @@ pub(crate) fn parse_status_line(line: &[u8]) -> Result<(Version, Status), Malfor
     let [hundreds @ b'1'..=b'9', tens @ b'0'..=b'9', units @ b'0'..=b'9', rest @ ..] = code else {
         return Err(MALFORMED);
     };
-    // A reason phrase has the bytes of a field value: above all no bare CR, at which others end the line.
+    // A reason phrase may contain the bytes of a field value; in particular no bare CR, which other parsers take for a
+    // line end.
     if !matches!(rest, [] | [b' ', ..]) || rest.iter().any(|&byte| is_forbidden_in_value(byte)) {
         return Err(MALFORMED);
     }

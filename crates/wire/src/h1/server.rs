@@ -1,65 +1,66 @@
-//! The server's side of a connection: what it awaits next.
+//! Server side of a connection: the state between messages.
 
 use super::{
     BodyDecoder, BodyFraming, BodyLimits, Decoded, Framing, HeadLimits, Refusal, parse_request_head, request_framing,
 };
 use crate::http::{Fields, Host, KnownField, Request, RequestHead, Target, Version};
 
-/// All limits of a connection's input.
+/// Limits on a connection's input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InputLimits {
-    /// Of each head.
+    /// Limits of each head.
     pub head: HeadLimits,
-    /// Of each request's content.
+    /// Limits of each request's content.
     pub body: BodyLimits,
 }
 
-/// The server role of an HTTP/1 connection, without its socket: input goes in as it comes, and requests and their
-/// content come out as events. Bytes that are not done with stay with the caller.
+/// Server role of an HTTP/1 connection, without its socket: input goes in, events for requests and their content come
+/// out. The caller keeps the bytes that are not consumed.
 #[derive(Debug, Default)]
 pub struct ServerConnection {
     state: State,
-    /// Those of the content that was complete last. Seldom any: not worth a place of their own in each connection.
+    /// Trailers of the last complete content. Boxed because they are rare.
     trailers: Option<Box<Fields>>,
 }
 
 #[derive(Debug, Default)]
 enum State {
-    /// A request's head.
+    /// Expects a request's head.
     #[default]
     AwaitHead,
-    /// The content of the request that was given out.
+    /// Expects content of the last request.
     AwaitBody(Box<BodyDecoder>),
-    /// Nothing: a message was refused, so that nobody knows where another would begin.
+    /// Expects nothing: a message was rejected, so the start of the next one is unknown.
     Refused,
 }
 
-/// What input was understood as.
+/// Meaning of the input.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// More input is needed.
+    /// The caller must provide more input.
     NeedInput,
-    /// A request's head, checked.
+    /// Head of a request; it is valid.
     Request(IncomingRequest<'a>),
-    /// A piece of its content.
+    /// Piece of the request's content.
     Content(Decoded),
 }
 
-/// A request whose head is complete; the head itself is in the [`RequestHead`] it was parsed into.
+/// A request with a complete head. The head itself is in the [`RequestHead`] it was parsed into.
 #[derive(Debug, PartialEq, Eq)]
 pub struct IncomingRequest<'a> {
-    /// Bytes of the head: done with.
+    /// Length of the head, which the caller must drop from its input.
     pub head_bytes: usize,
-    /// Its content's framing, and what it says about the connection.
+    /// Framing of the content, and persistence of the connection.
     pub framing: Framing,
-    /// Its target.
+    /// Parsed request target.
     pub target: Target<'a>,
-    /// The host it is for: the target's if it names one, else that of the Host field; `None` in HTTP/1.0 without.
+    /// Host of the request: from the target if it names one, otherwise from the Host field. `None` for HTTP/1.0 without
+    /// Host.
     pub host: Option<Host<'a>>,
 }
 
 impl ServerConnection {
-    /// Takes the input that is there and not done with. To be called until it says [`Event::NeedInput`].
+    /// Handles input that has not been consumed. Call it until it returns [`Event::NeedInput`].
     pub fn handle_input<'a>(
         &mut self,
         input: &'a [u8],
@@ -77,12 +78,12 @@ impl ServerConnection {
         result
     }
 
-    /// Whether content of the last request is still to come.
+    /// Returns whether content of the last request is missing.
     pub fn awaits_content(&self) -> bool {
         matches!(self.state, State::AwaitBody(_))
     }
 
-    /// The trailer fields of the content that was complete last.
+    /// Returns the trailer fields of the last complete content.
     pub fn take_trailers(&mut self) -> Option<Box<Fields>> {
         self.trailers.take()
     }
@@ -124,8 +125,8 @@ impl ServerConnection {
     }
 }
 
-/// The Host field: once, and well-formed, in each HTTP/1.1 request (RFC 9112, section 3.2), also if the target has a
-/// host of its own. Empty is for targets without authority, which CONNECT and http URIs never are.
+/// Parses the Host field. Each HTTP/1.1 request must have exactly one valid Host field (RFC 9112, section 3.2), even if
+/// the target names a host. It may be empty only for targets without authority; CONNECT and http URIs always have one.
 fn request_host<'a>(head: &RequestHead, input: &'a [u8]) -> Result<Option<Host<'a>>, Refusal> {
     if head.is_repeated(KnownField::Host) {
         return Err(Refusal::bad_request("more than one Host"));
@@ -144,8 +145,8 @@ fn request_host<'a>(head: &RequestHead, input: &'a [u8]) -> Result<Option<Host<'
 mod tests {
     use super::*;
 
-    /// What a connection makes of `input`, fed in pieces of `step` bytes: each request's target and content; last the
-    /// status of a refusal.
+    /// Feeds `input` in pieces of `step` bytes. Returns each request's target and content, then the status of a
+    /// rejection.
     fn run(input: &[u8], step: usize) -> Vec<String> {
         let limits = InputLimits::default();
         let (mut connection, mut head) = (ServerConnection::default(), RequestHead::default());

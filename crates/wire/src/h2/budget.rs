@@ -1,26 +1,26 @@
-//! How much of what costs us and brings the peer nothing a connection may do.
+//! Budgets for actions of the peer that cost the server work and are of no use to the peer.
 
 use std::time::Duration;
 
-/// So many at once, and so many more each second.
+/// Token bucket: a burst, and a refill rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetLimit {
-    /// At once.
+    /// Capacity of the bucket.
     pub burst: u32,
-    /// Added each second, up to the burst.
+    /// Tokens added each second, up to the burst.
     pub per_second: u32,
 }
 
-/// What is spent of a budget.
+/// Spent part of a budget.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Budget {
     spent: u32,
-    /// The second in which it was looked at last.
+    /// Second of the last update.
     at_second: u32,
 }
 
 impl Budget {
-    /// Spends one. Whether there was one to spend.
+    /// Spends one token. Returns `false` if there is none.
     pub fn spend(&mut self, now: Duration, limit: BudgetLimit) -> bool {
         let second = now.as_secs() as u32;
         if second != self.at_second {
@@ -32,7 +32,7 @@ impl Budget {
         self.spent <= limit.burst
     }
 
-    /// Gives some back, for something that makes sense of what was spent.
+    /// Returns tokens to the budget, when useful traffic justifies what was spent.
     pub fn earn(&mut self, count: u32) {
         self.spent = self.spent.saturating_sub(count);
     }

@@ -1,4 +1,4 @@
-//! The client's side of a connection.
+//! Client side of a connection.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -10,27 +10,27 @@ use super::response_head::decode_response;
 use super::{ConnectionError, ErrorCode, Limits, PeerSettings, Placement, StreamGone, StreamId, Turn};
 use crate::http::{Fields, Status};
 
-/// The client role of an HTTP/2 connection, without its socket. Push is refused.
+/// Client role of an HTTP/2 connection, without its socket. Server push is disabled.
 #[derive(Debug)]
 pub struct ClientConnection {
     engine: Engine,
-    /// Text of response heads.
+    /// Buffer for the text of response heads.
     text: Vec<u8>,
 }
 
-/// The head of a request to be sent, but for its fields. The caller sees to it that all of it is what RFC 9113, section 8.3.1
-/// allows.
+/// Pseudo-fields of a request to send. The caller must ensure that RFC 9113, section 8.3.1 allows all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct OutgoingRequest<'a> {
-    /// The method.
+    /// Method; `CONNECT` for tunnels.
     pub method: &'a [u8],
-    /// `http` or `https`; nothing for CONNECT.
+    /// `http` or `https`; `None` for CONNECT.
     pub scheme: Option<&'a [u8]>,
-    /// The host with its port.
+    /// Host with its port.
     pub authority: Option<&'a [u8]>,
-    /// Path and query; nothing for CONNECT.
+    /// Path and query; `None` for CONNECT.
     pub path: Option<&'a [u8]>,
-    /// For extended CONNECT (RFC 8441), which the server must have [offered](PeerSettings::enables_connect_protocol).
+    /// Protocol of an extended CONNECT (RFC 8441). The server must have [enabled
+    /// it](PeerSettings::enables_connect_protocol).
     pub protocol: Option<&'a [u8]>,
 }
 
@@ -47,7 +47,7 @@ impl<'a> OutgoingRequest<'a> {
     }
 }
 
-/// The head of a request encoded once, to be sent many times on any connection: its block uses no dynamic table.
+/// A request head that is encoded once and sent many times. It uses no dynamic table, so any connection can send it.
 #[derive(Clone, Debug)]
 pub struct PreparedRequest {
     method: Box<[u8]>,
@@ -66,84 +66,84 @@ impl PreparedRequest {
     }
 }
 
-/// What input was understood as.
+/// Meaning of the input.
 #[derive(Debug)]
 pub enum ClientEvent {
-    /// More input is needed.
+    /// The caller must provide more input.
     NeedInput,
-    /// No more input is handled until output was taken.
+    /// The caller must send output before the connection handles more input.
     AwaitOutput,
-    /// A response's head; its fields are in `fields`.
+    /// Head of a response; its fields are in `fields`.
     Response {
-        /// To which request.
+        /// Stream of the request.
         stream: StreamId,
-        /// Its status; if it is 1xx, another head follows.
+        /// Status of the response. After a 1xx status another head follows.
         status: Status,
         /// Whether the response is complete.
         is_last: bool,
     },
-    /// A piece of a response's content, at this place of the input. It counts as waiting until it is said to be
-    /// [taken](ClientConnection::take_content).
+    /// Piece of a response's content. It occupies the window until the caller [takes](ClientConnection::take_content)
+    /// it.
     Content {
-        /// Of which response.
+        /// Stream of the response.
         stream: StreamId,
-        /// Where in the input it is.
+        /// Range of the input that is content.
         content: Range<usize>,
         /// Whether the response is complete.
         is_last: bool,
     },
-    /// A response is complete, with trailer fields, which are in `fields`.
+    /// Trailer fields, in `fields`; the response is complete.
     Trailers {
-        /// Of which response.
+        /// Stream of the response.
         stream: StreamId,
     },
-    /// The stream is gone.
+    /// The stream is closed before its end.
     Reset {
-        /// Which stream.
+        /// Stream that was reset.
         stream: StreamId,
-        /// Why. After [`ErrorCode::REFUSED_STREAM`], the request may be sent again (RFC 9113, section 8.7).
+        /// Error code. After [`ErrorCode::REFUSED_STREAM`] the client may retry the request (RFC 9113, section 8.7).
         code: ErrorCode,
-        /// The server has reset it; otherwise it is reset for a fault of the server's.
+        /// Whether the server has reset the stream. Otherwise this side has, because the server violated the protocol.
         is_by_peer: bool,
     },
-    /// The server takes no more requests. Those behind `last_stream` were not looked at, and are gone.
+    /// The server accepts no more requests. It has not handled the streams after `last_stream`; they are closed.
     GoAway {
-        /// The last that is, or may be, answered.
+        /// Last stream that the server may have handled.
         last_stream: StreamId,
-        /// Why.
+        /// Error code of the GOAWAY frame.
         code: ErrorCode,
     },
-    /// The connection has failed; what is in the output is still to be sent, and then it is to be closed.
+    /// The connection has failed. The caller must send the remaining output and close it.
     Closed(ConnectionError),
 }
 
-/// An event, and how much of the input is done with.
+/// Event, and the input that it consumed.
 #[derive(Debug)]
 pub struct ClientHandled {
-    /// Bytes of the input that are done with, once the event's content is.
+    /// Bytes of the input that the caller may drop, after it has read the event's content.
     pub consumed_bytes: usize,
-    /// The event.
+    /// Meaning of the consumed input.
     pub event: ClientEvent,
 }
 
 impl ClientConnection {
-    /// A connection that nothing was sent on.
+    /// Creates a connection that has sent nothing.
     pub fn new(now: Duration, limits: &Limits) -> Self {
         Self { engine: Engine::new(Role::Client, now, limits), text: Vec::new() }
     }
 
-    /// Writes what the client begins with. To be called once. Requests may be sent at once.
+    /// Writes the preface. Call it once. Requests may follow at once.
     pub fn start(&mut self, turn: &mut Turn<'_>) {
         self.engine.start(turn);
     }
 
-    /// Whether the server takes another request now.
+    /// Returns whether the server accepts another request now.
     pub fn can_open(&self) -> bool {
         self.engine.can_open()
     }
 
-    /// Sends a request's head; `is_last` if there is no content. `fields` have no Host, for that is `authority`. `None` if the server takes none now, see
-    /// [`ClientConnection::can_open`].
+    /// Sends a request's head; `is_last` if there is no content. `fields` must not contain Host, which `authority`
+    /// replaces. Returns `None` if the server accepts no request now, see [`ClientConnection::can_open`].
     pub fn send_request(
         &mut self,
         request: &OutgoingRequest<'_>,
@@ -162,16 +162,15 @@ impl ClientConnection {
         sent.ok().map(|()| stream)
     }
 
-    /// Sends a request's head that was encoded before, for requests that are sent many times. As
-    /// [`ClientConnection::send_request`] otherwise.
+    /// Sends a request's head that was encoded before. Otherwise equal to [`ClientConnection::send_request`].
     pub fn send_prepared(&mut self, request: &PreparedRequest, is_last: bool, turn: &mut Turn<'_>) -> Option<StreamId> {
         let stream = self.engine.open_own(&request.method, turn)?;
         let sent = self.engine.send_head(stream, true, is_last, turn, |_, out| out.extend_from_slice(&request.block));
         sent.ok().map(|()| stream)
     }
 
-    /// Takes the input that is there and not done with. To be called, with what was not consumed, until it says
-    /// [`ClientEvent::NeedInput`] or [`ClientEvent::AwaitOutput`].
+    /// Handles input that has not been consumed. Call it with the rest until it returns [`ClientEvent::NeedInput`] or
+    /// [`ClientEvent::AwaitOutput`].
     pub fn handle_input(&mut self, input: &[u8], fields: &mut Fields, turn: &mut Turn<'_>) -> ClientHandled {
         let mut at = 0;
         loop {
@@ -228,7 +227,7 @@ impl ClientConnection {
         let Some(known) = self.engine.stream(stream.0) else { return Ok(None) };
         let (is_last, is_informational) = (block.is_last, status.code() < 200);
         if is_informational {
-            // RFC 9113, section 8.1: it is not the end.
+            // RFC 9113, section 8.1: a head with an interim status must not end the stream.
             return if is_last {
                 self.malformed(stream, turn)
             } else {
@@ -242,7 +241,7 @@ impl ClientConnection {
         if is_last { self.end(stream, turn, event) } else { Ok(Some(event)) }
     }
 
-    /// The response is complete, if all of its content has come.
+    /// Ends a response; resets the stream if content is missing.
     fn end(
         &mut self,
         stream: StreamId,
@@ -262,12 +261,12 @@ impl ClientConnection {
         Ok(step.map(event))
     }
 
-    /// The caller is done with so many bytes of a response's content, so that as many may come.
+    /// Reports that the caller has read `bytes` of a response's content. The server may then send as many again.
     pub fn take_content(&mut self, stream: StreamId, bytes: usize, turn: &mut Turn<'_>) {
         self.engine.take(Some(stream.0), u32::try_from(bytes).unwrap_or(u32::MAX), turn);
     }
 
-    /// Says that the caller has so many more bytes of a request's content, behind those that were offered before.
+    /// Offers further bytes of a request's content, after those offered before.
     pub fn offer_content(
         &mut self,
         stream: StreamId,
@@ -278,17 +277,17 @@ impl ClientConnection {
         self.engine.offer_content(stream, bytes, is_last, turn)
     }
 
-    /// Ends a request by trailers, behind all content that was offered.
+    /// Ends a request with trailers, after all content that was offered.
     pub fn send_trailers(&mut self, stream: StreamId, fields: Fields, turn: &mut Turn<'_>) -> Result<(), StreamGone> {
         self.engine.send_trailers(stream, fields, turn)
     }
 
-    /// Gives a request up.
+    /// Cancels a request.
     pub fn reset(&mut self, stream: StreamId, code: ErrorCode, turn: &mut Turn<'_>) {
         self.engine.reset(stream, code, turn);
     }
 
-    /// As [`ServerConnection::poll_output`](super::ServerConnection::poll_output).
+    /// See [`ServerConnection::poll_output`](super::ServerConnection::poll_output).
     pub fn poll_output(
         &mut self,
         room_bytes: usize,
@@ -298,58 +297,59 @@ impl ClientConnection {
         self.engine.poll_output(room_bytes, turn, place)
     }
 
-    /// Whether [`ClientConnection::poll_output`] has something to write.
+    /// Returns whether [`ClientConnection::poll_output`] has content to write.
     pub fn has_content_to_send(&self) -> bool {
         self.engine.has_content_to_send()
     }
 
-    /// As [`ServerConnection::wanted_bytes`](super::ServerConnection::wanted_bytes).
+    /// See [`ServerConnection::wanted_bytes`](super::ServerConnection::wanted_bytes).
     pub fn wanted_bytes(&mut self, stream: StreamId) -> u64 {
         self.engine.wanted_bytes(stream)
     }
 
-    /// Bytes of a request's content that were offered and not written; `None` if the stream is closed.
+    /// Returns the bytes of a request's content that were offered but not written; `None` if the stream is closed.
     pub fn unsent_bytes(&mut self, stream: StreamId) -> Option<u64> {
         self.engine.unsent_bytes(stream)
     }
 
-    /// When to call [`ClientConnection::handle_timeout`] at the latest.
+    /// Returns the latest time for [`ClientConnection::handle_timeout`].
     pub fn next_timeout(&self, limits: &Limits) -> Option<Duration> {
         self.engine.next_timeout(limits)
     }
 
-    /// Does what is due. To be called until it returns `None`.
+    /// Handles expired timers. Call it until it returns `None`.
     pub fn handle_timeout(&mut self, turn: &mut Turn<'_>) -> Option<ClientEvent> {
         self.engine.handle_timeout(turn).map(event)
     }
 
-    /// Says that no more requests come.
+    /// Announces that the client sends no more requests.
     pub fn shut_down(&mut self, turn: &mut Turn<'_>) {
         self.engine.shut_down(turn);
     }
 
-    /// Whether the connection can be closed, once the output is sent: no stream is open, and no more will be.
+    /// Returns whether the caller can close the connection after it has sent the output: no stream is open, and none
+    /// will be.
     pub fn is_drained(&self) -> bool {
         self.engine.is_drained()
     }
 
-    /// How many streams are open.
+    /// Returns the number of open streams.
     pub fn open_streams(&self) -> usize {
         self.engine.open_streams()
     }
 
-    /// Whether the server has told anything about itself yet.
+    /// Returns whether the server's SETTINGS have arrived.
     pub fn has_peer_settings(&self) -> bool {
         self.engine.has_peer_settings()
     }
 
-    /// What the server has told about itself.
+    /// Returns the server's settings, or the defaults of RFC 9113.
     pub fn peer_settings(&self) -> &PeerSettings {
         &self.engine.peer
     }
 }
 
-/// Steps that are events as they are.
+/// Converts a step that maps directly to an event.
 fn event(step: Step) -> ClientEvent {
     match step {
         Step::NeedInput | Step::Block(_) => ClientEvent::NeedInput,

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Why a stream or connection ends (RFC 9113, section 7). Codes that nobody registered are as good as any.
+/// Error code of a stream or connection (RFC 9113, section 7). Unregistered codes are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ErrorCode(pub u32);
 
@@ -9,7 +9,7 @@ macro_rules! error_codes {
         impl ErrorCode {
             $(#[doc = concat!("0x", stringify!($code))] pub const $name: Self = Self($code);)*
 
-            /// The name in the registry, or `"unknown"`.
+            /// Returns the name in the IANA registry, or `"unknown"`.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)* _ => "unknown" }
             }
@@ -40,12 +40,12 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// A fault of the peer's that ends the connection (RFC 9113, section 5.4.1).
+/// Error of the peer that ends the connection (RFC 9113, section 5.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionError {
-    /// What GOAWAY says.
+    /// Error code for GOAWAY.
     pub code: ErrorCode,
-    /// What was wrong, for the log and GOAWAY's debug data; a fixed text, with nothing of the peer's in it.
+    /// Description for the log and the debug data of GOAWAY. The text is fixed and contains no input of the peer.
     pub reason: &'static str,
 }
 

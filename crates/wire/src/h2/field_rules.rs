@@ -1,16 +1,16 @@
-//! Which fields make a message malformed (RFC 9113, section 8.2), and reading trailers.
+//! Rules for fields that make a message malformed (RFC 9113, section 8.2), and the decoder for trailers.
 
 use super::hpack::{Decoder, InvalidBlock, is_connection_specific};
 use crate::h1::is_token_byte;
 use crate::http::Fields;
 
-/// A message that is malformed (section 8.1.1): its stream is reset with PROTOCOL_ERROR.
+/// Error of a malformed message (section 8.1.1). Its stream is reset with PROTOCOL_ERROR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Checks a field that is no pseudo-field. `name_index`: the index of its name in the static table, or 0.
+/// Checks a field that is not a pseudo-field. `name_index` is the index of its name in the static table, or 0.
 pub(super) fn check_field(name: &[u8], value: &[u8], name_index: u8) -> Result<(), Malformed> {
-    // Names of the static table are in lower case, and only one of them is about connections.
+    // Names in the static table are lower case, and only one of them is specific to connections.
     if name_index == 0 {
         let is_valid = !name.is_empty() && name.iter().all(|byte| is_token_byte(*byte) && !byte.is_ascii_uppercase());
         if !is_valid || is_connection_specific(name) || name == b"te" && !value.eq_ignore_ascii_case(b"trailers") {
@@ -22,18 +22,19 @@ pub(super) fn check_field(name: &[u8], value: &[u8], name_index: u8) -> Result<(
     check_value(value)
 }
 
-/// Section 8.2.1, and as strict as for HTTP/1 (RFC 9110, section 5.5): no control bytes but tabs, no white space around.
+/// Checks a value as strictly as for HTTP/1 (section 8.2.1; RFC 9110, section 5.5): no control characters except tabs,
+/// no surrounding white space.
 pub(super) fn check_value(value: &[u8]) -> Result<(), Malformed> {
     let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     if is_blank(value.first()) || is_blank(value.last()) {
         return Err(Malformed);
     }
-    // `fold` instead of `any`: no early exit, so that it is done sixteen bytes at a time.
+    // `fold` has no early exit, unlike `any`, so the compiler vectorizes it to sixteen bytes a step.
     let is_control = |found, byte: &u8| found | (*byte < b' ') & (*byte != b'\t') | (*byte == 0x7f);
     if value.iter().fold(false, is_control) { Err(Malformed) } else { Ok(()) }
 }
 
-/// Reads a trailer section (section 8.1): no pseudo-fields, and no more than the limits allow.
+/// Decodes a trailer section (section 8.1). Rejects pseudo-fields and sections beyond the limits.
 pub(super) fn decode_trailers(
     decoder: &mut Decoder,
     block: &[u8],

@@ -1,14 +1,15 @@
-//! Reading frames (RFC 9113, sections 4 and 6; RFC 9218, section 7.1).
+//! Parser for frames (RFC 9113, sections 4 and 6; RFC 9218, section 7.1).
 
 use super::{ConnectionError, ErrorCode};
 
-/// Bytes of a frame's header.
+/// Length of a frame's header.
 pub const FRAME_HEADER_BYTES: usize = 9;
 
-/// What a client begins with (RFC 9113, section 3.4).
+/// Connection preface of a client (RFC 9113, section 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The largest payload that everybody takes (section 4.2); ours is that, for larger ones only delay other streams.
+/// Largest payload that every peer accepts (section 4.2). This side accepts no larger ones, because they would delay
+/// other streams.
 pub const FRAME_BYTES_MAX: usize = 16_384;
 
 /// Types of frames (section 6).
@@ -35,28 +36,28 @@ pub(super) mod flag {
     pub const PRIORITY: u8 = 0x20;
 }
 
-/// The first nine bytes of a frame.
+/// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     pub payload_bytes: usize,
     pub kind: u8,
     pub flags: u8,
-    /// Without the reserved bit.
+    /// Stream id without the reserved bit.
     pub stream: u32,
 }
 
-/// A frame whose payload is complete. DATA is not among them, for it is handed on as it comes.
+/// A frame with its whole payload. DATA has no variant: its payload is passed on as it arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame<'a> {
     Headers {
         fragment: &'a [u8],
-        /// A stream that depends on itself (RFC 7540, section 5.3.1).
+        /// Whether the stream depends on itself (RFC 7540, section 5.3.1).
         is_own_dependency: bool,
     },
     Continuation {
         fragment: &'a [u8],
     },
-    /// RFC 7540's priorities, which nobody heeds any more (RFC 9113, section 5.3.2).
+    /// Priority signal of RFC 7540, which is deprecated (RFC 9113, section 5.3.2) and ignored.
     Priority,
     ResetStream(ErrorCode),
     Settings(&'a [u8]),
@@ -67,7 +68,7 @@ pub(super) enum Frame<'a> {
         last_stream: u32,
         code: ErrorCode,
     },
-    /// The increment may be 0: whose fault that is depends on the stream.
+    /// Window increment. 0 is an error of the stream or of the connection, depending on the frame's stream.
     WindowUpdate(u32),
     PriorityUpdate {
         stream: u32,
@@ -88,7 +89,7 @@ impl FrameHeader {
         self.flags & flag != 0
     }
 
-    /// Refuses what is wrong whatever the payload: its length, and the stream it is sent on (section 6, each type).
+    /// Checks what does not depend on the payload: length and stream id (section 6, each type).
     pub fn check(&self) -> Result<(), ConnectionError> {
         if self.payload_bytes > FRAME_BYTES_MAX {
             return Err(ConnectionError::frame_size("frame too large"));
@@ -117,13 +118,14 @@ impl FrameHeader {
         if is_length_valid { Ok(()) } else { Err(ConnectionError::frame_size("payload of the wrong length")) }
     }
 
-    /// Reads the payload of a frame that passed [`FrameHeader::check`].
+    /// Parses the payload of a frame that passed [`FrameHeader::check`].
     pub fn read<'a>(&self, payload: &'a [u8]) -> Result<Frame<'a>, ConnectionError> {
         let number = |at: usize| payload[at..].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
         Ok(match self.kind {
             kind::HEADERS => self.read_headers(payload)?,
             kind::CONTINUATION => Frame::Continuation { fragment: payload },
-            // As the answer would be RST_STREAM on a stream that may be idle, it is the connection that ends.
+            // A stream error would need RST_STREAM, which must not be sent on an idle stream. So it is a connection
+            // error.
             kind::PRIORITY if number(0) & 0x7fff_ffff == self.stream => {
                 return Err(ConnectionError::protocol("stream that depends on itself"));
             }
@@ -131,7 +133,7 @@ impl FrameHeader {
             kind::RST_STREAM => Frame::ResetStream(ErrorCode(number(0))),
             kind::SETTINGS if self.has(flag::ACK) => Frame::SettingsAck,
             kind::SETTINGS => Frame::Settings(payload),
-            // RFC 9113, section 8.4: clients don't push, and we as a client have said that we don't want it.
+            // RFC 9113, section 8.4: clients must not push, and this side has disabled push as a client.
             kind::PUSH_PROMISE => return Err(ConnectionError::protocol("PUSH_PROMISE")),
             kind::PING => {
                 let opaque = payload.first_chunk().copied().unwrap_or_default();
@@ -163,7 +165,7 @@ impl FrameHeader {
 }
 
 const TOO_SHORT: ConnectionError = ConnectionError::frame_size("payload too short");
-/// Section 6.1 and 6.2: PROTOCOL_ERROR, though it is about length.
+/// Sections 6.1 and 6.2 demand PROTOCOL_ERROR, although other length errors are FRAME_SIZE_ERROR.
 pub(super) const TOO_MUCH_PADDING: ConnectionError = ConnectionError::protocol("more padding than payload");
 
 #[cfg(test)]

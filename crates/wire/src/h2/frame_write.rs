@@ -1,4 +1,4 @@
-//! Writing frames.
+//! Encoder for frames.
 
 use super::frame::{FRAME_HEADER_BYTES, flag, kind};
 use super::{ConnectionError, ErrorCode};
@@ -10,7 +10,7 @@ pub(super) fn write_header(out: &mut Vec<u8>, payload_bytes: usize, kind: u8, fl
     out.extend_from_slice(&[length[0], length[1], length[2], kind, flags, a, b, c, d]);
 }
 
-/// Sends a header block that `write` appends: one HEADERS frame, and CONTINUATION if it is too large for that.
+/// Writes a header block that `write` appends: a HEADERS frame, and CONTINUATION frames if it is too large for one.
 pub(super) fn write_headers(
     out: &mut Vec<u8>,
     stream: u32,
@@ -58,7 +58,7 @@ pub(super) fn write_settings(out: &mut Vec<u8>, settings: impl Iterator<Item = (
         out.extend_from_slice(&identifier.to_be_bytes());
         out.extend_from_slice(&value.to_be_bytes());
     }
-    // A settings frame has some ten settings of six bytes.
+    // A SETTINGS frame has about ten settings of six bytes, so the length fits into one byte.
     out[start + 2] = (out.len() - start - FRAME_HEADER_BYTES) as u8;
 }
 
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::h2::frame::{Frame, FrameHeader};
 
-    /// The frames in `bytes`: type, flags, stream and payload.
+    /// Returns the frames in `bytes`: type, flags, stream and payload.
     fn frames(mut bytes: &[u8]) -> Vec<(u8, u8, u32, Vec<u8>)> {
         let mut frames = Vec::new();
         while let Some(header) = FrameHeader::parse(bytes) {

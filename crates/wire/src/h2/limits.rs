@@ -5,58 +5,58 @@ use super::hpack::DEFAULT_TABLE_BYTES;
 use super::window::INITIAL_WINDOW_BYTES;
 use crate::h1::{BodyLimits, HeadLimits};
 
-/// All limits of a connection. The defaults are safe on the open Internet, and far from what browsers do.
+/// Limits of a connection. The defaults are safe on the open Internet and far from what browsers need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Of each head, in HTTP/1's terms: `head_bytes_max` is that of the header list (RFC 9113, section 6.5.2).
+    /// Limits of each head. `head_bytes_max` limits the header list (RFC 9113, section 6.5.2).
     pub head: HeadLimits,
-    /// Of each message's content.
+    /// Limits of each message's content.
     pub body: BodyLimits,
-    /// Streams that the peer may have open at a time.
+    /// Streams that the peer may have open at the same time.
     pub concurrent_streams_max: u32,
-    /// Bytes of a header block as it is sent, over all of its frames. Beyond, the connection ends, for a block that is not
-    /// decoded leaves both sides with different tables.
+    /// Encoded bytes of a header block in all of its frames. Beyond it the connection ends, because both sides' dynamic
+    /// tables differ after a block that was not decoded.
     pub header_block_bytes_max: usize,
-    /// CONTINUATION frames of a header block (the CONTINUATION flood, CVE-2024-27316 and others).
+    /// CONTINUATION frames of a header block (CONTINUATION flood, CVE-2024-27316 and others).
     pub continuations_max: u32,
-    /// Bytes of the table that the peer's encoder may use (SETTINGS_HEADER_TABLE_SIZE).
+    /// Size of the dynamic table that the peer's encoder may use (SETTINGS_HEADER_TABLE_SIZE).
     pub header_table_bytes_max: u32,
-    /// Bytes of the table that our encoder uses. 0 for a server, whose blocks are encoded beforehand.
+    /// Size of the dynamic table that this side's encoder uses. 0 for a server, which encodes blocks in advance.
     pub encoder_table_bytes_max: u32,
-    /// Bytes that may come of a stream before any are taken, at first.
+    /// Initial flow control window of a stream.
     pub stream_window_bytes: u32,
-    /// Bytes that may come of all streams together before any are taken, at first.
+    /// Initial flow control window of the connection.
     pub connection_window_bytes: u32,
-    /// To what both windows grow for a peer that fills them faster than word of it gets to it, which is to say: bytes that
-    /// a connection can make the caller keep.
+    /// Limit for the growth of both windows, for peers that fill them within a round trip. This is also the content
+    /// that one connection can make the caller buffer.
     pub window_bytes_max: u32,
-    /// Whether extended CONNECT is offered (RFC 8441).
+    /// Whether to enable extended CONNECT (RFC 8441).
     pub enables_connect_protocol: bool,
-    /// Bytes of output of our own (answers to PING and SETTINGS, heads) that may wait to be sent. Beyond, no more input is
-    /// handled until the peer reads.
+    /// Own output (replies to PING and SETTINGS, heads) that may wait to be sent. Beyond it the connection handles no
+    /// input until the peer reads.
     pub output_bytes_max: usize,
-    /// How long the peer may take to acknowledge our settings.
+    /// Time limit for the peer to acknowledge SETTINGS.
     pub settings_timeout: Duration,
-    /// How long content may wait for the peer to open a window (slow read, CVE-2016-1546).
+    /// Time limit for content that waits for the peer's window (slow read, CVE-2016-1546).
     pub stalled_timeout: Duration,
-    /// How long a client may go on sending a request that has been answered, before its stream is reset: some lose an answer
-    /// that a reset follows at once.
+    /// Time that a client may continue to send a request after the response, before its stream is reset. Some clients
+    /// lose a response that is immediately followed by a reset.
     pub linger_timeout: Duration,
-    /// Streams that the peer resets (rapid reset, CVE-2023-44487).
+    /// Budget for streams that the peer resets (rapid reset, CVE-2023-44487).
     pub peer_resets: BudgetLimit,
-    /// Streams that we have to reset for faults of the peer's (MadeYouReset, CVE-2025-8671).
+    /// Budget for streams that this side must reset because of the peer's errors (MadeYouReset, CVE-2025-8671).
     pub stream_faults: BudgetLimit,
-    /// SETTINGS frames (CVE-2019-9515).
+    /// Budget for SETTINGS frames (CVE-2019-9515).
     pub settings: BudgetLimit,
-    /// PING frames (CVE-2019-9512); content that comes or is sent earns one back, for some peers measure by them while it
-    /// flows.
+    /// Budget for PING frames (CVE-2019-9512). Content in either direction returns a token, because some peers measure
+    /// the round trip while content flows.
     pub pings: BudgetLimit,
-    /// PRIORITY and PRIORITY_UPDATE frames (CVE-2019-9513).
+    /// Budget for PRIORITY and PRIORITY_UPDATE frames (CVE-2019-9513).
     pub priorities: BudgetLimit,
-    /// WINDOW_UPDATE frames; content that is sent earns some back (data dribble, CVE-2019-9511).
+    /// Budget for WINDOW_UPDATE frames (data dribble, CVE-2019-9511). Content that is sent returns tokens.
     pub window_updates: BudgetLimit,
-    /// Frames that say nothing: empty DATA, HEADERS and CONTINUATION (CVE-2019-9518), unknown types, and those for
-    /// streams that are closed.
+    /// Budget for frames without effect: empty DATA, HEADERS and CONTINUATION (CVE-2019-9518), unknown types, and
+    /// frames for closed streams.
     pub idle_frames: BudgetLimit,
 }
 

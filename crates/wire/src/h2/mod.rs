@@ -1,9 +1,8 @@
 //! HTTP/2 (RFC 9113), with HPACK (RFC 7541) and extensible priorities (RFC 9218).
 //!
-//! A connection ([`ServerConnection`], [`ClientConnection`]) has no socket and keeps neither input nor output: what it
-//! has not understood stays with the caller, and what is to be sent goes into an [`Output`] that the caller lends it for
-//! its [`Turn`], as it does the time and the limits. Content is never copied on its way in, and on its way out as the
-//! caller likes.
+//! A connection ([`ServerConnection`], [`ClientConnection`]) has no socket and buffers neither input nor output. The
+//! caller keeps input that is not consumed. For each [`Turn`] it lends the connection an [`Output`] to write to, the
+//! time, and the limits. Incoming content is never copied; the caller decides whether to copy outgoing content.
 
 pub mod hpack;
 
@@ -43,12 +42,12 @@ pub use request_head::IncomingRequest;
 pub use server::{ServerConnection, ServerEvent, ServerHandled};
 pub use settings::PeerSettings;
 
-/// The number of a stream.
+/// Id of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub(crate) u32);
 
 impl StreamId {
-    /// The number itself.
+    /// Returns the id as a number.
     pub fn get(self) -> u32 {
         self.0
     }
@@ -60,13 +59,13 @@ impl fmt::Display for StreamId {
     }
 }
 
-/// What a connection is lent while it has its turn.
+/// Environment of a connection while the caller drives it.
 #[derive(Debug)]
 pub struct Turn<'a> {
-    /// The time, since any moment that stays the same.
+    /// Time since any fixed moment.
     pub now: Duration,
-    /// The limits; the same as when the connection began.
+    /// Limits, the same for the whole life of the connection.
     pub limits: &'a Limits,
-    /// Where output goes. What is in it is sent before anything that comes later.
+    /// Buffer for output. The caller must send it in order.
     pub output: &'a mut Output,
 }

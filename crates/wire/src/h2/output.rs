@@ -2,8 +2,8 @@ use std::ops::Range;
 
 use super::StreamId;
 
-/// What is to be sent, in order: frames of our own, and between them content, which is either among those bytes already or
-/// stays where the caller has it. The caller keeps one for all of its connections.
+/// Output to send, in order: frames, and content between them. Content is either among the bytes or stays in the
+/// caller's memory. The caller uses one for all of its connections.
 #[derive(Debug, Default)]
 pub struct Output {
     pub(super) bytes: Vec<u8>,
@@ -12,35 +12,35 @@ pub struct Output {
 
 #[derive(Clone, Copy, Debug)]
 struct PlacedContent {
-    /// Before which of `bytes` it is to be sent.
+    /// Offset in `bytes` that the content precedes.
     at: usize,
     stream: StreamId,
     offset: u64,
     length: usize,
 }
 
-/// What the caller has done with content that is about to be sent.
+/// Result of a request to provide content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// It has appended exactly these bytes.
+    /// The caller has appended exactly these bytes.
     Copied,
-    /// It has left them where they are: they become a piece of the output of their own.
+    /// The caller keeps the bytes where they are; they become a separate piece of the output.
     InPlace,
-    /// It has not got them any more, so that the stream is to be reset. Whatever it has appended is dropped.
+    /// The caller has lost the content. The stream is reset, and bytes that the caller appended are dropped.
     Lost,
 }
 
-/// A piece of what is to be sent.
+/// Piece of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// These bytes.
+    /// Bytes of the output buffer.
     Bytes(&'a [u8]),
-    /// These bytes of a stream's content, counted from its first.
+    /// Range of a stream's content in the caller's memory, counted from its first byte.
     Content(StreamId, Range<u64>),
 }
 
 impl Output {
-    /// The pieces, in order; made into `IoSlice`s, they are sent by one system call.
+    /// Returns the pieces in order. As `IoSlice`s, a single system call can send them.
     pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
         let (mut from, mut contents) = (0, self.contents.iter().peekable());
         std::iter::from_fn(move || {
@@ -55,29 +55,29 @@ impl Output {
         })
     }
 
-    /// All bytes to be sent, if no content was left where it is.
+    /// Returns all bytes, if all content is among them.
     pub fn bytes(&self) -> Option<&[u8]> {
         self.contents.is_empty().then_some(&self.bytes)
     }
 
-    /// Whether there is nothing to be sent.
+    /// Returns whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// How many bytes there are, without content that was left where it is.
+    /// Returns the number of bytes, without content in the caller's memory.
     pub fn length(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Forgets this many bytes at the beginning, which have been sent; all content must be among the bytes.
+    /// Removes `length` sent bytes from the front. All content must be among the bytes.
     pub fn drop_front(&mut self, length: usize) {
         debug_assert!(self.contents.is_empty());
         self.bytes.drain(..length);
     }
 
-    /// Begins with what [`Output::suspend`] has left in `kept`. If that is anything, the memory of this output stays there
-    /// meanwhile.
+    /// Restores what [`Output::suspend`] left in `kept`. If it left anything, this output's own memory stays in `kept`
+    /// until the next call of `suspend`.
     pub fn resume(&mut self, kept: &mut Vec<u8>) {
         self.clear();
         if !kept.is_empty() {
@@ -85,8 +85,8 @@ impl Output {
         }
     }
 
-    /// Moves what has not been sent to `kept`, as it was before [`Output::resume`]; all content must be among the bytes.
-    /// Nothing: there is no memory in `kept`, either.
+    /// Moves unsent output to `kept` and undoes [`Output::resume`]. All content must be among the bytes. If everything
+    /// was sent, `kept` has no memory afterwards.
     pub fn suspend(&mut self, kept: &mut Vec<u8>) {
         debug_assert!(self.contents.is_empty());
         if !self.bytes.is_empty() || kept.capacity() > self.bytes.capacity() {
@@ -100,7 +100,7 @@ impl Output {
         }
     }
 
-    /// Forgets all, which the caller has sent or keeps elsewhere; the memory stays.
+    /// Removes all output, after the caller has sent it or stored it elsewhere. Keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.contents.clear();

@@ -1,14 +1,14 @@
 //! Extensible priorities (RFC 9218).
 
-/// Urgencies from 0, the most urgent, to 7.
+/// Number of urgencies: from 0, the most urgent, to 7.
 pub(super) const URGENCIES: usize = 8;
 
-/// How a response is to be sent among others (section 4).
+/// Priority of a response (section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priority {
     /// From 0, the most urgent, to 7.
     pub urgency: u8,
-    /// Whether parts of it are of use, so that it shares with others of its urgency.
+    /// Whether the client can use parts of the response, so that it shares bandwidth with others of the same urgency.
     pub is_incremental: bool,
 }
 
@@ -19,9 +19,9 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// Reads the value of a Priority field or PRIORITY_UPDATE: a dictionary (RFC 8941, section 3.2) of which `u` and `i`
-    /// are known. What is not of the right type or out of range is ignored (section 4), and so is a value that is no
-    /// dictionary: a hint is not worth an error.
+    /// Parses a Priority field or PRIORITY_UPDATE: a dictionary (RFC 8941, section 3.2) with the known keys `u` and
+    /// `i`. Ignores values of the wrong type or out of range (section 4), and anything that is not a dictionary,
+    /// because a priority is only a hint.
     pub fn parse(value: &[u8]) -> Self {
         let mut priority = Self::default();
         for member in value.split(|byte| *byte == b',') {

@@ -1,16 +1,17 @@
-//! Which stream's content is sent next (RFC 9218, section 10).
+//! Scheduler: chooses the stream whose content is sent next (RFC 9218, section 10).
 
 use super::priority::URGENCIES;
 use super::streams::{NONE, Streams};
 
-/// Streams that have content and an open window, in rows that are linked through the streams themselves: for each urgency
-/// one of those whose responses are sent one after the other, by their numbers, and one of those that take turns.
+/// Streams that have content and an open window, in lists that are linked through the streams themselves. Each urgency
+/// has two lists: one for responses that are sent one after the other in order of their ids, one for those that take
+/// turns.
 #[derive(Debug)]
 pub(super) struct ReadyStreams {
     rows: [Row; 2 * URGENCIES],
-    /// A bit for each row that is not empty.
+    /// Bit set of the lists that are not empty.
     filled: u16,
-    /// Of the two rows of an urgency that of incremental streams is next.
+    /// Whether the incremental list of an urgency comes next.
     is_incremental_next: bool,
 }
 
@@ -29,7 +30,7 @@ impl Default for ReadyStreams {
 }
 
 impl ReadyStreams {
-    /// Adds a stream that is not in it, behind all that go before it.
+    /// Adds a stream that is not in any list, at its position in the order.
     pub fn insert(&mut self, streams: &mut Streams, slot: u32) {
         let stream = streams.at(slot);
         debug_assert!(!stream.is_ready);
@@ -37,7 +38,7 @@ impl ReadyStreams {
         let (row_index, id, is_incremental) = (row_of(stream.priority), stream.id, stream.priority.is_incremental);
         let row = self.rows[row_index];
         let mut after = row.last;
-        // What was served just now belongs to the front, what is new to the end.
+        // A stream that was just served returns to the front; a new one goes to the end.
         if !is_incremental && row.first != NONE && streams.at(row.first).id > id {
             after = NONE;
         }
@@ -47,13 +48,13 @@ impl ReadyStreams {
         self.link(streams, row_index, slot, after);
     }
 
-    /// Takes the stream out that is to be served next.
+    /// Removes and returns the stream to serve next.
     pub fn pop(&mut self, streams: &mut Streams) -> Option<u32> {
         if self.filled == 0 {
             return None;
         }
         let mut row_index = self.filled.trailing_zeros() as usize;
-        // Section 10: of one urgency, both kinds get on.
+        // Section 10: both kinds of one urgency must make progress.
         let is_both = row_index.is_multiple_of(2) && self.filled & (2 << row_index) != 0;
         if is_both {
             row_index += usize::from(self.is_incremental_next);
@@ -64,7 +65,7 @@ impl ReadyStreams {
         Some(slot)
     }
 
-    /// Takes a stream out, if it is in.
+    /// Removes a stream from its list, if it is in one.
     pub fn remove(&mut self, streams: &mut Streams, slot: u32) {
         let stream = streams.at(slot);
         if !stream.is_ready {
@@ -120,7 +121,7 @@ mod tests {
     use crate::h2::streams::Stream;
     use crate::h2::window::{ReceiveWindow, SendWindow};
 
-    /// Numbers of streams as they are served, three turns each, when they become ready in this order.
+    /// Returns the ids of streams in the order of service, three turns each, if they become ready in this order.
     fn served(ready: &[(u32, &str)]) -> Vec<u32> {
         let (mut streams, mut queue) = (Streams::default(), ReadyStreams::default());
         let mut ids: Vec<_> = ready.to_vec();

@@ -1,4 +1,5 @@
-//! Heads of requests (RFC 9113, section 8.3.1; RFC 8441): from a header block to what all versions of HTTP share.
+//! Decoder for request heads (RFC 9113, section 8.3.1; RFC 8441). It turns a header block into the form that all HTTP
+//! versions share.
 
 use super::field_rules::{Malformed, check_field, check_value};
 use super::hpack::{DecodedField, Decoder, InvalidBlock, known_field};
@@ -6,23 +7,23 @@ use super::{Limits, Priority, StreamId};
 use crate::h1::{BodyFraming, Refusal, expects_continue, is_token_byte, parse_content_length};
 use crate::http::{Host, KnownField, Method, Request, RequestHead, Span, Status, Target, TargetForm, Version};
 
-/// A request whose head is complete; the head itself is in the [`RequestHead`] and text it was decoded into. Its Host
-/// field is there always, made from `:authority` if the client has sent none.
+/// A request with a complete head. The head itself is in the [`RequestHead`] and text it was decoded into. It always
+/// has a Host field: without one from the client, the decoder adds it from `:authority`.
 #[derive(Clone, Debug)]
 pub struct IncomingRequest {
-    /// Where it is answered.
+    /// Stream for the response.
     pub stream: StreamId,
-    /// Whether content follows. If not, the request is complete.
+    /// Whether content follows. Without content the request is complete.
     pub has_content: bool,
-    /// The length of its content, if the client has said.
+    /// Content-Length, if the client has sent it.
     pub content_length: Option<u64>,
     /// Whether the client waits for 100 (Continue) before it sends content (RFC 9110, section 10.1.1).
     pub expects_continue: bool,
-    /// `:protocol`, of extended CONNECT (RFC 8441), in which the target is a path nonetheless.
+    /// `:protocol` of an extended CONNECT (RFC 8441). Unlike for CONNECT, the target is then a path.
     pub protocol: Option<Span>,
-    /// Whether `:scheme` is https. It is the client's word only.
+    /// Whether `:scheme` is https. The client may send either on any connection.
     pub is_https: bool,
-    /// How it is to be answered among others.
+    /// Priority of the response.
     pub priority: Priority,
     form: TargetForm,
     path: Span,
@@ -31,25 +32,25 @@ pub struct IncomingRequest {
 }
 
 impl IncomingRequest {
-    /// The target, of the text that the head was decoded into.
+    /// Returns the target. `text` is the text that the head was decoded into.
     pub fn target<'a>(&self, text: &'a [u8]) -> Target<'a> {
         let (path, query) = (self.path.of(text), self.query.map(|query| query.of(text)));
         let host = if self.form == TargetForm::Authority { self.host(text) } else { None };
         Target { form: self.form, host, path, query }
     }
 
-    /// The host it is for, of the text that the head was decoded into.
+    /// Returns the host. `text` is the text that the head was decoded into.
     pub fn host<'a>(&self, text: &'a [u8]) -> Option<Host<'a>> {
         self.host.map(|(name, port)| Host { name: name.of(text), port })
     }
 }
 
-/// What is wrong with a request.
+/// Error of a request head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeadFault {
-    /// Its stream is reset.
+    /// Malformed: the stream is reset.
     Malformed,
-    /// It is answered with an error.
+    /// Rejected: an error response is sent.
     Refused(Refusal),
 }
 
@@ -69,7 +70,7 @@ const fn bad_request(reason: &'static str) -> HeadFault {
     HeadFault::Refused(Refusal::bad_request(reason))
 }
 
-/// Decodes a request's head into `head` and `text`, which hold it afterwards.
+/// Decodes a request's head into `head` and `text`.
 pub(super) fn decode_request(
     decoder: &mut Decoder,
     block: &[u8],
@@ -88,7 +89,7 @@ pub(super) fn decode_request(
         decoder.decode(block, limits.head.head_bytes_max, text, |text, field| reader.on_field(text, field))?;
     let Reader { pseudo, fault, priority, .. } = reader;
     let fault = fault.or(decoded.is_too_large.then_some(HeadFault::Refused(HEAD_TOO_LARGE)));
-    // What was refused is answered all the same, so that its method matters.
+    // A rejected request gets a response, too, so its method matters.
     if let Some(method) = pseudo.method {
         head.method_name = method;
         head.method = Method::from_name(method.of(text));
@@ -120,7 +121,7 @@ struct Reader<'a> {
     limits: &'a Limits,
     pseudo: Pseudo,
     has_regular: bool,
-    /// The first fault. What comes behind it is not looked at, unless it would be a worse one.
+    /// First error. The decoder checks later fields only for a more severe one.
     fault: Option<HeadFault>,
     priority: Option<Span>,
 }
@@ -155,7 +156,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Section 8.3: before all others, known, each once.
+    /// Section 8.3: pseudo-fields come first, must be known, and occur once.
     fn on_pseudo_field(&mut self, name: &[u8], value: Span, text: &[u8]) -> Result<(), Malformed> {
         let place = match name {
             b":method" => &mut self.pseudo.method,
@@ -173,7 +174,7 @@ impl Reader<'_> {
     }
 }
 
-/// The rules for the head as a whole.
+/// Checks the rules for the head as a whole.
 fn check_head(
     stream: StreamId,
     is_last: bool,
@@ -206,7 +207,7 @@ fn check_head(
     if !head.has(KnownField::Host)
         && let Some(authority) = pseudo.authority
     {
-        // Section 8.3.1: what passes the request on as HTTP/1.1 needs one.
+        // Section 8.3.1: a proxy that forwards the request as HTTP/1.1 needs a Host field.
         let start = text.len();
         text.extend_from_slice(b"host");
         head.push_field(Span::new(start, text.len()), authority, KnownField::Host);
@@ -227,7 +228,7 @@ fn check_head(
     })
 }
 
-/// Which pseudo-fields there are (sections 8.3.1 and 8.5; RFC 8441, section 4).
+/// Checks which pseudo-fields are present (sections 8.3.1 and 8.5; RFC 8441, section 4).
 fn check_presence(pseudo: &Pseudo, is_connect: bool) -> Result<(), Malformed> {
     let has_both = pseudo.scheme.is_some() && pseudo.path.is_some();
     let has_neither = pseudo.scheme.is_none() && pseudo.path.is_none();
@@ -239,7 +240,8 @@ fn check_presence(pseudo: &Pseudo, is_connect: bool) -> Result<(), Malformed> {
     if is_valid { Ok(()) } else { Err(Malformed) }
 }
 
-/// The host: of `:authority`, or else of a Host field, which has to name the same if there are both (section 8.3.1).
+/// Determines the host from `:authority`, otherwise from the Host field. If both are present they must be equal
+/// (section 8.3.1).
 fn check_host(
     head: &RequestHead,
     text: &[u8],
@@ -265,7 +267,7 @@ fn check_host(
             return Err(HeadFault::Malformed);
         }
     }
-    // The name begins what it was parsed from.
+    // The host begins with the name, so both spans have the same start.
     Ok(Some((Span::new(span.start(), span.start() + host.name.len()), host.port)))
 }
 
@@ -281,7 +283,7 @@ fn check_target<'a>(
     if bytes.len() > limits.head.target_bytes_max {
         return Err(TARGET_TOO_LONG.into());
     }
-    // A path is no URI; extended CONNECT has one like other methods.
+    // A path is not a URI; extended CONNECT has one like other methods.
     let is_path = bytes[0] == b'/' || bytes == b"*" && method == Method::Options;
     if !is_authority_form && !is_path {
         return Err(bad_request("malformed path"));
@@ -290,7 +292,7 @@ fn check_target<'a>(
     Target::parse(bytes, method).map_err(|_| bad_request("malformed request target"))
 }
 
-/// What the head says about content: its length, and whether the client waits to be asked for it.
+/// Checks Content-Length and Expect.
 fn check_content(
     head: &RequestHead,
     text: &[u8],
@@ -300,7 +302,7 @@ fn check_content(
     let mut content_length = None;
     if let Some(field) = head.first(KnownField::ContentLength) {
         let length = parse_content_length(field.value.of(text)).ok_or(Malformed)?;
-        // Section 8.1.1: what the frames come to has to agree.
+        // Section 8.1.1: the DATA frames must add up to the length.
         if head.is_repeated(KnownField::ContentLength) || is_last && length > 0 {
             return Err(HeadFault::Malformed);
         }
@@ -314,7 +316,7 @@ fn check_content(
     Ok((content_length, expects_continue))
 }
 
-/// Cookies may come in several lines, which other versions don't know (section 8.2.3).
+/// Joins Cookie lines into one: HTTP/2 allows several (section 8.2.3), other versions do not.
 fn join_cookies(head: &mut RequestHead, text: &mut Vec<u8>) {
     if !head.is_repeated(KnownField::Cookie) {
         return;

@@ -1,11 +1,11 @@
-//! Heads of responses (RFC 9113, section 8.3.2).
+//! Decoder for response heads (RFC 9113, section 8.3.2).
 
 use super::field_rules::{Malformed, check_field};
 use super::hpack::{Decoder, InvalidBlock};
 use crate::h1::parse_content_length;
 use crate::http::{Fields, Status};
 
-/// Reads a response's head into `fields`: its status, and what Content-Length says.
+/// Decodes a response's head into `fields`. Returns its status and Content-Length.
 pub(super) fn decode_response(
     decoder: &mut Decoder,
     block: &[u8],
@@ -21,7 +21,7 @@ pub(super) fn decode_response(
         let (name, value) = (field.name.of(text), field.value.of(text));
         let mut on_field = || {
             if name.first() == Some(&b':') {
-                // Once, and before all others.
+                // `:status` must come first, exactly once.
                 let parsed = if name == b":status" { parse_status(value) } else { None };
                 let is_first = status.is_none() && count == 0;
                 status = Some(parsed.filter(|_| is_first).ok_or(Malformed)?);
@@ -44,7 +44,7 @@ pub(super) fn decode_response(
     if decoded.is_too_large || count > fields_max {
         return Ok(Err(Malformed));
     }
-    // Section 8.6: there is no 101.
+    // Section 8.6: HTTP/2 has no status 101.
     let status = status.filter(|status| *status != Status::SWITCHING_PROTOCOLS);
     Ok(outcome.and_then(|()| status.ok_or(Malformed)).map(|status| (status, content_length)))
 }
