@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{charts, links, questions};
+use crate::{charts, links, questions, release};
 
 /// A file past this many lines wants to be two.
 const RUST_LINES_MAX: usize = 800;
@@ -133,6 +133,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
         check_edges(file, &mut problems);
         if file.extension() == "md" {
             problems.extend(links::broken(root, &file.path, &file.text));
+            problems.extend(release::unreleased(&file.path, &file.text));
         }
     }
     check_manifests(&files, &mut problems);

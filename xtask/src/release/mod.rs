@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use tree::Tree;
+pub(crate) use tree::unreleased;
 
 /// What a release needs to know of itself.
 struct Release {

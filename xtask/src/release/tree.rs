@@ -27,6 +27,19 @@ pub(super) const DIRECTORIES: [&str; 3] = ["docs", "examples", "packaging"];
 /// Of these, what packs and is not packed.
 const LEFT_OUT: &str = "packaging/debian/";
 
+/// Links of a document in `DIRECTORIES` to files that a release does not have, a line each.
+pub(crate) fn unreleased(path: &str, text: &str) -> Vec<String> {
+    let is_released = |file: &str| {
+        let is_below = DIRECTORIES.iter().any(|directory| file.split('/').next() == Some(directory));
+        TEXTS.contains(&file) || is_below && !file.starts_with(LEFT_OUT)
+    };
+    if TEXTS.contains(&path) || !is_released(path) {
+        return Vec::new();
+    }
+    let files = links::documents(path, text).into_iter().filter(|file| !is_released(file));
+    files.map(|file| format!("{path}: links to {file}, which a release does not have")).collect()
+}
+
 /// A directory with `bin`, `share` and texts.
 pub(super) struct Tree {
     pub(super) root: PathBuf,
@@ -138,4 +151,38 @@ pub(super) fn write(to: &Path, content: &[u8], mode: u32) -> Result<(), Box<dyn 
     }
     fs::write(to, content).map_err(|error| format!("{}: {error}", to.display()))?;
     Ok(fs::set_permissions(to, fs::Permissions::from_mode(mode))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_out_of_a_release_are_found() {
+        for (path, text, expect) in [
+            (
+                "docs/a.md",
+                "[x](b.md#c) [x](../SECURITY.md) [x](../examples/php) [x](#d) [x](https://example.org/)",
+                None,
+            ),
+            (
+                "docs/a.md",
+                "[x](../crates/b.md)",
+                Some("docs/a.md: links to crates/b.md, which a release does not have"),
+            ),
+            (
+                "docs/a.md",
+                "[x](../packaging/debian/control)",
+                Some("docs/a.md: links to packaging/debian/control, which a"),
+            ),
+            ("packaging/debian/a.md", "[x](../../crates/b.md)", None),
+            ("README.md", "[x](CONTRIBUTING.md)", None),
+            ("crates/b.md", "[x](c.md)", None),
+        ] {
+            let found = unreleased(path, text);
+            assert!(found.len() <= 1, "{found:?}");
+            let starts = |expect: &str| found.first().is_some_and(|found| found.starts_with(expect));
+            assert!(expect.map_or(found.is_empty(), starts), "{path} {text}: {found:?}");
+        }
+    }
 }
