@@ -1,4 +1,4 @@
-// Runs http-tests/cache-tests against a cache, and counts what came of it. Fails if a required test does.
+// Runs http-tests/cache-tests against a cache, and counts the results. Fails if a required test does.
 //
 //   node run.mjs SUITE BASE [ID...]     SUITE: a clone of the suite; BASE: the cache's URL; ID: only these tests
 //   node run.mjs SUITE origin PORT      the suite's own origin, for caches to stand before

@@ -1,4 +1,4 @@
-// Runs http-wasm's own test suite for hosts (its TCK) against a server: its guest is the module, its backend is behind it.
+// Runs http-wasm's own test suite for hosts (its TCK) against a server: its guest is the module, its backend the next handler.
 package tck
 
 import (

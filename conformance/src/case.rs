@@ -17,18 +17,18 @@ pub struct Case {
     pub source: String,
     /// The bytes to send.
     pub input: Vec<u8>,
-    /// What the RFC allows.
+    /// Outcomes that the RFC allows.
     pub expect: Expect,
-    /// What Tailcoat chose, where the RFC allows several.
+    /// Outcomes that Tailcoat chose, where the RFC allows several.
     pub tailcoat: Option<Expect>,
 }
 
-/// What is wrong in a case file, and where.
+/// A fault in a case file, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// File and line.
     pub place: String,
-    /// What is wrong.
+    /// Description of the fault.
     pub message: String,
 }
 

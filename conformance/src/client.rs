@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use crate::expect::{End, Expect, Outcome};
 use crate::response::{ParseStep, Response};
 
-/// The file that the tested site must have besides `/index.html`, so that an answer can be known again.
+/// The file that the tested site must have in addition to `/index.html`, so that the client recognizes a response.
 pub const PROBE_FILE: &str = "probe.txt";
-/// What is in [`PROBE_FILE`].
+/// Content of [`PROBE_FILE`].
 pub const PROBE_BODY: &str = "in sync\n";
 
-/// How an input is sent.
+/// Way in which an input is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feed {
     /// In one write.
@@ -26,9 +26,9 @@ pub enum Feed {
 pub struct Client {
     /// The server.
     pub address: SocketAddr,
-    /// How long to wait for what must come: an answer, or the close.
+    /// Longest wait for a response or a close that must come.
     pub patience: Duration,
-    /// How long nothing must come until the server is believed to be done.
+    /// Silence after which the server counts as done.
     pub silence: Duration,
 }
 
@@ -57,7 +57,7 @@ impl Client {
 
 struct Exchange<'a> {
     stream: TcpStream,
-    /// What came and was not read as a response yet.
+    /// Bytes received that are not part of a response yet.
     received: Vec<u8>,
     closed: bool,
     expect: &'a Expect,
@@ -106,7 +106,7 @@ impl Exchange<'_> {
         Ok(true)
     }
 
-    /// The answers to the input: until the server closes, or is silent and nothing is missing any more.
+    /// The responses to the input: until the server closes, or is silent and nothing is missing.
     fn answers(&mut self, client: &Client) -> std::io::Result<(Vec<Response>, Vec<u8>)> {
         let mut responses: Vec<Response> = Vec::new();
         let deadline = Instant::now() + client.patience;
@@ -126,7 +126,7 @@ impl Exchange<'_> {
             let missing =
                 !self.received.is_empty() || responses.len() < self.expect.answers_max() || self.expect.must_close();
             let left = deadline.saturating_duration_since(Instant::now());
-            // What may be all there is has a shorter deadline than what is surely not.
+            // A wait for what may never come has a shorter deadline.
             let surely_missing = missing && !(responses.is_empty() && self.expect.may_wait());
             let timeout = if surely_missing && !left.is_zero() { left } else { client.silence };
             if !self.receive(timeout)? {
@@ -136,7 +136,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Whether the server takes the next request for what it is.
+    /// Checks that the server reads the next request as a request.
     fn probe(&mut self, client: &Client) -> std::io::Result<End> {
         let request = format!("GET /{PROBE_FILE} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         if let Err(error) = self.stream.write_all(request.as_bytes()) {

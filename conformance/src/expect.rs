@@ -1,10 +1,10 @@
-//! What may come back, and whether it did.
+//! Allowed outcomes of a case, and the check of an outcome.
 
 use std::fmt;
 
 use crate::response::Response;
 
-/// How a connection was found after the answers.
+/// State of a connection after the responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// The server closed it.
@@ -17,14 +17,14 @@ pub enum End {
     Waiting(Vec<Response>),
 }
 
-/// What came back for an input.
+/// Result of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The answers, in order, 1xx among them.
+    /// The responses, in order, 1xx among them.
     pub responses: Vec<Response>,
     /// Bytes that are no (whole) response; empty if all are.
     pub garbage: Vec<u8>,
-    /// What became of the connection.
+    /// State of the connection at the end.
     pub end: End,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Outcome {
 }
 
 impl Outcome {
-    /// What two ways of feeding the same input must have in common: statuses and end.
+    /// True if statuses and end are the same, as they must be for two ways of sending an input.
     pub fn is_same_as(&self, other: &Self) -> bool {
         let statuses = |outcome: &Self| outcome.responses.iter().map(|response| response.status).collect::<Vec<_>>();
         statuses(self) == statuses(other)
@@ -62,12 +62,12 @@ impl Outcome {
 
 /// The outcomes that are right, as the `expect` line of a case says.
 ///
-/// Alternatives are separated by ` or `. Each is a list of answers, then `close` (the server must close the connection),
+/// Alternatives are separated by ` or `. Each is a list of responses, then `close` (the server must close the connection),
 /// `keep` (it must not), `awaits` (it must not, but the input is incomplete) or nothing (close or keep). If a complete
-/// input leaves the connection open, the next request must get its own answer.
+/// input leaves the connection open, the next request must get its own response.
 ///
-/// An answer is `400`, `400|501`, `2xx`, `error` (any 4xx or 5xx), with `HEAD` before it if it answers a HEAD request
-/// (`HEAD?` if it may), `?` behind it if it may be missing, `with Name` if it must have that field. `none`: no answer,
+/// A response is `400`, `400|501`, `2xx`, or `error` (any 4xx or 5xx). `HEAD` comes before it if it responds to a HEAD request
+/// (`HEAD?` if it may), `?` after it if it may be missing, `with Name` if it must have that field. `none`: no response,
 /// the server waits for more. `raw`: bytes that are no HTTP/1 response (HTTP/0.9, HTTP/2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expect {
@@ -86,9 +86,9 @@ enum Alternative {
 struct Answer {
     /// First and last status of each range.
     statuses: Vec<(u16, u16)>,
-    /// It may answer HEAD, so that its head may be all there is.
+    /// True if it may respond to HEAD, so that its head may be everything.
     head: bool,
-    /// It does answer HEAD, so that it has no content (RFC 9110, section 9.3.2).
+    /// True if it does respond to HEAD, so that it has no content (RFC 9110, section 9.3.2).
     is_without_content: bool,
     optional: bool,
     field: Option<String>,
@@ -115,8 +115,7 @@ impl Expect {
         Ok(Self { alternatives, text: text.into() })
     }
 
-    /// What is wrong with an outcome; `Ok` if nothing. `silent_close`: a server that must answer with an error and close may
-    /// as well only close.
+    /// Fault of an outcome, or `Ok`. With `silent_close`, a server that must respond with an error and close may only close.
     pub fn check(&self, outcome: &Outcome, silent_close: bool) -> Result<(), String> {
         let is_silent = outcome.responses.is_empty() && outcome.garbage.is_empty() && outcome.end == End::Closed;
         let allows = |alternative: &Alternative| {
@@ -125,12 +124,12 @@ impl Expect {
         if self.alternatives.iter().any(allows) { Ok(()) } else { Err(format!("expected {self}, got {outcome}")) }
     }
 
-    /// The greatest number of answers that can come.
+    /// The greatest number of possible responses.
     pub(crate) fn answers_max(&self) -> usize {
         self.lengths().max().unwrap_or(0)
     }
 
-    /// Whether the answer with this index (final ones counted, from 0) may be one to HEAD.
+    /// True if the response with this index (final ones counted, from 0) may be one to HEAD.
     pub(crate) fn is_head(&self, index: usize) -> bool {
         self.alternatives.iter().any(|alternative| match alternative {
             Alternative::Answers(answers, _) => {
@@ -140,7 +139,7 @@ impl Expect {
         })
     }
 
-    /// Whether the answers depend on how fast the input comes: 100 is for clients that wait.
+    /// True if the responses depend on the speed of the input: 100 is for clients that wait.
     pub(crate) fn depends_on_time(&self) -> bool {
         self.alternatives.iter().any(|alternative| match alternative {
             Alternative::Answers(answers, _) => answers.iter().any(Answer::is_interim),
@@ -148,17 +147,17 @@ impl Expect {
         })
     }
 
-    /// Whether nothing may come at all.
+    /// True if the server may send nothing.
     pub(crate) fn may_wait(&self) -> bool {
         self.alternatives.contains(&Alternative::None)
     }
 
-    /// Whether the input may be incomplete, so that whatever is sent behind it would be part of it.
+    /// True if the input may be incomplete, so that further bytes would be part of it.
     pub(crate) fn may_be_incomplete(&self) -> bool {
         self.alternatives.iter().any(|alternative| matches!(alternative, Alternative::Answers(_, Connection::Awaits)))
     }
 
-    /// Whether the connection must be closed in the end, whatever is answered.
+    /// True if the connection must be closed at the end, whatever the response.
     pub(crate) fn must_close(&self) -> bool {
         self.alternatives.iter().all(|alternative| match alternative {
             Alternative::Answers(_, connection) => *connection == Connection::Close,
@@ -176,7 +175,7 @@ impl Expect {
 }
 
 impl Alternative {
-    /// Whether it is one error and close.
+    /// True for one error and close.
     fn is_refusal(&self) -> bool {
         matches!(self, Self::Answers(answers, Connection::Close | Connection::Either)
             if answers.len() == 1 && answers[0].statuses.iter().all(|(first, _)| *first >= 400))

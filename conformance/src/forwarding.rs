@@ -17,27 +17,27 @@ const INTERIM_RESPONSES_MAX: usize = 100;
 
 const STRAGGLERS_WAIT: Duration = Duration::from_millis(10);
 
-/// How a proxy is tested.
+/// Test of a proxy.
 #[derive(Clone, Debug)]
 pub struct ForwardSuite {
-    /// Instances of the proxy, and the server behind each: as many cases are sent at a time.
+    /// Instances of the proxy, each with its origin. One case per lane runs at a time.
     pub lanes: Vec<Lane>,
-    /// Whether it is Tailcoat, which never closes without an answer, and changes no target.
+    /// True for Tailcoat, which never closes without a response, and changes no target.
     pub tailcoat: bool,
 }
 
 /// An instance of the proxy under test.
 #[derive(Clone, Debug)]
 pub struct Lane {
-    /// Where and how patiently.
+    /// Address and time-outs.
     pub client: Client,
-    /// The server behind it, and behind it only.
+    /// Origin of this lane only.
     pub origin: Origin,
 }
 
 impl ForwardSuite {
-    /// Sends requests. Their answers must be what they are without a proxy; what reaches the server must have one meaning, the
-    /// one that the client's bytes have.
+    /// Sends requests. Their responses must be those without a proxy. Requests that reach the origin must have one meaning,
+    /// that of the client's bytes.
     pub fn run_requests(&self, cases: &[Case]) -> Vec<Failure> {
         self.run(cases, |lane, case| {
             // Requests of the last case whose client went away may still be on their way.
@@ -65,7 +65,7 @@ impl ForwardSuite {
             }
             outcome.responses.dedup_by(|one, other| one.status < 200 && one.status == other.status);
             case.expect.check(&outcome, true)?;
-            // What was left behind on a connection to the server must not reach whoever comes next.
+            // Leftovers on a connection to the origin must not reach the next client.
             for _ in 0..2 {
                 let request = b"GET /probe.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
                 let next = lane.client.run(request, &case.expect, Feed::Whole).map_err(|error| error.to_string())?;
@@ -112,7 +112,7 @@ impl ForwardSuite {
         }
         let answers = outcome.responses.iter().filter(|response| response.status >= 200).count();
         let (meant, is_clear) = meant(&case.input);
-        // What has no meaning must go no further; peers may give it one, as long as that is the same for all.
+        // Bytes without a meaning must not be forwarded. Other servers may give them one, if it is the same for all.
         if (is_clear || self.tailcoat) && !self.is_part_of(seen, &meant) {
             return Err(format!("the server got {}, meant was {}", list(seen), list(&meant)));
         }
@@ -122,7 +122,7 @@ impl ForwardSuite {
         Ok(())
     }
 
-    /// Whether all that was seen was meant, in this order. Some a proxy answers itself.
+    /// True if all that the origin saw was meant, in this order. A proxy may respond to some requests itself.
     fn is_part_of(&self, seen: &[StrictRequest], meant: &[StrictRequest]) -> bool {
         let mut meant = meant.iter();
         seen.iter().all(|request| {
@@ -149,7 +149,7 @@ fn check_own(outcome: &Outcome) -> Result<(), String> {
         let is_own = response.body.is_empty() || response.body == b"ok";
         (200..300).contains(&response.status) && !is_own
     });
-    foreign.map_or(Ok(()), |response| Err(format!("a whole answer with {}", crate::escape(&response.body))))
+    foreign.map_or(Ok(()), |response| Err(format!("a whole response with {}", crate::escape(&response.body))))
 }
 
 fn list(requests: &[StrictRequest]) -> String {

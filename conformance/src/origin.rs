@@ -1,5 +1,5 @@
-//! The server behind a proxy under test: it notes what reaches it, and answers as a static site would, or with the bytes
-//! of a case.
+//! The origin of a proxy under test: it records what reaches it, and responds as a static site would, or with the bytes of a
+//! case.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,16 +12,16 @@ use crate::strict_request::{From, ReadStep, StrictRequest};
 /// The target that is answered with the bytes of a case.
 pub(crate) const CASE_TARGET: &str = "/case";
 
-/// How long a connection is kept open behind bytes that may be an unfinished response.
+/// Time for which a connection stays open after bytes that may be an unfinished response.
 const LINGER: Duration = Duration::from_millis(200);
 
-/// When bytes that nobody has asked for come behind a response.
+/// Delay of unrequested bytes after a response.
 const UNASKED_DELAY: Duration = Duration::from_millis(30);
 
 /// The server, as long as the process runs.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// Where it listens.
+    /// Address on which it listens.
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
 }
@@ -29,24 +29,24 @@ pub struct Origin {
 #[derive(Debug, Default)]
 struct State {
     seen: Seen,
-    /// What [`CASE_TARGET`] is answered with.
+    /// Response to [`CASE_TARGET`].
     answer: Answer,
 }
 
-/// What has reached the server.
+/// Requests that have reached the origin.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     /// Whole requests, in order.
     pub(crate) requests: Vec<StrictRequest>,
-    /// What is no request with one meaning, with the reason.
+    /// Bytes that are no request with one meaning, with the reason.
     pub(crate) malformed: Vec<(&'static str, Vec<u8>)>,
 }
 
-/// How a case's bytes are sent.
+/// Way in which a case's bytes are sent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) bytes: Vec<u8>,
-    /// Behind a whole response, when that has been read.
+    /// True if the bytes follow a complete response, after the client has read it.
     pub(crate) is_unasked: bool,
 }
 
@@ -62,19 +62,19 @@ impl Origin {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let server = server.clone();
-                // What a connection's end was is in what has been seen.
+                // `seen` has the end of the connection.
                 std::thread::spawn(move || drop(server.serve(stream)));
             }
         });
         Ok(origin)
     }
 
-    /// What has come since the last time.
+    /// Requests since the last call.
     pub(crate) fn take_seen(&self) -> Seen {
         std::mem::take(&mut self.state().seen)
     }
 
-    /// What [`CASE_TARGET`] is answered with from now on.
+    /// Sets the response to [`CASE_TARGET`].
     pub(crate) fn set_answer(&self, answer: Answer) {
         self.state().answer = answer;
     }

@@ -3,16 +3,16 @@
 /// A whole response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
-    /// Its status.
+    /// Status code.
     pub status: u16,
     /// Names and values of its fields.
     pub fields: Vec<(String, String)>,
-    /// Its content, without chunk framing.
+    /// Content, without chunk framing.
     pub body: Vec<u8>,
 }
 
 impl Response {
-    /// Whether its status is 4xx or 5xx.
+    /// True for a status of 4xx or 5xx.
     pub fn is_error(&self) -> bool {
         self.status >= 400
     }
@@ -23,7 +23,7 @@ impl Response {
     }
 }
 
-/// What the first bytes of a connection are.
+/// Kinds of first bytes on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ParseStep {
     /// A response, and how many bytes it takes.

@@ -3,17 +3,17 @@
 /// A whole request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StrictRequest {
-    /// Its method.
+    /// Method.
     pub method: String,
-    /// Its target, without scheme and authority.
+    /// Target, without scheme and authority.
     pub target: String,
-    /// Its content, without chunk framing.
+    /// Content, without chunk framing.
     pub content: Vec<u8>,
-    /// Whether its client wants to send another on the connection.
+    /// True if the client wants to send another request on the connection.
     pub is_persistent: bool,
 }
 
-/// Whose request it is, which says how much is taken.
+/// Sender of a request, which decides how lenient the reading is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
     /// A client's: all that a recipient MUST understand, chunk extensions and empty lines before a request among it.
@@ -22,7 +22,7 @@ pub enum From {
     Proxy,
 }
 
-/// What the first bytes of a connection are.
+/// Kinds of first bytes on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReadStep {
     /// A request, and how many bytes it takes.

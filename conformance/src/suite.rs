@@ -7,14 +7,14 @@ use crate::case::Case;
 use crate::client::{Client, Feed};
 use crate::expect::Outcome;
 
-/// How a server is tested.
+/// Test of a server.
 #[derive(Clone, Debug)]
 pub struct Suite {
-    /// Where and how patiently.
+    /// Address and time-outs.
     pub client: Client,
-    /// Whether each input is also fed byte by byte, which must change nothing.
+    /// True to send each input byte by byte, too, which must change nothing.
     pub split: bool,
-    /// Whether Tailcoat's own choices are tested where the RFC allows several, and that it never closes without an answer.
+    /// True to test Tailcoat's own choices where the RFC allows several, and that it never closes without a response.
     pub tailcoat: bool,
     /// Connections at a time.
     pub connections: usize,
@@ -25,7 +25,7 @@ pub struct Suite {
 pub struct Failure {
     /// Index of the case.
     pub case: usize,
-    /// What was expected and what came.
+    /// Expected and actual outcome.
     pub message: String,
 }
 

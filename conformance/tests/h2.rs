@@ -36,7 +36,7 @@ impl Drop for Server {
     }
 }
 
-/// What a program says; `None` if it isn't installed.
+/// Output of a program; `None` if it is not installed.
 fn run(program: &str, arguments: &[&str]) -> Option<Output> {
     run_with_input(program, arguments, b"")
 }

@@ -18,7 +18,7 @@ TIME_MAX = 300
 # Of TLS 1.2, rustls speaks no other key exchange, and only authenticated encryption.
 ECDHE = ["-d", "-C", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]
 
-# What each script needs besides host and port. `-n` is the number of conversations, drawn from all.
+# Arguments of each script after host and port. `-n` is the number of conversations, drawn from all.
 SCRIPTS = {
     "test-tls13-conversation.py": [],
     "test-tls13-ccs.py": [],

@@ -16,8 +16,8 @@ cargo xtask caching [OPTION]... [TEST]...
 
 TEST are names of tests; without any, all are run. It fails if a required one does.";
 
-/// How to get the suite: the edition of the results that README.md tells. The npm registry only has one that judges by
-/// the RFC before.
+/// Command that fetches the suite in the edition of README.md's results. The npm registry only has one that follows the
+/// older RFC.
 const GET_SUITE: &str = "\
 git clone https://github.com/http-tests/cache-tests target/cache-tests
 git -C target/cache-tests checkout b55b8bd

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::{caching, conformance, fuzz, licences, modules, packaging, tidy};
 
-/// How long each fuzz target runs: a smoke run, which tries all seeds and their neighbours.
+/// Duration of each fuzz target: a smoke run, which tries all seeds and their neighbors.
 const FUZZ_SECONDS: &str = "5";
 
 type Check = (&'static str, fn() -> bool);
@@ -20,14 +20,14 @@ const CHECKS: [Check; 11] = [
     ("documentation", documentation),
     ("tests", || cargo(&["test", "--workspace", "--no-fail-fast"])),
     ("conformance", || is_passed(conformance::run(std::iter::empty()))),
-    // Those whose tools are quick to fetch; the others are for whoever changes what modules see.
+    // Languages whose tools are quick to fetch. Run the others if you change what modules see.
     ("modules", || modules::pass(&["go", "http-wasm-tck"])),
     ("packaging", || is_passed(packaging::run(std::iter::empty()))),
     ("caching", || is_passed(caching::run(std::iter::empty()))),
     ("fuzzing", || is_passed(fuzz::run(["--seconds", FUZZ_SECONDS].into_iter().map(str::to_owned)))),
 ];
 
-/// Runs the checks that are named, or all; also behind one that failed; and sums up.
+/// Runs the named checks, or all, continues after a failure, and prints a summary.
 pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     let wanted: Vec<String> = arguments.collect();
     if let Some(unknown) = wanted.iter().find(|name| !CHECKS.iter().any(|(check, _)| check == name)) {
@@ -55,7 +55,7 @@ fn format() -> bool {
     members & cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"])
 }
 
-/// Private items too: what they say is for whoever works on them.
+/// Includes private items, because contributors read them.
 fn documentation() -> bool {
     let mut command = command(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
     succeeds(command.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links"))

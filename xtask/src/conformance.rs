@@ -12,7 +12,7 @@ const HELP: &str = "\
 cargo xtask conformance [OPTION]...
 
   --start NAME         start tailcoat (target/debug; the default), nginx, apache, lighttpd or h2o and test it; repeatable
-  --forward            test as proxies, haproxy among them: requests through them to a server, and its answers back
+  --forward            test as proxies, haproxy among them: requests through them to a server, and its responses
   --server NAME=ADDRESS
                        test a server that runs already; its root must have index.html and probe.txt (see README.md);
                        the name tailcoat also tests our own choices

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::Path;
 use std::process::Command;
 
-/// How long each target runs if it isn't said: enough to try all seeds and some hundred thousand variations of them.
+/// Default duration of each target: enough to try all seeds and some hundred thousand variations of them.
 const SECONDS_DEFAULT: u32 = 5;
 
 /// Longest input, in bytes: targets have limits of their own below it, so that those are tried too.
@@ -12,6 +12,7 @@ const INPUT_BYTES_MAX: u32 = 512;
 
 /// The coverage that libFuzzer goes by. The pinned stable compiler has it too; only sanitizers would need another, and
 /// without unsafe code there is little for them to find.
+// words: allow the string is a list of compiler flags
 const RUSTFLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
@@ -62,12 +63,12 @@ fn build() -> Result<String, String> {
         .status();
     match built {
         Ok(status) if status.success() => Ok(triple.to_owned()),
-        _ => Err("the fuzz targets cannot be built; besides Rust, they need a C++ compiler".to_owned()),
+        _ => Err("the fuzz targets cannot be built: they need Rust and a C++ compiler".to_owned()),
     }
 }
 
 fn fuzz(target: &str, triple: &str, seconds: u32) -> Result<bool, String> {
-    // What is found goes into the first corpus; the seeds in the second stay as they are.
+    // New inputs go into the first corpus; the seeds in the second stay as they are.
     let found = format!("fuzz/target/found/{target}");
     for folder in [&found, "fuzz/artifacts"] {
         std::fs::create_dir_all(folder).map_err(|error| format!("cannot make {folder}: {error}"))?;

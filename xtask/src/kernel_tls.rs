@@ -18,7 +18,7 @@ use self::initramfs::Initramfs;
 
 const USAGE: &str = "usage: cargo xtask kernel-tls [--kernel PACKAGE.deb]... [--timeout SECONDS] [TEST]";
 
-/// What this takes; those that are not part of every Debian.
+/// Programs that this needs; the ones that not every Debian has.
 const PROGRAMS: [&str; 6] = ["qemu-system-x86_64", "apt-get", "dpkg-deb", "strip", "ldd", "xz"];
 
 /// The package whose latest dependency is a kernel.
@@ -30,13 +30,14 @@ const TESTS: &str = "kernel_tls:: confinement::a_kernel_that_confines_less";
 /// Programs of this machine that tests start.
 const PROGRAMS_OF_TESTS: [&str; 5] = ["bash", "tee", "sleep", "curl", "openssl"];
 
-/// Where in the tree of modules TLS and ciphers are.
+/// Modules for TLS and ciphers, below the kernel's tree of modules.
 const MODULES: [&str; 5] =
     ["kernel/net/tls", "kernel/crypto", "kernel/lib/crypto", "kernel/arch/x86/crypto", "kernel/arch/x86/lib"];
 
 /// Ends what the machine says, and is followed by how the tests have ended.
 const END: &str = "kernel-tls: the tests have ended with ";
 
+// words: allow the string is a shell script
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin/box
 export PATH=/usr/bin:/bin:/bin/box HOME=/tmp RUST_BACKTRACE=1
@@ -81,7 +82,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, B
     boot(&image_of_kernel(&kernel)?, &image, timeout)
 }
 
-/// What goes into the machine.
+/// Files of the machine.
 struct Files<'a> {
     busybox: PathBuf,
     kernel: &'a Path,
@@ -270,7 +271,7 @@ fn call(command: &mut Command) -> Result<(), Box<dyn Error>> {
     said(command).map(|_| ())
 }
 
-/// What a command says, if it succeeds.
+/// Output of a command that must succeed.
 fn said(command: &mut Command) -> Result<String, Box<dyn Error>> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| format!("{name}: {error}"))?;

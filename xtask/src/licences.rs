@@ -1,4 +1,4 @@
-//! Whether all that the build takes from others may be taken: licences by `deny.toml`, sources by crates.io.
+//! Checks that the build may use its dependencies: licences by `deny.toml`, sources by crates.io.
 //!
 //! This needs neither network nor further tools. cargo-deny does the same, and looks for advisories, which it fetches;
 //! where it is installed, `cargo xtask ci` runs it, too, and says so where it isn't.
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use spdx::{Expression, ParseMode};
 
-/// What is wrong with the dependencies of the workspace at `root`, a line each.
+/// Faults of the dependencies of the workspace at `root`, a line each.
 pub(crate) fn check(root: &Path) -> Vec<String> {
     match try_check(root) {
         Ok(problems) => problems,
@@ -20,7 +20,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
 pub(crate) fn run_cargo_deny(root: &Path) -> bool {
     let cargo_deny = || Command::new("cargo-deny");
     if !cargo_deny().arg("--version").output().is_ok_and(|output| output.status.success()) {
-        println!("cargo-deny is not installed: nobody has looked for advisories (`cargo install cargo-deny`)");
+        println!("cargo-deny is not installed: advisories were not checked (`cargo install cargo-deny`)");
         return true;
     }
     let status = cargo_deny().args(["--workspace", "check"]).current_dir(root).status();
@@ -51,7 +51,7 @@ fn allowed_licences(rules: &str) -> Vec<String> {
     list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// What is wrong with a package, from a line `name version (source)|licence`.
+/// Fault of a package, from a line `name version (source)|licence`.
 fn problem(line: &str, allowed: &[String]) -> Option<String> {
     let (package, licence) = line.trim_end_matches(" (*)").split_once('|')?;
     if package.contains("://") {

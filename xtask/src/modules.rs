@@ -9,10 +9,10 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Where they are built.
+/// Directory of the built modules.
 const DIRECTORY: &str = "target/modules";
 
-/// How long an answer is waited for. Not a measure of speed.
+/// Longest wait for a response. Not a measure of speed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A module: what it takes to build it, and what it must answer.
@@ -23,19 +23,19 @@ struct Example {
     source: Source,
     /// Shell commands that build `module.wasm`, in the directory of the source's copy.
     build: &'static [&'static str],
-    /// What the configuration grants it; `@DIR@` stands for that directory.
+    /// Grants in the configuration; `@DIR@` stands for the module's directory.
     grants: &'static str,
-    /// What is behind it in the site.
+    /// Configuration after the module in the site.
     behind: &'static str,
     verify: Verify,
 }
 
-/// What a module must do.
+/// Requirements of a module.
 enum Verify {
-    /// Have this in its answer to `GET /a?b`.
+    /// Responds to `GET /a?b` with this text.
     Answer(&'static str),
-    /// Have this in its answer to `GET /a?b`, send back what `/echo` gets while it comes, and its trailers; and fail at
-    /// `/fail`, by which nobody else loses anything.
+    /// Responds to `GET /a?b` with this text, echoes content of `/echo` as a stream, with trailers, and fails at `/fail`
+    /// without effect on other requests.
     Echo(&'static str),
     /// Answer one path, rewrite another for the next handler, and mark what that answers.
     Filter,
@@ -53,7 +53,7 @@ enum Source {
 /// The definition of the world `wasi:http/proxy`, for those that bring none.
 const PROXY_WORLD: &str = "cp ../../../examples/modules/c/module.wit .";
 
-/// How those are built that npm's packages make a component of.
+/// Build commands for components that npm packages make.
 const NPM_ECHO: &[&str] =
     &[PROXY_WORLD, "npm install --silent --no-fund --no-audit", "npm run --silent build", "cp echo.wasm module.wasm"];
 
@@ -193,7 +193,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     if pass(&names) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether those that are named, or all, answer as they must or can't be built here.
+/// True if the named modules, or all, respond correctly or cannot be built here.
 pub(crate) fn pass(names: &[&str]) -> bool {
     let built = Command::new(env!("CARGO")).args(["build", "--quiet", "-p", "tailcoat", "-p", "tailor"]).status();
     if !built.is_ok_and(|status| status.success()) {
@@ -366,7 +366,7 @@ fn tailcoat() -> Result<PathBuf, Box<dyn Error>> {
 struct Server {
     child: Child,
     address: String,
-    /// How often it has panicked, when it has ended.
+    /// Number of its panics, when it has ended.
     panics: Option<JoinHandle<usize>>,
 }
 
@@ -411,13 +411,13 @@ impl Server {
         }
     }
 
-    /// Asks for this, and expects to have that in the answer.
+    /// Sends a request, and expects this text in the response.
     fn expect(&self, target: &str, expect: &str) -> Result<(), Box<dyn Error>> {
         let answer = self.ask(target)?;
         if answer.contains(expect) { Ok(()) } else { Err(format!("it answered {target} with {answer:?}").into()) }
     }
 
-    /// The whole answer to a GET.
+    /// The whole response to a GET.
     fn ask(&self, target: &str) -> Result<String, Box<dyn Error>> {
         let mut stream = TcpStream::connect(&self.address)?;
         write!(stream, "GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
@@ -429,7 +429,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has nothing to lose.
+        // The process keeps nothing that matters.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

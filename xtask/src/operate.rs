@@ -25,7 +25,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, B
         "release" => "release",
         _ => return Err(USAGE.into()),
     };
-    // It is one of the clients.
+    // tailor is one of the clients.
     if !cargo(Command::new("cargo").args(["build", "--profile", &profile, "-p", "tailor", "--bin", "tailor"]))? {
         return Ok(false);
     }
@@ -36,7 +36,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, B
     cargo(command.envs(counts.map(|(_, variable, count)| (variable, count.to_string()))).env("TAILCOAT_TAILOR", tailor))
 }
 
-/// Whether it has succeeded, of which it has told.
+/// True if the command succeeded. It prints its own errors.
 fn cargo(command: &mut Command) -> Result<bool, Box<dyn Error>> {
     Ok(command.status().map_err(|error| format!("cannot start cargo: {error}"))?.success())
 }

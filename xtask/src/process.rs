@@ -6,10 +6,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a process has to listen, and what it is asked to come.
+/// Time that a process has to listen and to respond.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A port of the loopback that nobody listens on.
+/// A loopback port that is not in use.
 pub(crate) fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
@@ -39,7 +39,7 @@ impl Process {
         if status.success() { Ok(()) } else { Err("it has ended already".into()) }
     }
 
-    /// How it has ended, within some seconds.
+    /// Status with which it ends, within some seconds.
     pub(crate) fn end(&mut self) -> Result<ExitStatus, Box<dyn Error>> {
         until("the process ends", || Ok(self.0.try_wait()?))
     }
@@ -47,7 +47,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -87,7 +87,7 @@ impl Response {
     }
 }
 
-/// Asks for a path, and reads all of what comes.
+/// Requests a path and reads the whole response.
 pub(crate) fn get(port: u16, path: &str) -> Result<Response, Box<dyn Error>> {
     read(&mut ask(port, path)?, Vec::new())
 }

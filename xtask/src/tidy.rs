@@ -1,4 +1,4 @@
-//! What no compiler checks: the size and shape of files, which room knows which, and that documents speak of what exists.
+//! Rules that no compiler checks: size and shape of files, edges between rooms, and mentions in documents.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,19 +12,19 @@ const RUST_LINES_MAX: usize = 800;
 /// Extensions of files that people write. Seeds and cases of raw bytes are held to nothing.
 const WRITTEN: [&str; 11] = ["rs", "py", "sh", "md", "toml", "kdl", "css", "c", "h", "html", "yml"];
 
-/// What marks something as not done; a test may only be left out for a reason. In two pieces, or this file would be a find
-/// of its own.
+/// Marks of unfinished work; a test may only be left out for a reason. In two pieces, or this file would be a find of
+/// its own.
 const UNFINISHED: [[&str; 2]; 5] =
     [["todo", "!("], ["unimpl", "emented!("], ["FIX", "ME"], ["XX", "X"], ["#[ign", "ore]"]];
 
 /// Homes of developers.
 const HOMES: [[&str; 2]; 2] = [["/ho", "me/"], ["/Use", "rs/"]];
 
-/// What protocol code must not know: sockets, files, clocks, threads, runtimes.
+/// Modules that protocol code must not know: sockets, files, clocks, threads, runtimes.
 const INPUT_OUTPUT: [&str; 7] =
     ["std::net", "std::fs", "std::thread", "std::process", "tokio", "Instant::now", "SystemTime::now"];
 
-/// Which rooms of a crate a room may know. A room that is not in the list may know all.
+/// Rooms of a crate that a room may know. A room that is not in the list may know all.
 const EDGES: &[(&str, &str, &[&str])] = &[
     ("wire", "http", &[]),
     ("wire", "h1", &["http"]),
@@ -121,7 +121,7 @@ const DECISIONS: &str = "docs/decisions/";
 /// Other documents whose mentions must be true.
 const DOCUMENTS: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"];
 
-/// What is wrong in the repository at `root`, a line each.
+/// Faults of the repository at `root`, a line each.
 pub(crate) fn check(root: &Path) -> Vec<String> {
     let files = match load(root) {
         Ok(files) => files,
@@ -220,7 +220,7 @@ fn check_edges(file: &File, problems: &mut Vec<String>) {
             problems.extend(known.map(|known| format!("{}: wire must not know {known}", place())));
         }
         for other in line.split("crate::").skip(1).filter_map(first_word) {
-            // What begins with a capital is a name, not a room.
+            // A capital begins a type's name, which is no room.
             let is_room = other.starts_with(|first: char| first.is_ascii_lowercase());
             if is_room && other != room && allowed.is_some_and(|allowed| !allowed.contains(&other)) {
                 problems.push(format!("{}: {room} must not know {other}", place()));

@@ -34,7 +34,7 @@ impl Initramfs {
         self.add(path, LINK, to.as_os_str().as_bytes().to_vec());
     }
 
-    /// Whether there is something of this path.
+    /// True if the path exists.
     pub(super) fn has(&self, path: &Path) -> bool {
         self.0.contains_key(relative(path))
     }

@@ -15,7 +15,7 @@ const RELEASES: &str = "target/dist";
 /// More than sockets hold, so that a client that does not read keeps a request open.
 const DOWNLOAD_BYTES: u64 = 64 << 20;
 
-/// What the container may besides: nothing.
+/// The container has no other permissions.
 const RESTRICTIONS: [&str; 5] = ["--read-only", "--cap-drop", "all", "--security-opt", "no-new-privileges"];
 
 pub(super) fn check(_program: &Path) -> Result<Outcome, Box<dyn Error>> {
@@ -58,7 +58,7 @@ fn welcomes() -> Result<(), Box<dyn Error>> {
     let state = container.podman(&["exec"], &["tailcoat", "status", "--json"])?;
     expect(state.starts_with('{'), "`tailcoat status` finds the control socket")?;
     container.podman(&["exec"], &["tailcoat", "doctor", "--json"]).or_else(|error| {
-        // It ends with 1 where this machine has something to mend.
+        // `doctor` ends with 1 if this machine needs a repair.
         if error.to_string().contains("\"what\"") { Ok(String::new()) } else { Err(error) }
     })?;
     expect(container.log()?.contains("\"GET / HTTP/1.1\" 200"), "the access log is in its output")
@@ -80,19 +80,19 @@ fn is_operated(directory: &Path) -> Result<(), Box<dyn Error>> {
     let answers = |answer: &str| get(container.port, "/it").is_ok_and(|response| response.content == answer.as_bytes());
     fs::write(&file, with_answer("first"))?;
     container.podman(&["exec"], &["tailcoat", "reload"])?;
-    expect(answers("first"), "a reload by command is taken up")?;
+    expect(answers("first"), "a reload by command is applied")?;
     fs::write(&file, "sit {")?;
     let refused =
-        container.podman(&["exec"], &["tailcoat", "reload"]).err().ok_or("a broken configuration is refused")?;
+        container.podman(&["exec"], &["tailcoat", "reload"]).err().ok_or("a broken configuration is rejected")?;
     expect(refused.to_string().contains("tailcoat.kdl:1"), "a reload says what is wrong")?;
     container.podman(&["healthcheck", "run"], &[])?;
     fs::write(&file, with_answer("second"))?;
     container.podman(&["kill", "--signal", "HUP"], &[])?;
-    until("a reload by signal is taken up", || Ok(answers("second").then_some(())))?;
+    until("a reload by signal is applied", || Ok(answers("second").then_some(())))?;
     // More than the process has left itself: another one takes over, in the same container.
     fs::write(&file, with_answer("third").replace("\"/srv\"", "\"/usr\""))?;
     container.podman(&["exec"], &["tailcoat", "reload"])?;
-    expect(answers("third"), "a reload that needs more is taken up")?;
+    expect(answers("third"), "a reload that needs more is applied")?;
     fs::write(&file, with_answer("fourth"))?;
     container.podman(&["exec"], &["tailcoat", "reload"])?;
 
@@ -144,7 +144,7 @@ impl Container {
         output(Command::new("podman").args(command).arg(&self.name).args(arguments))
     }
 
-    /// What it has said, on standard output and on standard error.
+    /// Standard output and standard error of the container.
     fn log(&self) -> Result<String, Box<dyn Error>> {
         let said = Command::new("podman").args(["logs", &self.name]).output()?;
         Ok([said.stdout, said.stderr].iter().map(|bytes| String::from_utf8_lossy(bytes)).collect())
@@ -153,7 +153,7 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // It is tried only: if it cannot be removed, whoever runs podman sees it in the list.
+        // A failure is harmless: the container stays in podman's list.
         let _ = self.podman(&["rm", "--force", "--volumes"], &[]);
     }
 }

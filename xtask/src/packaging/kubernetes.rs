@@ -32,7 +32,7 @@ pub(super) fn check(program: &Path) -> Result<Outcome, Box<dyn Error>> {
     Ok(Outcome::Passed)
 }
 
-/// Who is told to end has time to: `grace-time` and what `preStop` waits are less than what Kubernetes waits.
+/// A server has time to end: `grace-time` and the wait of `preStop` are less than Kubernetes waits.
 fn times_agree(manifests: &str) -> Result<(), Box<dyn Error>> {
     let seconds = |key: &str| -> Result<u64, Box<dyn Error>> {
         let value = value(manifests, key).ok_or_else(|| format!("{MANIFESTS} has no {key}"))?;
@@ -59,7 +59,7 @@ fn probes_follow_draining(program: &Path, manifests: &str) -> Result<(), Box<dyn
 
     pod.publish("second", &pod.configuration.replace("\"ok\"", "\"changed\""))?;
     let is_changed = || get(pod.port, ready).is_ok_and(|response| response.content == b"changed");
-    until("the changed ConfigMap is taken up", || Ok(is_changed().then_some(())))?;
+    until("the changed ConfigMap is applied", || Ok(is_changed().then_some(())))?;
 
     let mut download = ask(pod.port, "/large")?;
     let mut head = vec![0; 1];
@@ -75,7 +75,7 @@ fn probes_follow_draining(program: &Path, manifests: &str) -> Result<(), Box<dyn
     Ok(fs::remove_dir_all(&pod.directory)?)
 }
 
-/// What a container sees, below a directory of ours.
+/// Directory with the files of a container.
 struct Pod {
     directory: PathBuf,
     port: u16,
@@ -119,7 +119,7 @@ fn configuration(manifests: &str) -> String {
     lines.map_while(|line| line.strip_prefix("    ")).flat_map(|line| [line, "\n"]).collect()
 }
 
-/// What stands behind a key, the first time that a line begins with it.
+/// Value of a key, where a line first begins with it.
 fn value<'a>(manifests: &'a str, key: &str) -> Option<&'a str> {
     manifests.lines().find_map(|line| line.trim_start().strip_prefix(key))
 }

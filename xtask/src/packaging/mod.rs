@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 const USAGE: &str = "usage: cargo xtask packaging [--program FILE] [manual|kubernetes|container]...";
 
-/// What a check finds: nothing wrong, or that it can't be made here.
+/// Result of a check: no fault, or a reason why it cannot run here.
 pub(crate) enum Outcome {
     Passed,
     Skipped(String),
@@ -50,7 +50,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, B
     Ok(is_well)
 }
 
-/// Whether there is a program of this name.
+/// True if a program of this name exists.
 fn is_installed(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
@@ -66,7 +66,7 @@ fn output(command: &mut Command) -> Result<String, Box<dyn Error>> {
     Ok(text(&output.stdout))
 }
 
-/// What must hold.
+/// Turns a false condition into an error.
 fn expect(holds: bool, what: &str) -> Result<(), Box<dyn Error>> {
     if holds { Ok(()) } else { Err(format!("not so: {what}").into()) }
 }

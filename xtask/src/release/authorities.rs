@@ -1,4 +1,4 @@
-//! The authorities that an image without a distribution trusts: Mozilla's list, of the version that Cargo.lock names.
+//! Certificate authorities (CAs) that an image without a distribution trusts: Mozilla's list, of the version in Cargo.lock.
 
 use std::fmt::Write as _;
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use super::tree::{DIRECTORIES, PROGRAMS, Tree, copy, empty, write};
 use super::{Release, open_directories, read, run_command};
 
-/// What runs when the package is installed and removed.
+/// Scripts that run when the package is installed and removed.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
 const MAINTAINER: &str = "The Tailcoat developers <tailcoat@example.org>";
@@ -71,7 +71,7 @@ fn install(tree: &Tree, root: &Path, release: &Release) -> Result<(), Box<dyn Er
     Ok(())
 }
 
-/// What Debian wants to know of a version; what is new in it is in NEWS.md.
+/// Debian's changelog, with the version only; NEWS.md has the changes.
 fn changelog(release: &Release) -> Result<String, Box<dyn Error>> {
     let date = read(Command::new("date").args(["--utc", "-R", "-d"]).arg(format!("@{}", release.time)))?;
     let Release { version, .. } = release;

@@ -16,16 +16,16 @@ use std::process::{Command, ExitCode};
 use tree::Tree;
 pub(crate) use tree::unreleased;
 
-/// What a release needs to know of itself.
+/// Properties of a release.
 struct Release {
     version: String,
     /// Seconds since 1970: when the commit was made.
     time: u64,
     /// The target's triple.
     target: String,
-    /// Where the programs are.
+    /// Directory of the built programs.
     programs: PathBuf,
-    /// Where what is made is put.
+    /// Directory for the results.
     directory: PathBuf,
 }
 
@@ -141,7 +141,7 @@ fn run_command(command: &mut Command) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// What a command prints.
+/// Output of a command.
 fn read(command: &mut Command) -> Result<String, Box<dyn Error>> {
     let name = command.get_program().display().to_string();
     let output = command.output().map_err(|error| format!("{name}: {error}"))?;

@@ -1,4 +1,4 @@
-//! What is linked into the programs, as CycloneDX 1.5 (JSON): each crate with version, licence, source and checksum.
+//! Crates that are linked into the programs, as CycloneDX 1.5 (JSON): version, licence, source and checksum of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Release, read};
 
-/// Where it is written.
+/// Path of the file.
 pub(super) fn file(release: &Release) -> PathBuf {
     release.directory.join(format!("tailcoat-{}.cdx.json", release.version))
 }

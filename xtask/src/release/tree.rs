@@ -60,7 +60,7 @@ impl Tree {
         }
         tree.copy_tracked()?;
         tree.copy(Path::new("packaging/welcome/index.html"), "share/tailcoat/welcome/index.html", 0o644)?;
-        // What `packaging/container/Containerfile` wants besides.
+        // `packaging/container/Containerfile` needs this file.
         tree.write("container/ca-certificates.crt", &authorities::pem())?;
         fs::create_dir_all(tree.root.join("container/state"))?;
         tree.check_links()?;
@@ -89,7 +89,7 @@ impl Tree {
         Ok(fs::remove_dir_all(&written)?)
     }
 
-    /// What git has of `DIRECTORIES`.
+    /// Copies the files that git tracks in `DIRECTORIES`.
     fn copy_tracked(&self) -> Result<(), Box<dyn Error>> {
         let files = read(Command::new("git").arg("ls-files").args(DIRECTORIES))?;
         for file in files.lines().filter(|file| !file.starts_with(LEFT_OUT)) {

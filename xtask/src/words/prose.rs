@@ -125,7 +125,8 @@ fn of_rust(text: &str, in_tests: bool) -> Prose {
         let mut begins_passage = true;
         for (index, line) in literal.text.split('\n').enumerate() {
             let line = line.trim_end_matches('\\').replace("\\n", " ").replace("\\\"", "\"");
-            begins_passage |= line.trim().is_empty();
+            // An option of a usage text begins a passage.
+            begins_passage |= line.trim().is_empty() || line.trim_start().starts_with("--");
             if !line.trim().is_empty() {
                 prose.add_line(PassageKind::Message, literal.line + index, &line, begins_passage, false);
                 begins_passage = false;
