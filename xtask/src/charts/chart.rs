@@ -12,8 +12,9 @@ pub(super) struct Chart {
     pub(super) has_reference: bool,
 }
 
-/// The longest ratio that is drawn in full: a longer bar is broken, so that ratios near 1 can be told apart.
+/// Multiples of Tailcoat's value that are drawn in full. A longer bar is broken, so that values near Tailcoat's can be compared.
 const RATIO_MAX: f64 = 4.0;
+const ABSOLUTE_MAX: f64 = 8.0;
 
 /// Bars with a heading and a scale.
 pub(super) struct BarGroup {
@@ -60,7 +61,12 @@ pub(super) fn chart(plan: &ChartPlan, runs: &[BenchRun]) -> Option<Chart> {
     for (label, run, part) in parts(plan, runs) {
         let bars = bars(plan, part);
         let longest = bars.iter().map(|bar| bar.spread.upper.max(bar.spread.median)).fold(0.0, f64::max);
-        let longest = if plan.scale == Scale::Ratio { longest.min(RATIO_MAX) } else { longest };
+        let ours = bars.iter().filter(|bar| bar.kind == BarKind::Ours).map(|bar| bar.spread.median);
+        let longest_drawn = match plan.scale {
+            Scale::Ratio => RATIO_MAX,
+            Scale::Absolute | Scale::AbsolutePerGroup => ABSOLUTE_MAX * ours.fold(f64::INFINITY, f64::min),
+        };
+        let longest = longest.min(longest_drawn);
         groups.push(BarGroup { label, is_void: !run.void.is_empty(), bars, longest });
         units.push(if plan.scale == Scale::Ratio { "ratio" } else { part.unit.as_str() });
     }

@@ -73,7 +73,7 @@ pub(super) const SERVERS: [(&str, &str); 27] = [
     ("component-none", "reused"),
     ("wasmtime-serve", "wasmtime serve"),
     ("http-wasm-fresh", "fresh"),
-    ("http-wasm-memory", "memory restored"),
+    ("http-wasm-memory", "restored"),
     ("http-wasm-none", "reused"),
 ];
 
@@ -230,7 +230,7 @@ pub(super) const PLANS: [ChartPlan; 18] = [
         name: "idle-memory",
         question: "How much memory does an idle connection need?",
         subtitle: "User memory per connection, 2,000 to 12,000 connections. Shorter is better.",
-        scale: Scale::Absolute,
+        scale: Scale::AbsolutePerGroup,
         groups: &[group("HTTP/1.1", "idle", ""), group("HTTP/1.1 with TLS", "idle-tls", "")],
         names: &[],
     },
