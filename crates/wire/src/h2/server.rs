@@ -1,4 +1,4 @@
-//! The server's side of a connection.
+//! Server side of a connection.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -12,91 +12,92 @@ use crate::h1::Refusal;
 use crate::http::date::DATE_BYTES;
 use crate::http::{Fields, Method, RequestHead, Status};
 
-/// The server role of an HTTP/2 connection, without its socket: input goes in as it comes, requests and their content come
-/// out as events; responses go in, and frames come out.
+/// Server role of an HTTP/2 connection, without its socket: input and responses go in; events for requests and their
+/// content, and frames, come out.
 #[derive(Debug)]
 pub struct ServerConnection {
     engine: Engine,
 }
 
-/// What input was understood as.
+/// Meaning of the input.
 #[derive(Debug)]
 pub enum ServerEvent {
-    /// More input is needed.
+    /// The caller must provide more input.
     NeedInput,
-    /// No more input is handled until output was taken: a peer that does not read is not read from.
+    /// The caller must send output before the connection handles more input. So the server reads nothing from a client
+    /// that does not read.
     AwaitOutput,
-    /// A request's head, checked.
+    /// Head of a request; it is valid.
     Request(IncomingRequest),
-    /// A request that is to be answered with an error; what of its head was understood is in `head`. Content that comes,
-    /// or has come, of it is not given out.
+    /// A request that the caller must answer with an error; `head` contains the decoded part of its head. The
+    /// connection drops the request's content.
     Refused {
-        /// Where to answer.
+        /// Stream for the response.
         stream: StreamId,
-        /// With what. If an answer has begun, the stream is reset instead.
+        /// Error to send. If a response has begun, the stream is reset instead.
         refusal: Refusal,
     },
-    /// A piece of a request's content, at this place of the input. It counts as waiting until it is said to be
-    /// [taken](ServerConnection::take_content).
+    /// Piece of a request's content. It occupies the window until the caller [takes](ServerConnection::take_content)
+    /// it.
     Content {
-        /// Of which request.
+        /// Stream of the request.
         stream: StreamId,
-        /// Where in the input it is.
+        /// Range of the input that is content.
         content: Range<usize>,
         /// Whether the request is complete.
         is_last: bool,
     },
-    /// A request is complete, with these trailer fields. They come from the peer, and none of them has been looked at but
-    /// for its form.
+    /// Trailer fields; the request is complete. They come from the peer; only their syntax has been checked.
     Trailers {
-        /// Of which request.
+        /// Stream of the request.
         stream: StreamId,
-        /// The fields.
+        /// Trailer fields in order.
         fields: Fields,
     },
-    /// The stream is gone: nothing more comes of it, and nothing can be sent.
+    /// The stream is closed before its end. It delivers no more events, and nothing can be sent on it.
     Reset {
-        /// Which stream.
+        /// Stream that was reset.
         stream: StreamId,
-        /// Why.
+        /// Error code of the reset.
         code: ErrorCode,
-        /// The peer has reset it; otherwise it is reset for a fault of the peer's, or for its slowness.
+        /// Whether the peer has reset the stream. Otherwise this side has, because the peer violated the protocol or
+        /// was too slow.
         is_by_peer: bool,
     },
-    /// The client will send no more requests.
+    /// The client sends no more requests.
     GoAway,
-    /// The connection has failed; what is in the output is still to be sent, and then it is to be closed.
+    /// The connection has failed. The caller must send the remaining output and close it.
     Closed(ConnectionError),
 }
 
-/// An event, and how much of the input is done with.
+/// Event, and the input that it consumed.
 #[derive(Debug)]
 pub struct ServerHandled {
-    /// Bytes of the input that are done with, once the event's content is.
+    /// Bytes of the input that the caller may drop, after it has read the event's content.
     pub consumed_bytes: usize,
-    /// The event.
+    /// Meaning of the consumed input.
     pub event: ServerEvent,
 }
 
 impl ServerConnection {
-    /// A connection whose first bytes are still to come.
+    /// Creates a connection that has received nothing.
     pub fn new(now: Duration, limits: &Limits) -> Self {
         Self { engine: Engine::new(Role::Server, now, limits) }
     }
 
-    /// Writes what the server begins with. To be called once.
+    /// Writes the server's preface. Call it once.
     pub fn start(&mut self, turn: &mut Turn<'_>) {
         self.engine.start(turn);
     }
 
-    /// Has new streams refused (REFUSED_STREAM), or not any more. Each that comes all the same counts as a fault of the
-    /// peer's (`stream_faults`).
+    /// Turns rejection of new streams (REFUSED_STREAM) on or off. Each stream that arrives while it is on counts as an
+    /// error of the peer (`stream_faults`).
     pub fn refuse_streams(&mut self, is_refused: bool) {
         self.engine.refuses_streams = is_refused;
     }
 
-    /// Takes the input that is there and not done with. To be called, with what was not consumed, until it says
-    /// [`ServerEvent::NeedInput`] or [`ServerEvent::AwaitOutput`]. A request's head goes to `head` and `text`.
+    /// Handles input that has not been consumed. Call it with the rest until it returns [`ServerEvent::NeedInput`] or
+    /// [`ServerEvent::AwaitOutput`]. Decodes a request's head into `head` and `text`.
     pub fn handle_input(
         &mut self,
         input: &[u8],
@@ -151,7 +152,7 @@ impl ServerConnection {
             Ok(mut request) => {
                 opened.expected_bytes = request.content_length;
                 opened.is_tunnel = head.method == Method::Connect;
-                // RFC 9218, section 7: PRIORITY_UPDATE, if one came before, overrides the field.
+                // RFC 9218, section 7: an earlier PRIORITY_UPDATE overrides the field.
                 if opened.priority == Priority::default() {
                     opened.priority = request.priority;
                 }
@@ -189,19 +190,20 @@ impl ServerConnection {
         Ok(is_given_out.then_some(ServerEvent::Trailers { stream, fields }))
     }
 
-    /// The caller is done with so many bytes of a request's content, so that as many may come.
+    /// Reports that the caller has read `bytes` of a request's content. The client may then send as many again.
     pub fn take_content(&mut self, stream: StreamId, bytes: usize, turn: &mut Turn<'_>) {
         self.engine.take(Some(stream.0), u32::try_from(bytes).unwrap_or(u32::MAX), turn);
     }
 
-    /// Sets how much content a request may have, if that depends on who reads it; it counts from now on, for what comes.
+    /// Sets the limit of a request's content, if it depends on the handler. It applies to content that arrives from now
+    /// on.
     pub fn set_body_bytes_max(&mut self, stream: StreamId, body_bytes_max: u64) {
         if let Some(stream) = self.engine.stream(stream.0) {
             stream.body_bytes_max = body_bytes_max;
         }
     }
 
-    /// Sends a head of status 1xx, to be followed by another (RFC 9110, section 15.2).
+    /// Sends a head with status 1xx; another head must follow (RFC 9110, section 15.2).
     pub fn send_informational(
         &mut self,
         stream: StreamId,
@@ -215,8 +217,7 @@ impl ServerConnection {
         })
     }
 
-    /// Sends a response's head; `is_last` if there is no content. What HTTP/2 has no use for (Connection and the like) is
-    /// left out.
+    /// Sends a response's head; `is_last` if there is no content. Omits fields that HTTP/2 forbids, such as Connection.
     pub fn send_response(
         &mut self,
         stream: StreamId,
@@ -231,7 +232,7 @@ impl ServerConnection {
         })
     }
 
-    /// Sends a response's head that was encoded before, with this date; `add` may append fields by
+    /// Sends a response's head that was encoded before, with this date. `add` may append fields with
     /// [`write_literal`](super::hpack::write_literal).
     pub fn send_prepared(
         &mut self,
@@ -248,7 +249,7 @@ impl ServerConnection {
         })
     }
 
-    /// Sends a response's head that `write` appends: a status and fields that use no dynamic table.
+    /// Sends a response's head that `write` appends: a status and fields, encoded without the dynamic table.
     pub fn send_block(
         &mut self,
         stream: StreamId,
@@ -259,15 +260,15 @@ impl ServerConnection {
         self.engine.send_head(stream, true, is_last, turn, |_, out| write(out))
     }
 
-    /// Takes a stream that CONNECT has opened for one of an ordinary request, since it is not answered by a tunnel.
+    /// Turns a CONNECT stream into an ordinary one, because its response does not open a tunnel.
     pub fn refuse_tunnel(&mut self, stream: StreamId) {
         if let Some(stream) = self.engine.stream(stream.0) {
             stream.is_tunnel = false;
         }
     }
 
-    /// Says that the caller has so many more bytes of a response's content, behind those that were offered before. They
-    /// are sent by [`ServerConnection::poll_output`] as the client lets them.
+    /// Offers further bytes of a response's content, after those offered before. [`ServerConnection::poll_output`]
+    /// sends them as flow control permits.
     pub fn offer_content(
         &mut self,
         stream: StreamId,
@@ -278,24 +279,24 @@ impl ServerConnection {
         self.engine.offer_content(stream, bytes, is_last, turn)
     }
 
-    /// Ends a response by trailers, behind all content that was offered.
+    /// Ends a response with trailers, after all content that was offered.
     pub fn send_trailers(&mut self, stream: StreamId, fields: Fields, turn: &mut Turn<'_>) -> Result<(), StreamGone> {
         self.engine.send_trailers(stream, fields, turn)
     }
 
-    /// Resets a stream, whose response can't be made or completed.
+    /// Resets a stream whose response cannot be completed.
     pub fn reset(&mut self, stream: StreamId, code: ErrorCode, turn: &mut Turn<'_>) {
         self.engine.reset(stream, code, turn);
     }
 
-    /// Sets how a response is to be sent among others, if the server knows better than the client (RFC 9218, section 8).
+    /// Sets the priority of a response, if the server knows better than the client (RFC 9218, section 8).
     pub fn set_priority(&mut self, stream: StreamId, priority: Priority) {
         self.engine.set_priority(stream.0, priority);
     }
 
-    /// Writes content as windows and priorities allow, up to `room_bytes` with its frames. `place` is asked for each piece:
-    /// it appends these bytes of the stream's content, counted from its first, or leaves them where they are. Returns a
-    /// stream whose content was lost, so that it was reset; then it is to be called again.
+    /// Writes up to `room_bytes` of content and frame headers, as windows and priorities permit. Calls `place` for each
+    /// piece; it appends this range of the stream's content, counted from its first byte, or leaves it in place.
+    /// Returns a stream that was reset because its content was lost; call it again in this case.
     pub fn poll_output(
         &mut self,
         room_bytes: usize,
@@ -305,63 +306,64 @@ impl ServerConnection {
         self.engine.poll_output(room_bytes, turn, place)
     }
 
-    /// Whether [`ServerConnection::poll_output`] has something to write.
+    /// Returns whether [`ServerConnection::poll_output`] has content to write.
     pub fn has_content_to_send(&self) -> bool {
         self.engine.has_content_to_send()
     }
 
-    /// Bytes that the client takes of a response's content beyond those that were offered: who makes content as it is
-    /// wanted makes no more than this. 0 if the stream is closed.
+    /// Returns how many more bytes of a response's content the client accepts beyond those offered. A handler that
+    /// produces content on demand should produce no more. 0 if the stream is closed.
     pub fn wanted_bytes(&mut self, stream: StreamId) -> u64 {
         self.engine.wanted_bytes(stream)
     }
 
-    /// Bytes of a response's content that were offered and not written; `None` if the stream is closed.
+    /// Returns the bytes of a response's content that were offered but not written; `None` if the stream is closed.
     pub fn unsent_bytes(&mut self, stream: StreamId) -> Option<u64> {
         self.engine.unsent_bytes(stream)
     }
 
-    /// When to call [`ServerConnection::handle_timeout`] at the latest.
+    /// Returns the latest time for [`ServerConnection::handle_timeout`].
     pub fn next_timeout(&self, limits: &Limits) -> Option<Duration> {
         self.engine.next_timeout(limits)
     }
 
-    /// Does what is due. To be called until it returns `None`.
+    /// Handles expired timers. Call it until it returns `None`.
     pub fn handle_timeout(&mut self, turn: &mut Turn<'_>) -> Option<ServerEvent> {
         self.engine.handle_timeout(turn).map(event)
     }
 
-    /// Begins a graceful end: requests that are on their way are still answered (RFC 9113, section 6.8).
+    /// Begins a graceful shutdown: requests in flight are still answered (RFC 9113, section 6.8).
     pub fn shut_down(&mut self, turn: &mut Turn<'_>) {
         self.engine.shut_down(turn);
     }
 
-    /// Ends the connection at once, for a reason of the caller's.
+    /// Ends the connection immediately with an error of the caller's choice.
     pub fn fail(&mut self, error: ConnectionError, turn: &mut Turn<'_>) {
         self.engine.fail(error, turn.output);
     }
 
-    /// Whether the connection can be closed, once the output is sent: no stream is open, and no more will be.
+    /// Returns whether the caller can close the connection after it has sent the output: no stream is open, and none
+    /// will be.
     pub fn is_drained(&self) -> bool {
         self.engine.is_drained()
     }
 
-    /// How many streams are open.
+    /// Returns the number of open streams.
     pub fn open_streams(&self) -> usize {
         self.engine.open_streams()
     }
 
-    /// Whether a header block has begun and not ended: a client that dallies there holds up the whole connection.
+    /// Returns whether a header block is incomplete. Until it ends, the client can send nothing else.
     pub fn awaits_continuation(&self) -> bool {
         self.engine.awaits_continuation()
     }
 
-    /// What the client has told about itself.
+    /// Returns the client's settings, or the defaults of RFC 9113.
     pub fn peer_settings(&self) -> &PeerSettings {
         &self.engine.peer
     }
 
-    /// Gives memory back that is not needed while no stream is open.
+    /// Frees memory that is not needed while no stream is open.
     pub fn shrink(&mut self) {
         self.engine.shrink();
     }
@@ -369,13 +371,13 @@ impl ServerConnection {
 
 #[cfg(test)]
 impl ServerConnection {
-    /// What has come of all streams and was not taken.
+    /// Returns the bytes received on all streams that the caller has not taken.
     pub(super) fn waiting_bytes(&self) -> u32 {
         self.engine.waiting_bytes()
     }
 }
 
-/// Steps that are events as they are.
+/// Converts a step that maps directly to an event.
 fn event(step: Step) -> ServerEvent {
     match step {
         Step::NeedInput | Step::Block(_) => ServerEvent::NeedInput,

@@ -16,20 +16,20 @@ pub(super) mod identifier {
     pub const NO_RFC7540_PRIORITIES: u16 = 9;
 }
 
-/// What the peer has told us about itself; what it has not is at its default.
+/// Settings of the peer, or the defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerSettings {
-    /// How large its decoder's dynamic table may be.
+    /// Maximum size of the dynamic table in the peer's decoder.
     pub header_table_bytes_max: u32,
-    /// How many streams we may open at a time.
+    /// Maximum number of streams that this side may have open.
     pub concurrent_streams_max: u32,
-    /// How much we may send on a new stream.
+    /// Initial window for content sent on a new stream.
     pub initial_window_bytes: u32,
-    /// How large a frame's payload may be.
+    /// Maximum payload of a frame.
     pub frame_bytes_max: u32,
-    /// How large a header list it takes; for our information.
+    /// Maximum size of a header list; informational.
     pub header_list_bytes_max: u32,
-    /// Whether it takes extended CONNECT (RFC 8441).
+    /// Whether the peer supports extended CONNECT (RFC 8441).
     pub enables_connect_protocol: bool,
 }
 
@@ -47,7 +47,7 @@ impl Default for PeerSettings {
 }
 
 impl PeerSettings {
-    /// Takes over the payload of a SETTINGS frame, in order; what is unknown is ignored. `is_server`: the peer is one.
+    /// Applies the payload of a SETTINGS frame in order; ignores unknown settings. `is_server`: the peer is a server.
     pub(super) fn apply(&mut self, payload: &[u8], is_server: bool) -> Result<(), ConnectionError> {
         for setting in payload.chunks_exact(6) {
             let identifier = u16::from_be_bytes([setting[0], setting[1]]);
@@ -74,7 +74,7 @@ impl PeerSettings {
             }
             identifier::MAX_FRAME_SIZE => self.frame_bytes_max = value,
             identifier::MAX_HEADER_LIST_SIZE => self.header_list_bytes_max = value,
-            // RFC 8441, section 3: 0 or 1, and never taken back.
+            // RFC 8441, section 3: the value is 0 or 1, and 1 must not be revoked.
             identifier::ENABLE_CONNECT_PROTOCOL if value > 1 || value == 0 && self.enables_connect_protocol => {
                 return Err(ConnectionError::protocol("invalid SETTINGS_ENABLE_CONNECT_PROTOCOL"));
             }

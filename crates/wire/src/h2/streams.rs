@@ -1,4 +1,4 @@
-//! The streams that are open, and those that were until a moment ago.
+//! Open streams, and a memory of recently closed ones.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,45 +7,46 @@ use super::Priority;
 use super::window::{ReceiveWindow, SendWindow};
 use crate::http::Fields;
 
-/// How many streams that we have reset are remembered: what a peer sends on one of them may have been on its way.
+/// Number of streams reset by this side to remember. Frames that the peer sent before it learned of the reset are
+/// valid.
 const RESET_STREAMS_MAX: usize = 256;
-/// How many streams that have ended are remembered, to tell a peer that it is wrong about them.
+/// Number of other closed streams to remember. Frames on them are errors of the peer.
 const ENDED_STREAMS_MAX: usize = 32;
 
-/// No slot.
+/// Index that refers to no slot.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A stream in one of the states open and half-closed (RFC 9113, section 5.1).
+/// Stream in state open or half-closed (RFC 9113, section 5.1).
 #[derive(Debug)]
 pub(super) struct Stream {
     pub id: u32,
-    /// The peer has ended its message.
+    /// Whether the peer has ended its message.
     pub is_received: bool,
-    /// Content is not given out any more: the message was refused.
+    /// Whether content is dropped, because the message was rejected.
     pub discards_content: bool,
-    /// The head of the peer's message has come; for a client, whose streams begin without.
+    /// Whether the head of the peer's message has arrived. A client's streams begin without.
     pub has_head: bool,
-    /// CONNECT: what either side sends has no end that the other's depends on, and no limit.
+    /// Whether the stream is a CONNECT tunnel: each direction ends on its own, and content has no limit.
     pub is_tunnel: bool,
-    /// A response to HEAD or a status without content: whatever its Content-Length says.
+    /// Whether the response has no content whatever its Content-Length: after HEAD, or because of its status.
     pub has_no_content: bool,
     pub receive: ReceiveWindow,
-    /// What Content-Length says is still to come (section 8.1.1).
+    /// Content that is missing according to Content-Length (section 8.1.1).
     pub expected_bytes: Option<u64>,
     pub received_bytes: u64,
-    /// How much content there may be.
+    /// Limit of the content.
     pub body_bytes_max: u64,
-    /// Our message's head has been sent.
+    /// Whether the head of this side's message was sent.
     pub is_head_sent: bool,
     pub send: SendWindow,
-    /// Content that the caller has and we have not sent.
+    /// Content that the caller has offered and the connection has not sent.
     pub offered_bytes: u64,
     pub sent_bytes: u64,
-    /// What is offered is the end of the content.
+    /// Whether the offered content is the last.
     pub is_end_offered: bool,
-    /// To be sent behind the content.
+    /// Trailers to send after the content.
     pub trailers: Option<Box<Fields>>,
-    /// When content was sent last, or offered when there was none.
+    /// Time when content was last sent, or offered while there was none.
     pub progress_at: Duration,
     pub priority: Priority,
     pub is_ready: bool,
@@ -80,37 +81,37 @@ impl Stream {
         }
     }
 
-    /// Whether our message is complete.
+    /// Returns whether this side's message is complete.
     pub fn is_sent(&self) -> bool {
         self.is_end_offered && self.offered_bytes == 0 && self.trailers.is_none()
     }
 
-    /// Whether there is content and the stream's window lets it be sent.
+    /// Returns whether there is content that the stream's window permits to send.
     pub fn can_send(&self) -> bool {
         self.offered_bytes > 0 && self.send.available_bytes() > 0
     }
 }
 
-/// Streams by their number. Numbers only grow (section 5.1.1), so those that are open are a sorted row: a new one goes to
-/// its end, and one is found by halving.
+/// Open streams by id. Ids only grow (section 5.1.1), so the list is sorted: a new stream is appended, and lookups use
+/// binary search.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     slots: Vec<Option<Stream>>,
     free: Vec<u32>,
-    /// Number and slot.
+    /// Id and slot.
     open: VecDeque<(u32, u32)>,
     reset: VecDeque<u32>,
     ended: VecDeque<u32>,
 }
 
-/// What became of a stream that is not open, of what is remembered.
+/// State of a stream that is not open, as far as remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Past {
-    /// We have reset it: the peer may not know yet, and what it sends is ignored.
+    /// Reset by this side. The peer may not know yet, so its frames are ignored.
     ResetByUs,
-    /// It has ended, or the peer has reset it, a moment ago.
+    /// Ended, or reset by the peer, recently.
     Ended,
-    /// It never was, or that was long ago.
+    /// Never opened, or closed long ago.
     Unknown,
 }
 
@@ -119,7 +120,7 @@ impl Streams {
         self.open.len()
     }
 
-    /// Adds a stream, whose number is the highest yet; returns its slot.
+    /// Adds a stream, which must have the highest id so far. Returns its slot.
     pub fn insert(&mut self, stream: Stream) -> u32 {
         debug_assert!(self.open.back().is_none_or(|(last, _)| *last < stream.id));
         let id = stream.id;
@@ -139,12 +140,12 @@ impl Streams {
         }
     }
 
-    /// The stream in a slot that was found or inserted, and not removed since.
+    /// Returns the stream in a slot. The slot must be valid: found or inserted, and not removed since.
     pub fn at(&mut self, slot: u32) -> &mut Stream {
         self.slots[slot as usize].as_mut().expect("slots in use hold streams")
     }
 
-    /// Takes a stream out; it must not be in a queue.
+    /// Removes a stream, which must not be in a ready list.
     pub fn remove(&mut self, slot: u32, is_reset_by_us: bool) -> Stream {
         let stream = self.slots[slot as usize].take().expect("slots in use hold streams");
         debug_assert!(!stream.is_ready);
@@ -156,7 +157,7 @@ impl Streams {
         stream
     }
 
-    /// Notes that a stream is closed, or never was opened, in the latter case by our refusal.
+    /// Remembers a closed stream, or one that this side rejected before it was opened.
     pub fn remember(&mut self, id: u32, is_reset_by_us: bool) {
         let (row, length_max) = match is_reset_by_us {
             true => (&mut self.reset, RESET_STREAMS_MAX),
@@ -178,12 +179,12 @@ impl Streams {
         }
     }
 
-    /// The slot of the stream that is at this place among those that are open.
+    /// Returns the slot of the open stream at `index`.
     pub fn slot(&self, index: usize) -> u32 {
         self.open[index].1
     }
 
-    /// Number and slot of the newest stream.
+    /// Returns id and slot of the newest stream.
     pub fn last(&self) -> Option<(u32, u32)> {
         self.open.back().copied()
     }
@@ -196,7 +197,7 @@ impl Streams {
         *self = Self::default();
     }
 
-    /// Gives memory back that is not needed while no stream is open.
+    /// Frees memory that is not needed while no stream is open.
     pub fn shrink(&mut self) {
         if self.open.is_empty() {
             self.slots = Vec::new();

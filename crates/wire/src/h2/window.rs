@@ -1,17 +1,17 @@
-//! Flow control (RFC 9113, section 5.2): how much a peer may send, of a stream and of all together.
+//! Flow control windows of streams and connections (RFC 9113, section 5.2).
 
 use std::time::Duration;
 
-/// What a window is before anybody says otherwise (section 6.9.2).
+/// Default initial window (section 6.9.2).
 pub(super) const INITIAL_WINDOW_BYTES: u32 = 65_535;
-/// What a window can't exceed (section 6.9.1).
+/// Maximum window (section 6.9.1).
 pub(super) const WINDOW_BYTES_MAX: u32 = 0x7fff_ffff;
 
-/// Growth by more than the largest window (section 6.9.1).
+/// Error of a window that exceeds the maximum (section 6.9.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WindowOverflow;
 
-/// What the peer lets us send; negative after it made its initial window smaller (section 6.9.2).
+/// Window for sending. It becomes negative if the peer reduces its initial window (section 6.9.2).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SendWindow(i32);
 
@@ -20,12 +20,12 @@ impl SendWindow {
         Self(bytes as i32)
     }
 
-    /// Bytes that may be sent.
+    /// Returns the bytes that may be sent.
     pub fn available_bytes(self) -> usize {
         usize::try_from(self.0).unwrap_or(0)
     }
 
-    /// Takes away what was sent, which was available.
+    /// Subtracts sent bytes, which must have been available.
     pub fn on_sent(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.available_bytes());
         self.0 -= bytes as i32;
@@ -37,7 +37,7 @@ impl SendWindow {
         Ok(())
     }
 
-    /// The initial window has become another.
+    /// Adjusts the window after a change of the initial window.
     pub fn shift(&mut self, from: u32, to: u32) -> Result<(), WindowOverflow> {
         let shifted = i64::from(self.0) + i64::from(to) - i64::from(from);
         self.0 = i32::try_from(shifted).map_err(|_| WindowOverflow)?;
@@ -45,15 +45,15 @@ impl SendWindow {
     }
 }
 
-/// What we let the peer send. It grows when the peer fills it faster than two round trips last, for then the window is
-/// what holds it up; it never holds more than its limit of what nobody has taken yet.
+/// Window for receiving. It grows if the peer uses it up in less than two round trips, because the window then limits
+/// the throughput. Bytes received and not taken never exceed its limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReceiveWindow {
-    /// What the peer may still send.
+    /// Bytes that the peer may still send.
     available_bytes: u32,
-    /// What it may send when all is taken.
+    /// Size of the window when everything was taken.
     size_bytes: u32,
-    /// What was taken since the peer was told last.
+    /// Bytes taken since the last WINDOW_UPDATE.
     taken_bytes: u32,
     told_at: Duration,
 }
@@ -63,7 +63,7 @@ impl ReceiveWindow {
         Self { available_bytes: size_bytes, size_bytes, taken_bytes: 0, told_at: now }
     }
 
-    /// Makes the window larger; returns by how much.
+    /// Increases the window; returns the difference.
     pub fn raise_to(&mut self, size_bytes: u32) -> u32 {
         let increment = size_bytes.saturating_sub(self.size_bytes);
         self.size_bytes += increment;
@@ -71,25 +71,25 @@ impl ReceiveWindow {
         increment
     }
 
-    /// The peer has sent so much. `Err`: more than it may.
+    /// Subtracts received bytes. Fails if the peer has sent more than the window permits.
     pub fn on_received(&mut self, bytes: usize) -> Result<(), WindowOverflow> {
         let bytes = u32::try_from(bytes).map_err(|_| WindowOverflow)?;
         self.available_bytes = self.available_bytes.checked_sub(bytes).ok_or(WindowOverflow)?;
         Ok(())
     }
 
-    /// Bytes that the peer may still send.
+    /// Returns the bytes that the peer may still send.
     pub fn available_bytes(&self) -> u32 {
         self.available_bytes
     }
 
-    /// What was received and not taken yet.
+    /// Returns the bytes received and not taken.
     pub fn waiting_bytes(&self) -> u32 {
         self.size_bytes - self.available_bytes - self.taken_bytes
     }
 
-    /// So much of what was received has been taken, so that as much may come. Returns by how much to tell the peer that
-    /// the window has grown, which is worth a frame once it is half of it.
+    /// Returns taken bytes to the window. Returns the increment for a WINDOW_UPDATE once it amounts to half of the
+    /// window.
     pub fn on_taken(&mut self, bytes: u32, now: Duration, pace: &Pace) -> Option<u32> {
         self.taken_bytes += bytes.min(self.waiting_bytes());
         if self.taken_bytes < self.size_bytes / 2 {
@@ -97,7 +97,7 @@ impl ReceiveWindow {
         }
         let mut increment = std::mem::take(&mut self.taken_bytes);
         self.available_bytes += increment;
-        // Half a window in less than a round trip: it is used up before our word can arrive.
+        // Half of the window lasted less than a round trip, so the peer uses it up before the update arrives.
         if now.saturating_sub(self.told_at) < pace.round_trip {
             increment += self.raise_to(self.size_bytes.saturating_mul(2).min(pace.window_bytes_max));
         }
@@ -106,7 +106,7 @@ impl ReceiveWindow {
     }
 }
 
-/// How windows grow.
+/// Parameters for the growth of windows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub round_trip: Duration,

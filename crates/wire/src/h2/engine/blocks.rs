@@ -10,33 +10,33 @@ use super::super::window::{ReceiveWindow, SendWindow};
 use super::super::{ConnectionError, ErrorCode, Priority, StreamId, Turn};
 use super::{Engine, Role, Step};
 
-/// A header block that is coming, or complete.
+/// Header block, complete or not.
 #[derive(Debug)]
 pub(in super::super) struct Block {
     pub stream: u32,
     pub purpose: BlockPurpose,
-    /// The message ends with it.
+    /// Whether the block ends the message.
     pub is_last: bool,
     pub fragment: Fragment,
     continuations: u32,
 }
 
-/// What a header block is for. All of them are decoded, for the sake of the table.
+/// Purpose of a header block. Every block is decoded, because it may change the dynamic table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum BlockPurpose {
-    /// The head of a message; a server's stream begins with it.
+    /// Head of a message. It opens a stream for a server.
     Head,
     Trailers,
-    /// Nothing: the stream was reset, or has to be, with this code.
+    /// None: the stream was reset, or must be reset with this code.
     Discard(Option<ErrorCode>),
 }
 
-/// Where the bytes of a block are.
+/// Location of a block's bytes.
 #[derive(Debug)]
 pub(in super::super) enum Fragment {
-    /// In the input.
+    /// Range of the input.
     Input(Range<usize>),
-    /// Copied from several frames.
+    /// Copy, joined from several frames.
     Joined(Vec<u8>),
 }
 
@@ -60,7 +60,7 @@ impl Engine {
     ) -> Result<Option<Step>, ConnectionError> {
         let is_last = header.has(flag::END_STREAM);
         let mut purpose = self.purpose(header.stream, is_last, turn)?;
-        // RFC 7540, section 5.3.1. It means nothing any more, but is nonsense that only attackers and tests send.
+        // RFC 7540, section 5.3.1. Priorities are ignored, but only attackers and tests send this.
         if is_own_dependency && !matches!(purpose, BlockPurpose::Discard(_)) {
             purpose = BlockPurpose::Discard(Some(ErrorCode::PROTOCOL_ERROR));
         }
@@ -116,7 +116,7 @@ impl Engine {
         if fragment_bytes == 0 { self.spend_idle_frame(turn) } else { Ok(()) }
     }
 
-    /// What HEADERS on this stream are (section 5.1).
+    /// Determines the purpose of HEADERS on this stream (section 5.1).
     fn purpose(&mut self, stream: u32, is_last: bool, turn: &mut Turn<'_>) -> Result<BlockPurpose, ConnectionError> {
         if let Some(slot) = self.streams.find(stream) {
             let known = self.streams.at(slot);
@@ -127,7 +127,7 @@ impl Engine {
             } else if is_last {
                 BlockPurpose::Trailers
             } else {
-                // Section 8.1: trailers end the message.
+                // Section 8.1: trailers must end the message.
                 BlockPurpose::Discard(Some(ErrorCode::PROTOCOL_ERROR))
             });
         }
@@ -145,7 +145,7 @@ impl Engine {
 
     fn purpose_of_new(&mut self, stream: u32, turn: &mut Turn<'_>) -> BlockPurpose {
         if self.shutdown.is_final() {
-            // Section 6.8: the client knows by now, or will know, that it has to ask elsewhere.
+            // Section 6.8: GOAWAY tells the client to retry on another connection.
             self.streams.remember(stream, true);
             return BlockPurpose::Discard(None);
         }
@@ -171,7 +171,7 @@ impl Engine {
         }
     }
 
-    /// Opens a stream that the peer's head has begun.
+    /// Opens a stream for a head from the peer.
     pub fn open(&mut self, stream: u32, turn: &Turn<'_>) -> &mut Stream {
         let receive = ReceiveWindow::new(self.stream_window_bytes, turn.now);
         let mut new = Stream::new(stream, receive, SendWindow::new(self.peer.initial_window_bytes));
@@ -189,19 +189,19 @@ impl Engine {
             return None;
         }
         let found = self.early_priorities.iter().find(|(id, _)| *id == stream).map(|(_, priority)| *priority);
-        // Streams before this one can't be opened any more.
+        // Streams with lower ids can no longer be opened.
         self.early_priorities.retain(|(id, _)| *id > stream);
         found
     }
 
-    /// A stream that is open.
+    /// Returns an open stream.
     pub fn stream(&mut self, stream: u32) -> Option<&mut Stream> {
         let slot = self.streams.find(stream)?;
         Some(self.streams.at(slot))
     }
 
-    /// Resets a stream for a fault of the peer's, known or not; too many end the connection (MadeYouReset,
-    /// CVE-2025-8671: the peer makes us reset streams as cheaply as it would do itself).
+    /// Resets a stream because of an error of the peer. Too many of them end the connection (MadeYouReset,
+    /// CVE-2025-8671: the peer makes the server reset streams at no cost).
     pub fn stream_fault(
         &mut self,
         stream: u32,

@@ -1,4 +1,4 @@
-//! How streams and connections end.
+//! Closing of streams and connections.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use super::super::ready::ReadyStreams;
 use super::super::{ConnectionError, ErrorCode, Limits, Output, StreamId, Turn};
 use super::{Engine, Role, State, Step};
 
-/// How long the client's answer to the first GOAWAY is waited for.
+/// Time limit for the reply to the first GOAWAY.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 const SHUTDOWN_PING: [u8; 8] = *b"shutdown";
 
-/// The stream number of a GOAWAY that only announces another (RFC 9113, section 6.8).
+/// Last stream in a GOAWAY that only announces another one (RFC 9113, section 6.8).
 const ANY_STREAM: u32 = 0x7fff_ffff;
 
-/// A graceful end, in two steps.
+/// State of a graceful shutdown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Shutdown {
     #[default]
     None,
-    /// No new streams are wanted; those that are on their way are still taken.
+    /// First GOAWAY sent: no new streams are wanted, but those in flight are accepted.
     Announced(Duration),
-    /// No streams behind this one are taken.
+    /// Second GOAWAY sent: streams after this one are not accepted.
     Final(u32),
 }
 
@@ -31,12 +31,12 @@ impl Shutdown {
     }
 }
 
-/// DATA frames that come late count with their headers, so that a peer that sends small ones may send this many times its
-/// window.
+/// Factor for the size of late DATA frames, relative to the window. Headers count, too, so a peer that sends small
+/// frames needs more than its window.
 const LATE_FRAMING: u64 = 2;
 
 impl Engine {
-    /// Resets a stream. Whether it was open.
+    /// Resets a stream. Returns whether it was open.
     pub fn reset(&mut self, stream: StreamId, code: ErrorCode, turn: &mut Turn<'_>) -> bool {
         let Some(slot) = self.streams.find(stream.0) else { return false };
         write_reset(&mut turn.output.bytes, stream.0, code);
@@ -44,13 +44,13 @@ impl Engine {
         true
     }
 
-    /// Forgets a stream, and lets as much come as it held of the connection's window.
+    /// Removes a stream and returns its share of the connection's window.
     pub(super) fn close(&mut self, slot: u32, is_reset_by_us: bool, turn: &mut Turn<'_>) {
         self.ready.remove(&mut self.streams, slot);
         let stream = self.streams.remove(slot, is_reset_by_us);
         if is_reset_by_us && !stream.is_received {
-            // The peer may have sent as much as the stream's window held before it learns of the reset. Of all streams
-            // together it is no more than the connection's window.
+            // Before the peer learns of the reset, it may have used up the stream's window. For all streams together
+            // this is at most the connection's window.
             let window_bytes = u64::from(stream.receive.available_bytes());
             let connection_bytes = u64::from(self.receive.available_bytes() + self.receive.waiting_bytes());
             self.late_bytes = (self.late_bytes + LATE_FRAMING * window_bytes).min(LATE_FRAMING * connection_bytes);
@@ -58,9 +58,9 @@ impl Engine {
         self.take(None, stream.receive.waiting_bytes(), turn);
     }
 
-    /// Ends the connection for a fault of the peer's.
+    /// Ends the connection because of an error of the peer.
     pub fn fail(&mut self, error: ConnectionError, output: &mut Output) {
-        // What was said before can't be taken back (RFC 9113, section 6.8).
+        // An earlier GOAWAY cannot be revoked (RFC 9113, section 6.8).
         let last_stream = match self.shutdown {
             Shutdown::Final(last_stream) => last_stream,
             _ => self.last_peer_stream,
@@ -73,7 +73,7 @@ impl Engine {
         self.block = None;
     }
 
-    /// Begins a graceful end.
+    /// Begins a graceful shutdown.
     pub fn shut_down(&mut self, turn: &mut Turn<'_>) {
         if !matches!(self.shutdown, Shutdown::None) || matches!(self.state, State::Closed(_)) {
             return;
@@ -91,14 +91,14 @@ impl Engine {
         self.shutdown = Shutdown::Final(self.last_peer_stream);
     }
 
-    /// Whether nothing is left to be done: no new streams are taken, and none is open.
+    /// Returns whether nothing remains to do: no new streams are accepted, and none is open.
     pub fn is_drained(&self) -> bool {
         matches!(self.state, State::Closed(_))
             || self.streams.len() == 0 && (self.shutdown.is_final() || self.peer_last_stream.is_some())
     }
 
     pub(super) fn on_ping_ack(&mut self, opaque: [u8; 8], turn: &mut Turn<'_>) {
-        // A round trip later, all streams that were on their way have come.
+        // After one round trip all streams that were in flight have arrived.
         if matches!(self.shutdown, Shutdown::Announced(_)) && opaque == SHUTDOWN_PING {
             self.shut_down_finally(turn.output);
         }
@@ -111,7 +111,7 @@ impl Engine {
         turn: &mut Turn<'_>,
     ) -> Result<Option<Step>, ConnectionError> {
         self.spend_idle_frame(turn)?;
-        // Section 6.8: the number may only become smaller.
+        // Section 6.8: the id must not increase.
         if self.peer_last_stream.is_some_and(|before| last_stream > before) {
             return Err(ConnectionError::protocol("GOAWAY that takes back another"));
         }
@@ -119,7 +119,7 @@ impl Engine {
         Ok(Some(Step::GoAway { last_stream: StreamId(last_stream), code }))
     }
 
-    /// Forgets streams of ours that the peer will not answer (section 6.8).
+    /// Removes own streams that the peer will not answer (section 6.8).
     pub fn forget_behind(&mut self, last_stream: StreamId, turn: &mut Turn<'_>) {
         while let Some((id, slot)) = self.streams.last()
             && id > last_stream.0
@@ -128,7 +128,7 @@ impl Engine {
         }
     }
 
-    /// When to call [`Engine::handle_timeout`] at the latest.
+    /// Returns the latest time for [`Engine::handle_timeout`].
     pub fn next_timeout(&self, limits: &Limits) -> Option<Duration> {
         let settings = self.settings_sent_at.map(|at| at + limits.settings_timeout);
         let shutdown = match self.shutdown {
@@ -140,7 +140,7 @@ impl Engine {
         [settings, shutdown, stalled, lingering].into_iter().flatten().min()
     }
 
-    /// Does what is due. To be called until it returns `None`.
+    /// Handles expired timers. Call it until it returns `None`.
     pub fn handle_timeout(&mut self, turn: &mut Turn<'_>) -> Option<Step> {
         if matches!(self.state, State::Closed(_)) {
             return None;

@@ -1,4 +1,4 @@
-//! What both roles of a connection share: frames in, streams, windows, settings, frames out. Heads are the roles' affair.
+//! Common part of both roles: frames, streams, windows and settings. The roles encode and decode heads.
 
 mod blocks;
 mod closing;
@@ -21,7 +21,7 @@ pub(super) use blocks::{Block, BlockPurpose, compression_error};
 pub use send::StreamGone;
 pub(super) use send::write_fields;
 
-/// What is taken for a round trip until one was measured.
+/// Round trip time until one was measured.
 const ROUND_TRIP_ASSUMED: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +32,12 @@ pub(super) enum Role {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The client's first 24 bytes.
+    /// Expects the client's preface of 24 bytes.
     AwaitPreface,
-    /// The peer's first frame, which must be SETTINGS (RFC 9113, section 3.4).
+    /// Expects the peer's first frame, which must be SETTINGS (RFC 9113, section 3.4).
     AwaitSettings,
     AwaitFrame,
-    /// Nothing more: GOAWAY with an error has been sent.
+    /// Expects nothing: GOAWAY with an error was sent.
     Closed(ConnectionError),
 }
 
@@ -52,29 +52,29 @@ pub(super) struct Engine {
     ready: ReadyStreams,
     receive: ReceiveWindow,
     send: SendWindow,
-    /// When content was sent last, of any stream.
+    /// Time when content of any stream was last sent.
     sent_at: Duration,
-    /// What we have announced as the window of new streams.
+    /// Initial window of new streams that the SETTINGS announced.
     stream_window_bytes: u32,
-    /// The highest number of a stream that the peer has opened.
+    /// Highest stream id that the peer has opened.
     last_peer_stream: u32,
-    /// The next stream that we open.
+    /// Next stream id that this side opens.
     next_own_stream: u32,
-    /// DATA whose payload is coming.
+    /// DATA frame whose payload is incomplete.
     data: Option<IncomingData>,
-    /// A header block whose CONTINUATION is to come.
+    /// Header block that CONTINUATION must follow.
     block: Option<Block>,
-    /// When our settings were sent, until they are acknowledged.
+    /// Time when SETTINGS were sent, until they are acknowledged.
     settings_sent_at: Option<Duration>,
     round_trip: Duration,
     shutdown: closing::Shutdown,
-    /// The last stream that the peer will answer, once it has said so.
+    /// Last stream that the peer will answer, after it has sent GOAWAY.
     peer_last_stream: Option<u32>,
     /// Priorities of streams that are not open yet (RFC 9218, section 7.1).
     early_priorities: Vec<(u32, Priority)>,
-    /// New streams are refused, as they are when there are too many.
+    /// Whether new streams are rejected even if there are not too many.
     pub refuses_streams: bool,
-    /// Bytes of DATA frames that may still come of streams that we have reset, sent before the peer knew.
+    /// Bytes of DATA frames that may arrive on streams reset by this side, because the peer sent them before it knew.
     late_bytes: u64,
     spent: Spent,
 }
@@ -98,28 +98,28 @@ struct IncomingData {
     is_last: bool,
 }
 
-/// What input came to.
+/// Meaning of the input.
 #[derive(Debug)]
 pub(super) enum Step {
     NeedInput,
     AwaitOutput,
-    /// A whole header block, of a stream that is known or about to be.
+    /// A complete header block, of a stream that is open or will be.
     Block(Block),
-    /// Content, at this place of the input.
+    /// Content at this range of the input.
     Content {
         stream: StreamId,
         content: Range<usize>,
         is_last: bool,
     },
-    /// More content than allowed.
+    /// The content exceeds its limit.
     ContentTooLarge(StreamId),
-    /// The stream is gone.
+    /// The stream is closed before its end.
     Reset {
         stream: StreamId,
         code: ErrorCode,
         is_by_peer: bool,
     },
-    /// The peer will answer no stream behind this one.
+    /// The peer will not answer streams after this one.
     GoAway {
         last_stream: StreamId,
         code: ErrorCode,
@@ -157,7 +157,7 @@ impl Engine {
         }
     }
 
-    /// Writes what either side begins with (RFC 9113, section 3.4).
+    /// Writes the preface (RFC 9113, section 3.4).
     pub fn start(&mut self, turn: &mut Turn<'_>) {
         let (is_server, limits) = (self.role == Role::Server, turn.limits);
         if !is_server {
@@ -172,7 +172,7 @@ impl Engine {
             (identifier::ENABLE_CONNECT_PROTOCOL, u32::from(is_server && limits.enables_connect_protocol), 0),
             (identifier::NO_RFC7540_PRIORITIES, u32::from(is_server), 0),
         ];
-        // What is at its default needs no word.
+        // Settings with default values are not sent.
         let changed = settings.into_iter().filter(|(_, value, default)| value != default);
         write_settings(&mut turn.output.bytes, changed.map(|(identifier, value, _)| (identifier, value)));
         self.settings_sent_at = Some(turn.now);
@@ -182,8 +182,7 @@ impl Engine {
         }
     }
 
-    /// Takes input. To be called with what was not consumed until it needs more. Ranges count from the first byte of
-    /// `input`.
+    /// Handles input. Call it with the rest until it needs more. Ranges count from the first byte of `input`.
     pub fn handle_input(&mut self, input: &[u8], turn: &mut Turn<'_>) -> (usize, Step) {
         let mut at = 0;
         loop {
@@ -201,7 +200,7 @@ impl Engine {
         }
     }
 
-    /// Takes one piece of input, which begins at `at`. `None`: go on.
+    /// Handles one piece of input, which begins at `at`. Returns `None` to continue.
     fn on_input(&mut self, input: &[u8], at: &mut usize, turn: &mut Turn<'_>) -> Result<Option<Step>, ConnectionError> {
         let rest = &input[*at..];
         if self.data.is_some() {
@@ -228,11 +227,12 @@ impl Engine {
         let frame = header.read(payload)?;
         *at += end;
         self.state = State::AwaitFrame;
-        // A fragment is the end of its payload but for padding.
+        // A fragment is the end of the payload, except for padding.
         self.on_frame(&header, frame, *at, input, turn)
     }
 
-    /// SETTINGS come first, and between the frames of a header block nothing else comes (RFC 9113, sections 3.4, 4.3).
+    /// Checks the order of frames: SETTINGS come first, and no other frame interrupts a header block (RFC 9113,
+    /// sections 3.4 and 4.3).
     fn check_sequence(&self, header: &FrameHeader) -> Result<(), ConnectionError> {
         if self.state == State::AwaitSettings && (header.kind != kind::SETTINGS || header.flags & 1 != 0) {
             return Err(ConnectionError::protocol("the first frame is not SETTINGS"));
@@ -245,46 +245,46 @@ impl Engine {
         Ok(())
     }
 
-    /// How windows grow.
+    /// Returns the parameters for the growth of windows.
     fn pace(&self, limits: &Limits) -> Pace {
         Pace { round_trip: self.round_trip, window_bytes_max: limits.window_bytes_max }
     }
 
-    /// Whether the peer's first SETTINGS have come.
+    /// Returns whether the peer's first SETTINGS have arrived.
     pub fn has_peer_settings(&self) -> bool {
         !matches!(self.state, State::AwaitPreface | State::AwaitSettings)
     }
 
-    /// How many streams are open.
+    /// Returns the number of open streams.
     pub fn open_streams(&self) -> usize {
         self.streams.len()
     }
 
-    /// Whether a header block has begun and not ended.
+    /// Returns whether a header block is incomplete.
     pub fn awaits_continuation(&self) -> bool {
         self.block.is_some()
     }
 
-    /// What is still to be sent of a stream's content; `None` if it is closed.
+    /// Returns the unsent bytes of a stream's content; `None` if the stream is closed.
     pub fn unsent_bytes(&mut self, stream: StreamId) -> Option<u64> {
         let slot = self.streams.find(stream.0)?;
         Some(self.streams.at(slot).offered_bytes)
     }
 
-    /// What has come of all streams and was not taken: what the connection's window lacks.
+    /// Returns the bytes received on all streams and not taken. The connection's window lacks as many.
     #[cfg(test)]
     pub fn waiting_bytes(&self) -> u32 {
         self.receive.waiting_bytes()
     }
 
-    /// Gives memory back that is not needed while no stream is open.
+    /// Frees memory that is not needed while no stream is open.
     pub fn shrink(&mut self) {
         self.streams.shrink();
         self.decoder.shrink();
     }
 }
 
-/// The preface; refused at its first wrong byte.
+/// Checks the preface. Rejects it at the first wrong byte.
 fn on_preface(rest: &[u8]) -> Result<bool, ConnectionError> {
     let length = rest.len().min(PREFACE.len());
     if rest[..length] != PREFACE[..length] {

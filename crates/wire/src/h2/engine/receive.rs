@@ -1,4 +1,4 @@
-//! Frames as they come, but for header blocks.
+//! Handlers for incoming frames, except header blocks.
 
 use super::super::frame::{FRAME_HEADER_BYTES, Frame, FrameHeader, TOO_MUCH_PADDING, flag};
 use super::super::frame_write::{write_ping, write_settings_ack, write_window_update};
@@ -9,7 +9,7 @@ use super::{Engine, IncomingData, Role, Step};
 type Outcome = Result<Option<Step>, ConnectionError>;
 
 impl Engine {
-    /// `end` is where the frame ends in the input.
+    /// Handles a complete frame; `end` is its end in the input.
     pub(super) fn on_frame(
         &mut self,
         header: &FrameHeader,
@@ -39,12 +39,12 @@ impl Engine {
             Frame::GoAway { last_stream, code } => self.on_go_away(last_stream, code, turn),
             Frame::WindowUpdate(increment) => self.on_window_update(header.stream, increment, turn),
             Frame::PriorityUpdate { stream, value } => self.on_priority_update(stream, value, turn),
-            // RFC 9113, section 5.5: ignored. Some clients send them on purpose (GREASE), one or two.
+            // RFC 9113, section 5.5: ignored. Some clients send one or two on purpose (GREASE).
             Frame::Unknown => self.spend_idle_frame(turn).map(|()| None),
         }
     }
 
-    /// The beginning of a DATA frame (section 6.1); its payload is handed on as it comes.
+    /// Handles the beginning of a DATA frame (section 6.1). Its payload is passed on as it arrives.
     pub(super) fn on_data(&mut self, header: FrameHeader, rest: &[u8], at: &mut usize, turn: &mut Turn<'_>) -> Outcome {
         let (mut overhead_bytes, mut padding_bytes) = (FRAME_HEADER_BYTES, 0);
         if header.has(flag::PADDED) {
@@ -58,7 +58,7 @@ impl Engine {
         let content_bytes = behind_bytes.checked_sub(padding_bytes).ok_or(TOO_MUCH_PADDING)?;
         let is_last = header.has(flag::END_STREAM);
         *at += overhead_bytes;
-        // Section 6.9: the whole frame counts, also if its stream is closed.
+        // Section 6.9: the whole frame counts, even if its stream is closed.
         self.receive.on_received(header.payload_bytes).map_err(|_| too_much_content())?;
         if content_bytes == 0 && !is_last {
             self.spend_idle_frame(turn)?;
@@ -74,8 +74,8 @@ impl Engine {
         } else {
             self.check_data(&header, content_bytes, turn)?
         };
-        // What is not content of a message that somebody reads is taken at once; of a stream that has just been closed,
-        // it was.
+        // Padding, and content that no handler reads, is taken immediately. For a stream that was just closed this has
+        // happened already.
         let not_content_bytes = header.payload_bytes - content_bytes;
         if !is_counted {
             self.take(None, header.payload_bytes as u32, turn);
@@ -95,7 +95,7 @@ impl Engine {
         self.stream(stream).is_some_and(|stream| !stream.discards_content)
     }
 
-    /// Whether the stream takes DATA; what is refused is not given out.
+    /// Returns whether the stream accepts DATA. The engine drops content that it does not accept.
     fn check_data(&mut self, header: &FrameHeader, content_bytes: usize, turn: &mut Turn<'_>) -> Outcome {
         let Some(stream) = self.stream(header.stream) else {
             return self.check_data_of_closed(header, turn).map(|()| None);
@@ -107,7 +107,7 @@ impl Engine {
             return self.stream_fault(header.stream, ErrorCode::PROTOCOL_ERROR, turn);
         }
         stream.received_bytes += content_bytes as u64;
-        // Section 8.1.1: as much as Content-Length says, unless there is none by nature.
+        // Section 8.1.1: the content must have the length of Content-Length, unless the message has none by definition.
         let is_last = header.has(flag::END_STREAM);
         let is_wrong = stream
             .expected_bytes
@@ -118,7 +118,7 @@ impl Engine {
         let is_limited = !stream.is_tunnel && !stream.discards_content;
         if is_limited && stream.received_bytes > stream.body_bytes_max {
             stream.discards_content = true;
-            // What has come before and was not taken will not be asked for.
+            // The caller will not take content that arrived earlier.
             let waiting_bytes = stream.receive.waiting_bytes() - header.payload_bytes as u32;
             self.take(Some(header.stream), waiting_bytes, turn);
             return Ok(Some(Step::ContentTooLarge(StreamId(header.stream))));
@@ -136,19 +136,19 @@ impl Engine {
                 let frame_bytes = (FRAME_HEADER_BYTES + header.payload_bytes) as u64;
                 match self.late_bytes.checked_sub(frame_bytes) {
                     Some(rest) => self.late_bytes = rest,
-                    // More than was on its way: the peer knows of the reset, and sends on.
+                    // The peer has sent more than was in flight, so it ignores the reset.
                     None => self.spend_idle_frame(turn)?,
                 }
                 Ok(())
             }
-            // Section 5.1: who has ended or reset a stream knows that it may not send on it.
+            // Section 5.1: a peer that has ended or reset a stream must not send on it.
             Past::Ended => Err(ConnectionError::new(ErrorCode::STREAM_CLOSED, "DATA on a closed stream")),
-            // Closed long ago; perhaps by us, and what comes was long on its way.
+            // Closed long ago, perhaps by this side while the frame was in flight.
             Past::Unknown => self.spend_idle_frame(turn),
         }
     }
 
-    /// Hands on what has come of a DATA frame's payload.
+    /// Passes on the available part of a DATA frame's payload.
     pub(super) fn on_data_payload(&mut self, rest_bytes: usize, at: &mut usize, turn: &mut Turn<'_>) -> Option<Step> {
         let data = self.data.as_mut()?;
         let content_bytes = data.content_bytes.min(rest_bytes);
@@ -170,7 +170,7 @@ impl Engine {
             if is_last {
                 self.end_receiving(stream, turn);
             }
-            // A complete frame is followed by the next.
+            // After a complete frame the next one follows.
             return (!is_complete).then_some(Step::NeedInput);
         }
         if is_last {
@@ -179,18 +179,18 @@ impl Engine {
         Some(Step::Content { stream: StreamId(stream), content, is_last })
     }
 
-    /// The peer's message is complete.
+    /// Ends the peer's message.
     pub fn end_receiving(&mut self, stream: u32, turn: &mut Turn<'_>) {
         let Some(slot) = self.streams.find(stream) else { return };
         let known = self.streams.at(slot);
         known.is_received = true;
-        // Nothing is to be sent any more either if the end of what we send has been offered and all of it is sent.
+        // This side has also finished if the end of its content was offered and everything is sent.
         if known.is_sent() {
             self.close(slot, false, turn);
         }
     }
 
-    /// The caller is done with so many bytes of what came of a stream, or never gets them (`None`): as many may come.
+    /// Returns `bytes` to the windows, because the caller has read them or will never get them (`None`).
     pub fn take(&mut self, stream: Option<u32>, bytes: u32, turn: &mut Turn<'_>) {
         if bytes == 0 {
             return;
@@ -198,7 +198,7 @@ impl Engine {
         let pace = self.pace(turn.limits);
         let mut taken_bytes = bytes;
         if let Some(id) = stream {
-            // What the stream had was taken when it was closed.
+            // When the stream was closed, its bytes were taken.
             let Some(stream) = self.stream(id) else { return };
             taken_bytes = bytes.min(stream.receive.waiting_bytes());
             let is_received = stream.is_received;
@@ -221,7 +221,7 @@ impl Engine {
     }
 
     fn on_priority_update(&mut self, stream: u32, value: &[u8], turn: &mut Turn<'_>) -> Outcome {
-        // RFC 9218, section 7.1: from clients, about requests.
+        // RFC 9218, section 7.1: only clients send it, and only for requests.
         if self.role == Role::Client || stream.is_multiple_of(2) {
             return Err(ConnectionError::protocol("PRIORITY_UPDATE of what has no priority"));
         }
@@ -231,7 +231,7 @@ impl Engine {
             self.set_priority(stream, priority);
         } else if stream > self.last_peer_stream {
             self.early_priorities.retain(|(id, _)| *id != stream);
-            // As many as streams may be opened; others are forgotten, for it is only a hint.
+            // At most as many as streams may be open; others are dropped, because a priority is only a hint.
             if self.early_priorities.len() < turn.limits.concurrent_streams_max as usize {
                 self.early_priorities.push((stream, priority));
             }
@@ -246,7 +246,7 @@ impl Engine {
             }
             return self.spend_idle_frame(turn).map(|()| None);
         };
-        // A client takes it as it comes: it has opened the stream itself.
+        // A client needs no budget, because it has opened the stream itself.
         if self.role == Role::Server && !self.spent.peer_resets.spend(turn.now, turn.limits.peer_resets) {
             return Err(ConnectionError::too_much("too many streams reset"));
         }
@@ -260,7 +260,8 @@ impl Engine {
         }
         let before = self.peer;
         self.peer.apply(payload, self.role == Role::Client)?;
-        // The same value may come in between another, so that entries have to go all the same: the encoder is told of each.
+        // A smaller value may come before the final one, and the encoder must evict entries for it. So it gets each
+        // value.
         for setting in payload.chunks_exact(6).filter(|setting| setting[..2] == [0, 1]) {
             let value = u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]]);
             self.encoder.set_table_bytes_max(value as usize);
@@ -272,7 +273,7 @@ impl Engine {
         Ok(None)
     }
 
-    /// RFC 9113, section 6.9.2: the initial window changes all streams' windows.
+    /// Adjusts the windows of all streams to a new initial window (RFC 9113, section 6.9.2).
     fn shift_windows(&mut self, before: u32) -> Result<(), ConnectionError> {
         let now = self.peer.initial_window_bytes;
         for index in 0..self.streams.len() {
@@ -315,7 +316,7 @@ impl Engine {
             if self.is_idle(stream) {
                 return Err(ConnectionError::protocol("WINDOW_UPDATE on an idle stream"));
             }
-            // It may have been on its way when the stream ended.
+            // The frame may have been in flight when the stream ended.
             return Ok(None);
         };
         if increment == 0 {
@@ -328,7 +329,7 @@ impl Engine {
         Ok(None)
     }
 
-    /// Whether nobody has opened the stream (RFC 9113, section 5.1.1).
+    /// Returns whether the stream is idle: neither side has opened it (RFC 9113, section 5.1.1).
     fn is_idle(&self, stream: u32) -> bool {
         match self.role {
             Role::Server => stream.is_multiple_of(2) || stream > self.last_peer_stream,

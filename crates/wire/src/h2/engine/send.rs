@@ -1,4 +1,4 @@
-//! Messages out: heads at once, content as windows and priorities allow.
+//! Outgoing messages: heads immediately, content as windows and priorities permit.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -12,13 +12,14 @@ use super::super::{ErrorCode, Output, Placement, Priority, StreamId, Turn};
 use super::{Engine, Role};
 use crate::http::Fields;
 
-/// Frames with less content earn nothing if windows made them so small: a peer that opens its windows by a byte at a time
-/// makes us work (data dribble, CVE-2019-9511).
+/// Minimum content of a frame to earn tokens, unless the content itself is small. A peer that opens its windows by
+/// single bytes causes work (data dribble, CVE-2019-9511).
 const EARNING_BYTES_MIN: usize = 1024;
-/// What content sent earns: a peer may update the windows of stream and connection, and some do so twice a frame.
+/// Tokens that a content frame earns. A peer may update the windows of stream and connection; some do it twice a frame.
 const WINDOW_UPDATES_EARNED: u32 = 4;
 
-/// The stream is closed: reset by the peer or by us, or its connection has ended. What is to be sent on it is not needed.
+/// Error of a stream that is closed: either side has reset it, or its connection has ended. The caller can drop what it
+/// wanted to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamGone;
 
@@ -48,14 +49,14 @@ impl Engine {
         output: &mut Output,
         write: impl FnOnce(&mut Encoder, &mut Vec<u8>),
     ) {
-        // Larger frames than those that all take would only hold up others.
+        // Frames larger than the default maximum would delay other streams.
         write_headers(&mut output.bytes, stream, is_last, FRAME_BYTES_MAX, |out| {
             self.encoder.begin_block(out);
             write(&mut self.encoder, out);
         });
     }
 
-    /// Says that the caller has so many more bytes of content, behind those that were offered before.
+    /// Offers further bytes of content, after those offered before.
     pub fn offer_content(
         &mut self,
         stream: StreamId,
@@ -77,14 +78,14 @@ impl Engine {
         if known.offered_bytes > 0 {
             self.update_ready(slot);
         } else if is_last {
-            // The end alone needs no window.
+            // An empty frame that ends the stream needs no window.
             write_data_header(&mut turn.output.bytes, stream.0, 0, true);
             self.end_sending(slot, turn);
         }
         Ok(())
     }
 
-    /// Ends a message by trailers, behind all content that was offered.
+    /// Ends a message with trailers, after all content that was offered.
     pub fn send_trailers(&mut self, stream: StreamId, fields: Fields, turn: &mut Turn<'_>) -> Result<(), StreamGone> {
         let slot = self.streams.find(stream.0).ok_or(StreamGone)?;
         let known = self.streams.at(slot);
@@ -106,7 +107,7 @@ impl Engine {
         self.end_sending(slot, turn);
     }
 
-    /// Our message is complete.
+    /// Ends this side's message.
     fn end_sending(&mut self, slot: u32, turn: &mut Turn<'_>) {
         self.ready.remove(&mut self.streams, slot);
         let stream = self.streams.at(slot);
@@ -114,8 +115,8 @@ impl Engine {
         if stream.is_received {
             self.close(slot, false, turn);
         } else if self.role == Role::Server && !stream.is_tunnel {
-            // What is still to come of the request is of no use to anybody (RFC 9113, section 8.1), but the client may need
-            // a moment to notice that it has been answered.
+            // The rest of the request is of no use (RFC 9113, section 8.1), but the client may need a moment to notice
+            // the response.
             stream.discards_content = true;
             stream.progress_at = turn.now;
             let (id, waiting_bytes) = (stream.id, stream.receive.waiting_bytes());
@@ -123,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// Whether the peer takes another stream of ours (RFC 9113, section 5.1.2).
+    /// Returns whether the peer accepts another stream (RFC 9113, section 5.1.2).
     pub fn can_open(&self) -> bool {
         let is_open = !matches!(self.state, super::State::Closed(_))
             && self.peer_last_stream.is_none()
@@ -132,7 +133,7 @@ impl Engine {
         is_open && self.streams.len() < self.peer.concurrent_streams_max as usize
     }
 
-    /// Opens a stream of ours, for a request with this method.
+    /// Opens a stream for a request with this method.
     pub fn open_own(&mut self, method: &[u8], turn: &Turn<'_>) -> Option<StreamId> {
         if !self.can_open() {
             return None;
@@ -148,7 +149,7 @@ impl Engine {
         Some(StreamId(id))
     }
 
-    /// Sets how a stream is to be sent among others.
+    /// Sets the priority of a stream.
     pub fn set_priority(&mut self, stream: u32, priority: Priority) {
         let Some(slot) = self.streams.find(stream) else { return };
         self.ready.remove(&mut self.streams, slot);
@@ -156,7 +157,7 @@ impl Engine {
         self.update_ready(slot);
     }
 
-    /// Puts a stream among those that are ready if it can send, and takes it out if it can't.
+    /// Adds a stream to the ready lists if it can send, otherwise removes it.
     pub(super) fn update_ready(&mut self, slot: u32) {
         let stream = self.streams.at(slot);
         match (stream.can_send(), stream.is_ready) {
@@ -166,8 +167,8 @@ impl Engine {
         }
     }
 
-    /// Writes content as windows and priorities allow, up to `room_bytes` with its frames. `place` is asked for each piece.
-    /// Returns a stream whose content was lost.
+    /// Writes up to `room_bytes` of content and frame headers, as windows and priorities permit. Calls `place` for each
+    /// piece. Returns a stream whose content was lost.
     pub fn poll_output(
         &mut self,
         room_bytes: usize,
@@ -203,7 +204,7 @@ impl Engine {
         None
     }
 
-    /// Content of a stream has been written.
+    /// Updates a stream after content of it was written.
     fn on_sent(&mut self, slot: u32, length: usize, is_last: bool, turn: &mut Turn<'_>) {
         let stream = self.streams.at(slot);
         let is_dribble = length < EARNING_BYTES_MIN && (length as u64) < stream.offered_bytes;
@@ -226,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// What windows let us send of a stream's content, beyond what was offered; 0 if it is closed.
+    /// Returns how many bytes of a stream's content the windows permit beyond those offered; 0 if the stream is closed.
     pub fn wanted_bytes(&mut self, stream: StreamId) -> u64 {
         let connection_bytes = self.send.available_bytes();
         self.stream(stream.0).map_or(0, |stream| {
@@ -235,12 +236,13 @@ impl Engine {
         })
     }
 
-    /// Whether there is content that could be sent now.
+    /// Returns whether content can be sent now.
     pub fn has_content_to_send(&self) -> bool {
         self.send.available_bytes() > 0 && !self.ready.is_empty()
     }
 
-    /// The stream that was answered longest ago, of those whose requests are still not complete, and when.
+    /// Returns, of the streams whose requests are incomplete after the response, the one that was answered first, and
+    /// when.
     pub(super) fn lingering(&self) -> Option<(StreamId, Duration)> {
         if self.role == Role::Client {
             return None;
@@ -249,8 +251,8 @@ impl Engine {
         answered.min_by_key(|stream| stream.progress_at).map(|stream| (StreamId(stream.id), stream.progress_at))
     }
 
-    /// The stream that has waited longest for a window, and since when. A stream that only waits for its turn among others
-    /// waits for the connection's window since that was closed to all.
+    /// Returns the stream that has waited longest for a window, and since when. A stream that only waits for its turn
+    /// counts from the time when the connection's window closed for all.
     pub(super) fn stalled(&self) -> Option<(StreamId, Duration)> {
         let is_connection_blocked = self.send.available_bytes() == 0;
         let waiting = self.streams.streams().filter(|stream| stream.offered_bytes > 0);
@@ -263,7 +265,7 @@ impl Engine {
     }
 }
 
-/// Appends fields but for those that HTTP/2 has no use for (RFC 9113, section 8.2.2).
+/// Appends fields, except those that HTTP/2 forbids (RFC 9113, section 8.2.2).
 pub(in super::super) fn write_fields(encoder: &mut Encoder, fields: &Fields, out: &mut Vec<u8>) {
     for (name, value) in fields.iter().filter(|(name, _)| !is_connection_specific(name)) {
         encoder.write_field(name, value, None, out);

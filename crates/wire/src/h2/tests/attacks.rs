@@ -1,4 +1,4 @@
-//! Attacks by name: each ends in the right GOAWAY or RST_STREAM, after no more than its budget.
+//! Known attacks: each ends in the right GOAWAY or RST_STREAM once its budget is used up.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::peer::*;
 use crate::h2::frame::kind;
 use crate::h2::{BudgetLimit, Limits, StreamId};
 
-/// Sends what `attack` makes of 0, 1, 2 … until the connection is closed; how often, and the last frame of ours.
+/// Sends `attack(0)`, `attack(1)`, … until the connection closes. Returns the number of calls, and the last frame sent.
 fn flood(peer: &mut Peer, mut attack: impl FnMut(u32) -> Vec<u8>) -> (u32, String) {
     for count in 0..100_000 {
         let events = peer.send(&attack(count));
@@ -19,7 +19,7 @@ fn flood(peer: &mut Peer, mut attack: impl FnMut(u32) -> Vec<u8>) -> (u32, Strin
     panic!("nobody stops it");
 }
 
-/// The attack is let go on for as long as its budget, and not after it.
+/// Checks that the attack ends exactly when its budget is used up.
 fn check(name: &str, budget: impl Fn(&mut Limits) -> &mut BudgetLimit, attack: impl Fn(u32) -> Vec<u8>) {
     let mut limits = Limits::default();
     *budget(&mut limits) = BudgetLimit { burst: 10, per_second: 5 };
@@ -29,7 +29,7 @@ fn check(name: &str, budget: impl Fn(&mut Limits) -> &mut BudgetLimit, attack: i
     let (count, last) = flood(&mut peer, &attack);
     assert_eq!(count, 10 - spent_before, "{name}");
     assert!(last.starts_with("GOAWAY ") && last.ends_with(" ENHANCE_YOUR_CALM"), "{name}: {last}");
-    // As often as allowed, it may go on for ever.
+    // Within the budget it may continue indefinitely.
     let mut peer = Peer::with(limits, &[]);
     peer.send(&headers(1, END, GET));
     for count in 0..500 {
@@ -51,7 +51,7 @@ fn rapid_reset_cve_2023_44487() {
     );
 }
 
-/// The client makes us reset streams, by faults of any kind.
+/// The client makes the server reset streams, by errors of all kinds.
 #[test]
 fn made_you_reset_cve_2025_8671() {
     let faults: [fn(u32) -> Vec<u8>; 5] = [
@@ -125,7 +125,7 @@ fn priority_flood_and_dependency_nonsense_cve_2019_9513() {
         "PRIORITY",
         |limits| &mut limits.priorities,
         |count| {
-            // Each stream depends on the next, in circles.
+            // Each stream depends on the next one, in a circle.
             let (stream, dependency) = (1 + 2 * (count % 50), 1 + 2 * ((count + 1) % 50));
             frame(kind::PRIORITY, 0, stream, &[&dependency.to_be_bytes()[..], &[255]].concat())
         },
@@ -145,7 +145,7 @@ fn window_update_flood() {
     check("WINDOW_UPDATE", |limits| &mut limits.window_updates, |_| window_update(0, 1));
 }
 
-/// The client opens its window by a byte at a time, so that each byte costs a frame.
+/// The client opens its window one byte at a time, so that each byte needs a frame.
 #[test]
 fn data_dribble_cve_2019_9511() {
     let limits = Limits { window_updates: BudgetLimit { burst: 10, per_second: 5 }, ..Limits::default() };
@@ -154,7 +154,7 @@ fn data_dribble_cve_2019_9511() {
     peer.respond_with(1, 1 << 20);
     let (count, last) = flood(&mut peer, |_| window_update(1, 1));
     assert_eq!((count, &last[..]), (10, "GOAWAY 1 ENHANCE_YOUR_CALM"));
-    // Who sends small messages makes small frames, and each may be answered by updates of both windows and a PING.
+    // Small messages make small frames. For each a peer may update both windows and send a PING.
     let mut peer = Peer::with(limits, &[]);
     peer.send(&headers(1, END, GET));
     peer.respond(StreamId(1), false);
@@ -164,7 +164,7 @@ fn data_dribble_cve_2019_9511() {
         let ping = frame(kind::PING, 0, 0, b"12345678");
         assert_eq!(peer.send(&[window_update(1, 10), window_update(0, 10), ping].concat()), "");
     }
-    // A client that takes real content may update both windows for each frame.
+    // A client that receives real content may update both windows for each frame.
     let mut peer = Peer::with(limits, &[(4, 0)]);
     peer.send(&headers(1, END, GET));
     peer.respond_with(1, 10 << 20);
@@ -191,7 +191,7 @@ fn slow_read_cve_2016_1546() {
     assert_eq!(peer.wait(Duration::from_secs(1)), "reset 3 ENHANCE_YOUR_CALM by us");
 }
 
-/// A client that asks and doesn't read: input waits until output has gone, so that memory stays bounded.
+/// A client that sends requests and does not read: input waits until the output is sent, so memory stays bounded.
 #[test]
 fn who_does_not_read_is_not_read_from() {
     let limits =
@@ -214,7 +214,7 @@ fn who_does_not_read_is_not_read_from() {
     assert_eq!(answers, 1000);
 }
 
-/// A few bytes that stand for megabytes; see also the tests of `hpack`.
+/// A few bytes that decode to megabytes; see also the tests of `hpack`.
 #[test]
 fn hpack_bomb_cve_2016_6581() {
     let mut bomb = block(GET);
@@ -240,7 +240,7 @@ fn many_streams_at_once() {
     assert_eq!(peer.send(&headers(1001, END, GET)), "closed ENHANCE_YOUR_CALM");
 }
 
-/// DATA on streams that we have reset costs a look at each frame, and each used to earn a PING.
+/// The server must handle each DATA frame on a stream that it has reset, and each used to earn a PING.
 #[test]
 fn data_after_our_reset() {
     const IDLE: BudgetLimit = BudgetLimit { burst: 10, per_second: 0 };
@@ -253,7 +253,7 @@ fn data_after_our_reset() {
         peer.frames();
         peer
     };
-    // A window of content was on its way, in frames of any size: an honest client's connection stays.
+    // A window of content was in flight, in frames of any size. The connection of an honest client stays open.
     for frame_bytes in [16_384, 1_000, 100, 9] {
         let mut peer = reset_upload();
         let mut rest = WINDOW;
@@ -265,20 +265,20 @@ fn data_after_our_reset() {
         peer.frames();
         assert_eq!(peer.send(&headers(3, END, GET)), "request 3 Get /");
     }
-    // A client that goes on knows of the reset.
+    // A client that continues knows of the reset.
     for frame_bytes in [16_384, 1] {
         let mut peer = reset_upload();
         let (count, last) = flood(&mut peer, |_| data(1, 0, &vec![b'x'; frame_bytes]));
         let in_flight = 2 * WINDOW / (frame_bytes + 9);
         assert_eq!((count as usize, &last[..]), (in_flight + 10, "GOAWAY 1 ENHANCE_YOUR_CALM"), "{frame_bytes}");
     }
-    // It earns no PING.
+    // Late content earns no PING.
     let mut peer = reset_upload();
     let (count, last) = flood(&mut peer, |_| [data(1, 0, b"x"), frame(kind::PING, 0, 0, b"12345678")].concat());
     assert_eq!((count, &last[..]), (10, "GOAWAY 1 ENHANCE_YOUR_CALM"));
 }
 
-/// Each reset adds to what may come late, but never more than the connection's window lets come.
+/// Each reset permits more late content, but never more than the connection's window.
 #[test]
 fn many_resets_let_no_more_come_than_the_window() {
     let idle_frames = BudgetLimit { burst: 10, per_second: 0 };
@@ -291,7 +291,7 @@ fn many_resets_let_no_more_come_than_the_window() {
     assert_eq!(count as usize, 2 * 2 * 65_535 / 1_000 + 10);
 }
 
-/// A connection that holds too much has new streams refused, and is closed if its client does not care.
+/// A connection that holds too much has new streams rejected. If its client ignores this, the connection is closed.
 #[test]
 fn streams_are_refused_while_too_much_is_held() {
     let stream_faults = BudgetLimit { burst: 10, per_second: 0 };

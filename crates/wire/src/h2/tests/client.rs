@@ -1,4 +1,4 @@
-//! Our client and our server, against each other.
+//! Tests of the client role against the server role.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,7 +23,7 @@ struct Client {
 }
 
 impl Client {
-    /// A client whose server has said its settings.
+    /// Creates a client whose server has sent these settings.
     fn new(server_settings: &[(u16, u32)]) -> Self {
         let limits = Limits { encoder_table_bytes_max: 4096, ..Limits::default() };
         let connection = ClientConnection::new(Duration::ZERO, &limits);
@@ -43,7 +43,7 @@ impl Client {
         self.turn(|connection, turn| connection.send_request(&request, &Fields::new(), is_last, turn))
     }
 
-    /// The events of what the server sends.
+    /// Feeds output of the server; returns the events.
     fn receive(&mut self, input: &[u8]) -> String {
         let (mut at, mut lines) = (0, Vec::new());
         loop {
@@ -131,7 +131,7 @@ fn as_many_requests_as_the_server_takes() {
     assert!(client.connection.is_drained());
 }
 
-/// The same as one that is encoded for its connection, to the server.
+/// A prepared request and one that is encoded for its connection are equal for the server.
 #[test]
 fn prepared_requests() {
     let mut fields = Fields::new();
@@ -165,7 +165,7 @@ fn a_request_given_up() {
     assert_eq!(client.receive(&late), "");
 }
 
-/// Requests with content of many lengths, echoed, with windows and outputs of all sizes on the way.
+/// Echoes requests with content of many lengths, through windows and outputs of all sizes.
 #[test]
 fn both_roles_against_each_other() {
     for (step, room_bytes) in [(1 << 20, 1 << 20), (1000, 5000), (17, 40_000)] {

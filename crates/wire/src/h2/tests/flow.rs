@@ -1,4 +1,4 @@
-//! Windows both ways, and whose content goes first (RFC 9113, section 5.2; RFC 9218).
+//! Windows in both directions, and priorities of content (RFC 9113, section 5.2; RFC 9218).
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn content_goes_as_windows_allow() {
     assert!(!peer.server.has_content_to_send());
     peer.send(&settings(&[(INITIAL_WINDOW_SIZE, 15)]));
     assert_eq!(peer.frames(), "SETTINGS ack\nDATA 1 5");
-    // The window becomes negative, and has to be made up for.
+    // The window becomes negative. Updates must first bring it back to zero.
     peer.send(&settings(&[(INITIAL_WINDOW_SIZE, 0)]));
     peer.send(&window_update(1, 15));
     assert_eq!(peer.frames(), "SETTINGS ack");
@@ -145,7 +145,7 @@ fn what_is_taken_may_come_again() {
         peer.send(&data(1, 0, &content));
     }
     assert_eq!(peer.frames(), "", "nothing was taken");
-    // Slowly, so that windows have no reason to grow.
+    // Time passes, so that windows have no reason to grow.
     peer.wait(Duration::from_secs(1));
     peer.turn(|server, turn| server.take_content(StreamId(1), 3 * 16_384, turn));
     assert_eq!(peer.frames(), "WINDOW_UPDATE 1 49152");
@@ -153,7 +153,7 @@ fn what_is_taken_may_come_again() {
         peer.send(&data(1, 0, &content[..16_383]));
     }
     assert_eq!(peer.send(&data(1, 0, b"1234")), "reset 1 FLOW_CONTROL_ERROR by us");
-    // What a stream held of the connection's window goes back when it is closed.
+    // A closed stream returns its share of the connection's window.
     assert_eq!(peer.frames(), "RST_STREAM 1 FLOW_CONTROL_ERROR\nWINDOW_UPDATE 0 114684");
 }
 
@@ -215,7 +215,7 @@ fn content_beyond_its_limit_is_refused_while_it_comes() {
     assert_eq!(peer.server.open_streams(), 0);
 }
 
-/// WebSocket and other tunnels: each direction ends by itself, and has no limit.
+/// WebSocket and other tunnels: each direction ends on its own and has no limit.
 #[test]
 fn tunnels_are_closed_by_halves() {
     let mut limits = Limits::default();
@@ -230,7 +230,7 @@ fn tunnels_are_closed_by_halves() {
     assert_eq!((peer.frames(), peer.server.open_streams()), (String::new(), 0));
 }
 
-/// On a slow line, the connection's window is nearly always closed, and a response may wait for another for long.
+/// On a slow line the connection's window is nearly always closed, and a response may wait long for others.
 #[test]
 fn waiting_for_ones_turn_is_not_stalling() {
     let mut peer = Peer::with(Limits::default(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
@@ -247,8 +247,8 @@ fn waiting_for_ones_turn_is_not_stalling() {
 }
 
 proptest! {
-    /// Whatever happens to streams, what they held of the connection's window comes back: or else a connection would come
-    /// to a standstill after some time.
+    /// Closed streams return their share of the connection's window in every case. Otherwise connections would stall
+    /// after some time.
     #[test]
     fn the_connections_window_does_not_leak(
         commands in proptest::collection::vec((0u8..11, 0u32..6, 0usize..400), 1..120),

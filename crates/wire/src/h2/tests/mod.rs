@@ -1,4 +1,4 @@
-//! Connections without sockets, in virtual time.
+//! Tests of connections without sockets, in virtual time.
 
 mod attacks;
 mod client;

@@ -1,4 +1,4 @@
-//! A server connection and a peer of it that can send anything.
+//! A server connection, and a peer that can send anything.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A block that uses no dynamic table; names are sent as they are.
+/// Encodes a block without the dynamic table; names are sent unchanged.
 pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in fields {
@@ -66,27 +66,27 @@ pub fn settings_ack() -> Vec<u8> {
     frame(kind::SETTINGS, flag::ACK, 0, &[])
 }
 
-/// A server connection, and what has happened on it.
+/// A server connection and a record of its events.
 pub struct Peer {
     pub server: ServerConnection,
     pub limits: Limits,
     pub now: Duration,
     pub output: Output,
-    /// Events, a line each.
+    /// Events, one per line.
     pub events: String,
     pub head: RequestHead,
     pub text: Vec<u8>,
     decoder: Decoder,
-    /// Input that is not done with.
+    /// Input that is not consumed.
     pending: Vec<u8>,
-    /// Requests are answered with an empty response when they are complete.
+    /// Whether complete requests are answered with an empty response.
     pub answers: bool,
-    /// What is received counts as taken at once.
+    /// Whether received content is taken immediately.
     pub takes: bool,
 }
 
 impl Peer {
-    /// A connection on which both sides have said their settings.
+    /// Creates a connection on which both sides have sent their settings.
     pub fn new() -> Self {
         Self::with(Limits::default(), &[])
     }
@@ -101,7 +101,7 @@ impl Peer {
         peer
     }
 
-    /// A connection on which nobody has said anything.
+    /// Creates a connection on which neither side has sent anything.
     pub fn unsettled(limits: Limits) -> Self {
         let now = Duration::from_secs(1000);
         let mut peer = Self {
@@ -126,7 +126,7 @@ impl Peer {
         action(&mut self.server, &mut turn)
     }
 
-    /// Sends bytes; returns the events of them.
+    /// Sends bytes; returns their events.
     pub fn send(&mut self, bytes: &[u8]) -> String {
         self.pending.extend_from_slice(bytes);
         let (input, mut at) = (std::mem::take(&mut self.pending), 0);
@@ -189,13 +189,13 @@ impl Peer {
         }
     }
 
-    /// Answers with 204.
+    /// Responds with 204.
     pub fn respond(&mut self, stream: StreamId, is_last: bool) {
         let _ =
             self.turn(|server, turn| server.send_response(stream, Status::NO_CONTENT, &Fields::new(), is_last, turn));
     }
 
-    /// Answers with 204 and content of so many bytes.
+    /// Responds with 204 and content of `bytes` bytes.
     pub fn respond_with(&mut self, stream: u32, bytes: u64) {
         self.respond(StreamId(stream), bytes == 0);
         if bytes > 0 {
@@ -203,7 +203,7 @@ impl Peer {
         }
     }
 
-    /// Lets content go, and takes the output: a line for each frame.
+    /// Sends content and takes the output; returns one line per frame.
     pub fn frames(&mut self) -> String {
         self.frames_within(usize::MAX)
     }
@@ -254,7 +254,7 @@ impl Peer {
         }
     }
 
-    /// Lets time pass; returns the events of it.
+    /// Advances the time; returns the events.
     pub fn wait(&mut self, time: Duration) -> String {
         self.now += time;
         while let Some(event) = self.turn(|server, turn| server.handle_timeout(turn)) {

@@ -1,4 +1,4 @@
-//! Which requests are taken, refused and malformed (RFC 9113, sections 8.1 to 8.5).
+//! Accepted, rejected and malformed requests (RFC 9113, sections 8.1 to 8.5).
 
 use super::peer::*;
 use crate::h2::{Limits, ServerEvent, Turn};
@@ -8,7 +8,7 @@ fn with<'a>(fields: &[(&'a str, &'a str)], more: &[(&'a str, &'a str)]) -> Vec<(
     [fields, more].concat()
 }
 
-/// What becomes of a request without content.
+/// Returns the outcome of a request without content.
 fn outcome(fields: &[(&str, &str)]) -> String {
     let limits = Limits { enables_connect_protocol: true, ..Limits::default() };
     Peer::with(limits, &[]).send(&headers(1, END, fields))
@@ -77,7 +77,7 @@ fn malformed() {
         vec![(":method", "CONNECT"), (":authority", "a:1"), (":protocol", "websocket")],
     ]);
     for fields in cases {
-        // No stream was given out, so that nobody has to hear of it.
+        // No event named the stream, so the caller needs none for the reset.
         let mut peer = Peer::with(Limits { enables_connect_protocol: true, ..Limits::default() }, &[]);
         assert_eq!(peer.send(&headers(1, END, &fields)), "", "{fields:?}");
         assert_eq!(peer.frames(), "RST_STREAM 1 PROTOCOL_ERROR", "{fields:?}");
@@ -117,7 +117,7 @@ fn refused_with_a_status() {
     ] {
         assert_eq!(outcome(&fields), format!("refused 1 {status}"), "{:?}", &fields[..4.min(fields.len())]);
     }
-    // What is malformed is malformed, whatever else is wrong with it.
+    // A malformed request is reset even if another error would only reject it.
     assert_eq!(outcome(&with(&with(GET, &many), &[("Bad", "x")])), "");
     let mut peer = Peer::new();
     let large = with(POST, &[("content-length", "1048577")]);
@@ -173,7 +173,7 @@ fn content_agrees_with_its_length() {
     }
 }
 
-/// However the input is split, the events and the output are the same but for how content is cut.
+/// Events and output do not depend on how the input is split, except for the pieces of content.
 #[test]
 fn in_pieces_of_any_size() {
     let mut padded = vec![3];

@@ -23,8 +23,8 @@ fn beginnings() {
     }
 }
 
-/// What is a fault of the whole connection, and what of a stream. 1 is open, 3 half-closed by the client, 5 closed by
-/// both, 7 reset by the client, 9 reset by us; 11 was skipped.
+/// Checks connection errors and stream errors. Stream 1 is open, 3 half-closed by the client, 5 closed by both, 7 reset
+/// by the client, 9 reset by the server; 11 was skipped.
 #[test]
 fn frames_in_all_states() {
     let priority = |stream| frame(kind::PRIORITY, 0, stream, b"\0\0\0\0\0");
@@ -142,7 +142,7 @@ fn more_streams_than_allowed() {
     peer.send(&[headers(1, OPEN, POST), headers(3, END, GET)].concat());
     assert_eq!(peer.send(&headers(5, END, GET)), "");
     assert_eq!(peer.frames(), "RST_STREAM 5 REFUSED_STREAM");
-    // One that is answered and only dallies makes room.
+    // A stream with a complete response makes room while its request lingers.
     peer.respond_with(1, 0);
     assert_eq!(peer.send(&headers(7, END, GET)), "request 7 Get /");
     assert_eq!(peer.frames(), "HEADERS 1 :status=204 end\nRST_STREAM 1 NO_ERROR");
@@ -194,7 +194,7 @@ fn a_stream_reset_by_the_caller() {
     assert_eq!(peer.frames(), "HEADERS 1 :status=204\nRST_STREAM 1 INTERNAL_ERROR");
 }
 
-/// An upload goes on for a while after it was reset, and meanwhile many other streams come and go.
+/// An upload continues for a while after its reset, while many other streams open and close.
 #[test]
 fn a_reset_stream_is_remembered_longer_than_others() {
     let mut peer = Peer::new();
@@ -211,7 +211,7 @@ fn a_reset_stream_is_remembered_longer_than_others() {
     assert_eq!(peer.send(&data(2001, 0, b"x")), "closed STREAM_CLOSED");
 }
 
-/// Thousands of connections are idle at a time.
+/// A server has thousands of idle connections.
 #[test]
 fn an_idle_connection_is_small() {
     assert!(size_of::<ServerConnection>() <= 1024, "{} bytes", size_of::<ServerConnection>());
