@@ -1,13 +1,13 @@
 //! Sans-io protocol engines: bytes and `now` go in, actions and bytes come out.
 //!
-//! Nothing here knows a socket, a file, a clock, a thread or a runtime.
+//! This crate uses no socket, file, clock, thread or runtime.
 //!
-//! - [`http`]: what all versions of HTTP share (RFC 9110).
+//! - [`http`]: the common part of all HTTP versions (RFC 9110).
 //! - [`cgi`]: CGI/1.1 (RFC 3875), SCGI and uwsgi.
 //! - [`fastcgi`]: FastCGI 1.0.
 //! - [`h1`]: HTTP/1.0 and HTTP/1.1 (RFC 9112).
 //! - [`h2`]: HTTP/2 (RFC 9113).
-//! - [`proxy_protocol`]: whose connection a proxy passes on.
+//! - [`proxy_protocol`]: the PROXY protocol, which passes on a client's address.
 
 pub mod cgi;
 pub mod fastcgi;

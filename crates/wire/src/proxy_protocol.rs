@@ -1,48 +1,48 @@
-//! The PROXY protocol, versions 1 and 2 (HAProxy's `proxy-protocol.txt`): how a proxy tells the server behind it, before
-//! anything else on a connection, whose connection it is.
+//! The PROXY protocol, versions 1 and 2 (HAProxy's `proxy-protocol.txt`): a proxy sends the addresses of the client's
+//! connection to the upstream before any other data.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Both ends of the connection that a proxy has accepted. Read from a header, an address of IPv4 is one, also where it was
-/// written as one of IPv6 (RFC 4291, section 2.5.5.2).
+/// Both ends of the connection that the proxy has accepted. The parser converts IPv4-mapped IPv6 addresses to IPv4 (RFC
+/// 4291, section 2.5.5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoints {
-    /// Where the client is.
+    /// Address of the client.
     pub source: SocketAddr,
-    /// Where it connected to.
+    /// Address that the client connected to.
     pub destination: SocketAddr,
 }
 
-/// What a header tells.
+/// Content of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyHeader {
-    /// The connection is a client's, with these ends.
+    /// The connection belongs to a client, with these addresses.
     Proxied(Endpoints),
-    /// It is the proxy's own (a health check), or of a kind that has no such addresses: the ends are those of the
-    /// connection itself.
+    /// The connection belongs to the proxy itself (a health check) or has no IP addresses. Use the addresses of the
+    /// connection.
     Unknown,
 }
 
-/// Why a header can't be read. A fixed text, with nothing of the peer's in it.
+/// Error of a malformed header. The text is fixed and contains no input of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedProxyHeader(pub &'static str);
 
-/// Longest header of version 1, in bytes (section 2.1).
+/// Maximum length of a version 1 header in bytes (section 2.1).
 pub const V1_BYTES_MAX: usize = 107;
 
-/// Longest header of version 2 that is taken, in bytes: the addresses of unix sockets and far more of additional data
-/// than proxies send; by its format it could have 64 KiB.
+/// Maximum length of a version 2 header in bytes. It has room for the addresses of unix sockets and for far more TLVs
+/// than proxies send; the format allows 64 KiB.
 pub const V2_BYTES_MAX: usize = V2_FIXED_BYTES + 4096;
 
-/// What version 2 begins with (section 2.2): no text of any protocol.
+/// Start of a version 2 header (section 2.2). No text protocol begins like this.
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Signature, version and command, family, length.
+/// Length of signature, version and command, family, and length.
 const V2_FIXED_BYTES: usize = 16;
 
 const V1_BEGINNING: &[u8] = b"PROXY ";
 
-/// Appends a header of version 1 to `out`; without endpoints, one that says that they are unknown.
+/// Appends a version 1 header to `out`. Without endpoints it says `UNKNOWN`.
 pub fn write_v1(out: &mut Vec<u8>, endpoints: Option<Endpoints>) {
     let line = match endpoints.map(same_family) {
         None => "PROXY UNKNOWN\r\n".to_owned(),
@@ -55,7 +55,7 @@ pub fn write_v1(out: &mut Vec<u8>, endpoints: Option<Endpoints>) {
     out.extend_from_slice(line.as_bytes());
 }
 
-/// Appends a header of version 2 to `out`; without endpoints, one that says that the connection is the proxy's own.
+/// Appends a version 2 header to `out`. Without endpoints it has the command LOCAL.
 pub fn write_v2(out: &mut Vec<u8>, endpoints: Option<Endpoints>) {
     out.extend_from_slice(V2_SIGNATURE);
     let Some((source, destination)) = endpoints.map(same_family) else {
@@ -73,8 +73,7 @@ pub fn write_v2(out: &mut Vec<u8>, endpoints: Option<Endpoints>) {
     out.extend_from_slice(&destination.port().to_be_bytes());
 }
 
-/// Both ends in one family: that of IPv4 if both have such an address, also if a socket of IPv6 has it; else an address of
-/// IPv4 is written as one of IPv6 (RFC 4291, section 2.5.5.2).
+/// Converts both ends to one family: IPv4 if both are IPv4 or IPv4-mapped, otherwise IPv6 (RFC 4291, section 2.5.5.2).
 fn same_family(endpoints: Endpoints) -> (SocketAddr, SocketAddr) {
     let Endpoints { source, destination } = canonical(endpoints);
     if source.is_ipv4() == destination.is_ipv4() {
@@ -92,8 +91,8 @@ fn canonical(endpoints: Endpoints) -> Endpoints {
     Endpoints { source: canonical(endpoints.source), destination: canonical(endpoints.destination) }
 }
 
-/// Reads a header of either version from the beginning of `bytes`. Returns it with its length; `None` as long as it is
-/// incomplete. Bytes that can't become a header are refused as soon as that shows.
+/// Parses a header of either version from the beginning of `bytes`. Returns it with its length; `None` if it is
+/// incomplete. Rejects bytes that cannot begin a header as early as possible.
 pub fn parse_proxy_header(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, MalformedProxyHeader> {
     let could_begin = |beginning: &[u8]| bytes.iter().zip(beginning).all(|(one, other)| one == other);
     match bytes.first() {
@@ -113,7 +112,7 @@ fn parse_v1(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, MalformedProxy
     let line = core::str::from_utf8(&start[..end]).map_err(|_| malformed)?;
     let words: Vec<&str> = line.split(' ').collect();
     let header = match words.as_slice() {
-        // Section 2.1: what follows UNKNOWN is to be ignored.
+        // Section 2.1: ignore what follows UNKNOWN.
         ["PROXY", "UNKNOWN", ..] => ProxyHeader::Unknown,
         ["PROXY", family @ ("TCP4" | "TCP6"), source, destination, source_port, destination_port] => {
             let address = |ip: &str, port: &str| {
@@ -132,7 +131,7 @@ fn parse_v1(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, MalformedProxy
     Ok(Some((header, end + 2)))
 }
 
-/// Section 2.1: decimal, without leading zeros.
+/// Section 2.1: decimal without leading zeros.
 fn parse_port(text: &str) -> Option<u16> {
     let is_canonical = text == "0" || !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
     is_canonical.then(|| text.parse().ok()).flatten()
@@ -152,21 +151,21 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, MalformedProxy
     let Some(content) = rest.get(..length) else { return Ok(None) };
     let too_short = MalformedProxyHeader("addresses missing in PROXY header");
     let header = match fixed[13] {
-        // Section 2.2: the family of a LOCAL connection is to be ignored.
+        // Section 2.2: ignore the family of a LOCAL connection.
         _ if is_local => ProxyHeader::Unknown,
         0x00 => ProxyHeader::Unknown,
         0x11 => proxied::<4>(content).ok_or(too_short)?,
         0x21 => proxied::<16>(content).ok_or(too_short)?,
-        // Two paths of 108 bytes.
+        // Two paths of 108 bytes each.
         0x31 if content.len() >= 216 => ProxyHeader::Unknown,
         0x31 => return Err(too_short),
         _ => return Err(MalformedProxyHeader("a PROXY header of no stream")),
     };
-    // What follows the addresses (TLVs) is additional, and to be skipped by those that don't know it.
+    // TLVs follow the addresses. Section 2.2: skip them.
     Ok(Some((header, V2_FIXED_BYTES + length)))
 }
 
-/// Two IP addresses of this many bytes, and two ports.
+/// Parses two IP addresses of `BYTES` bytes and two ports.
 fn proxied<const BYTES: usize>(content: &[u8]) -> Option<ProxyHeader>
 where
     IpAddr: From<[u8; BYTES]>,
@@ -264,7 +263,7 @@ mod tests {
         check(&[b"PROXY UNKNOWN ".as_slice(), &[b'x'; 92], b"\r\n"].concat(), Err("PROXY header too long"));
         let addresses = b"\xc0\0\x02\x01\xc0\0\x02\x02\x01\x02\x01\xbb";
         check(&v2(b"\x21\x11", addresses), proxied("192.0.2.1:258", "192.0.2.2:443", 28));
-        // Additional data is skipped.
+        // TLVs are skipped.
         check(&v2(b"\x21\x11", &[addresses.as_slice(), b"\x04\0\x01x"].concat()), {
             proxied("192.0.2.1:258", "192.0.2.2:443", 32)
         });
@@ -290,7 +289,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is written is read back, and of a part of it nothing is believed.
+        /// The parser returns what was written, and rejects or waits for a truncated header.
         #[test]
         fn headers_return(source in any_address(), destination in any_address(), after in any::<[u8; 3]>()) {
             let ends = Endpoints { source, destination };
@@ -307,7 +306,7 @@ mod tests {
             }
         }
 
-        /// Nothing makes it panic, wait beyond its limits, or read further than there is.
+        /// For any input the parser does not panic, wait beyond its limits, or read past the end.
         #[test]
         fn any_bytes_are_borne(start in 0_usize..3, bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let starts: [&[u8]; 3] = [b"", b"PROXY TCP4 ", b"\r\n\r\n\0\r\nQUIT\n\x21"];

@@ -1,4 +1,4 @@
-//! Reading header blocks (RFC 7541, sections 3 and 6).
+//! Decoder for header blocks (RFC 7541, sections 3 and 6).
 
 use super::dynamic_table::DynamicTable;
 use super::integer::{self, InvalidInteger};
@@ -6,8 +6,8 @@ use super::static_table::{STATIC_ENTRIES, static_entry};
 use super::{DEFAULT_TABLE_BYTES, FIELD_OVERHEAD_BYTES, huffman, static_name_index};
 use crate::http::Span;
 
-/// Not a header block: the peer's tables and ours differ from here on, so the connection has to end (RFC 9113, section
-/// 4.3). The text says what was wrong.
+/// Error of an invalid header block. The dynamic tables of both sides differ from here on, so the connection must end
+/// (RFC 9113, section 4.3). The text is fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidBlock(pub &'static str);
 
@@ -17,36 +17,36 @@ impl From<InvalidInteger> for InvalidBlock {
     }
 }
 
-/// A field of a block, in the text that the block was decoded to.
+/// Field of a block, as spans of the decoded text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodedField {
-    /// The name, as it was sent.
+    /// Name as sent.
     pub name: Span,
-    /// The value, as it was sent.
+    /// Value as sent.
     pub value: Span,
-    /// The index of the name in the static table, if it was told or remembered; 0 if it may or may not be there. A name
-    /// with an index needs no validation.
+    /// Index of the name in the static table, if the block or the dynamic table gave it. 0 does not mean that the
+    /// static table lacks the name. A name with an index needs no validation.
     pub name_index: u8,
-    /// Whether whoever passes the field on must not index it either (RFC 7541, section 6.2.3).
+    /// Whether intermediaries must not index the field either (RFC 7541, section 6.2.3).
     pub is_never_indexed: bool,
 }
 
-/// What a whole block was.
+/// Result of decoding a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodedBlock {
-    /// The size of its header list (RFC 9113, section 6.5.2), in bytes.
+    /// Size of the header list in bytes (RFC 9113, section 6.5.2).
     pub list_bytes: usize,
-    /// Whether the list was larger than allowed. Fields beyond were not given out, but the table has taken note of them.
+    /// Whether the list exceeded its limit. The decoder dropped the fields beyond, but added them to the table.
     pub is_too_large: bool,
 }
 
-/// One direction of a connection: what the peer has put into the dynamic table.
+/// Decoder of one connection, with the dynamic table that the peer's encoder fills.
 #[derive(Debug)]
 pub struct Decoder {
     table: DynamicTable,
-    /// What we allow the peer: SETTINGS_HEADER_TABLE_SIZE once it was acknowledged.
+    /// Limit for the peer: SETTINGS_HEADER_TABLE_SIZE after the peer has acknowledged it.
     table_bytes_max: usize,
-    /// The table is larger than allowed by now, so the next block has to begin with its new size (section 4.2).
+    /// Whether the table exceeds a reduced limit, so that the next block must begin with a size update (section 4.2).
     awaits_size_update: bool,
 }
 
@@ -61,20 +61,20 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Sets how large the peer may make the table, in bytes. To be called when the peer has acknowledged it.
+    /// Sets the limit of the table in bytes. Call it when the peer has acknowledged the setting.
     pub fn set_table_bytes_max(&mut self, table_bytes_max: usize) {
         self.table_bytes_max = table_bytes_max;
         self.awaits_size_update = self.table.size_bytes_max() > table_bytes_max;
     }
 
-    /// Gives memory back that the table does not need now.
+    /// Frees memory that the table does not need now.
     pub fn shrink(&mut self) {
         self.table.shrink();
     }
 
-    /// Decodes a whole block. Names and values are appended to `text`, fields are given to `on_field` in order, until the
-    /// list has more than `list_bytes_max` bytes. What is decoded costs at most as much as `block` is long and
-    /// `list_bytes_max` allows, however often entries are referred to (the HPACK bomb, CVE-2016-6581).
+    /// Decodes a whole block. Appends names and values to `text` and passes each field to `on_field` in order, until
+    /// the list exceeds `list_bytes_max`. The cost is bounded by the length of `block` and by `list_bytes_max`, however
+    /// often the block refers to an entry (the HPACK bomb, CVE-2016-6581).
     pub fn decode(
         &mut self,
         block: &[u8],
@@ -100,7 +100,7 @@ impl Decoder {
         Ok(decoded)
     }
 
-    /// The names of a block's fields, and how many bytes of the block each field has.
+    /// Returns the names of a block's fields, and the length of each field in the block.
     pub(super) fn decode_places(
         &mut self,
         block: &[u8],
@@ -116,7 +116,8 @@ impl Decoder {
         Ok(places)
     }
 
-    /// Size updates come only at the beginning of a block, at most two of them (section 4.2). Returns where fields begin.
+    /// Reads size updates. At most two may occur, at the beginning of a block (section 4.2). Returns the offset of the
+    /// first field.
     fn read_size_updates(&mut self, block: &[u8]) -> Result<usize, InvalidBlock> {
         let (mut at, mut count) = (0, 0);
         while let Some(first) = block.get(at)
@@ -139,7 +140,7 @@ impl Decoder {
         Ok(at)
     }
 
-    /// Reads one field (sections 6.1 and 6.2). With `skips`, an indexed one is not copied: `None`.
+    /// Reads a field (sections 6.1 and 6.2). With `skips` an indexed field is not copied and the result is `None`.
     #[inline]
     fn read_field(
         &mut self,
@@ -196,7 +197,7 @@ impl Decoder {
         Ok(Some(DecodedField { name, value, name_index, is_never_indexed: false }))
     }
 
-    /// Name, value and static index of the name of an entry in the address space of both tables (section 2.3.3).
+    /// Returns name, value and static name index of an entry in the address space of both tables (section 2.3.3).
     #[inline]
     fn entry(&self, index: usize) -> Result<(&[u8], &[u8], u8), InvalidBlock> {
         match index {

@@ -4,17 +4,17 @@ use std::collections::VecDeque;
 
 use super::FIELD_OVERHEAD_BYTES;
 
-/// Entries in the order in which they came, the newest first to be found. It takes memory as entries come, at most twice
-/// its size.
+/// Entries in order of insertion; index 0 is the newest. The memory grows with the entries, to at most twice the
+/// table's size.
 #[derive(Debug, Default)]
 pub(super) struct DynamicTable {
-    /// From the oldest to the newest.
+    /// Entries from the oldest to the newest.
     entries: VecDeque<Entry>,
-    /// Names and values of all entries, behind those of entries that are gone.
+    /// Names and values of all entries, after those of evicted ones.
     bytes: Vec<u8>,
-    /// How many of `bytes` are of entries that are gone.
+    /// Part of `bytes` that belongs to evicted entries.
     gone_bytes: usize,
-    /// The size of the entries (section 4.1).
+    /// Size of the entries (section 4.1).
     size_bytes: usize,
     size_bytes_max: usize,
 }
@@ -23,11 +23,11 @@ pub(super) struct DynamicTable {
 struct Entry {
     name_bytes: u32,
     value_bytes: u32,
-    /// Where it begins in `bytes`.
+    /// Offset in `bytes`.
     position: u32,
-    /// Of name and value, for the encoder's search.
+    /// Hash of name and value, for lookups by the encoder.
     hash: u32,
-    /// The index of its name in the static table, 0 if it has none.
+    /// Index of the name in the static table; 0 if it has none.
     name_index: u8,
 }
 
@@ -37,7 +37,7 @@ impl Entry {
     }
 }
 
-/// An entry as it is found.
+/// Entry of the table, as returned by lookups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found<'a> {
     pub name: &'a [u8],
@@ -54,19 +54,19 @@ impl DynamicTable {
         self.size_bytes_max
     }
 
-    /// Evicts what is too much (section 4.3).
+    /// Sets the limit and evicts entries that exceed it (section 4.3).
     pub fn set_size_bytes_max(&mut self, size_bytes_max: usize) {
         self.size_bytes_max = size_bytes_max;
         self.evict_to(size_bytes_max);
     }
 
-    /// The entry that `index`, 0 for the newest, stands for.
+    /// Returns the entry with this index; 0 is the newest.
     pub fn get(&self, index: usize) -> Option<Found<'_>> {
         let entry = self.entries.get(self.entries.len().checked_sub(1 + index)?)?;
         Some(self.found(entry))
     }
 
-    /// Adds an entry, evicting older ones; one that is larger than the table empties it (section 4.4).
+    /// Adds an entry and evicts older ones. An entry that is larger than the table empties it (section 4.4).
     pub fn insert(&mut self, name: &[u8], value: &[u8], name_index: u8, hash: u32) {
         let size_bytes = name.len() + value.len() + FIELD_OVERHEAD_BYTES;
         if size_bytes > self.size_bytes_max {
@@ -74,7 +74,8 @@ impl DynamicTable {
             return;
         }
         self.evict_to(self.size_bytes_max - size_bytes);
-        // Moving what is there to the front when as much is gone makes it cost a copy a byte, and keeps memory bounded.
+        // The table moves its entries to the front only when as many bytes were evicted. So each byte is copied once on
+        // average, and memory stays bounded.
         if self.gone_bytes >= self.size_bytes_max / 2 {
             self.drop_gone();
         }
@@ -86,7 +87,7 @@ impl DynamicTable {
         self.size_bytes += size_bytes;
     }
 
-    /// The newest entry with this hash that has this name and value.
+    /// Returns the index of the newest entry with this hash, name and value.
     pub fn find(&self, name: &[u8], value: &[u8], hash: u32) -> Option<usize> {
         let mut newest_first = self.entries.iter().rev();
         newest_first.position(|entry| {
@@ -97,7 +98,7 @@ impl DynamicTable {
         })
     }
 
-    /// The newest entry with this name.
+    /// Returns the index of the newest entry with this name.
     pub fn find_name(&self, name: &[u8]) -> Option<usize> {
         self.entries.iter().rev().position(|entry| self.found(entry).name == name)
     }
@@ -122,14 +123,14 @@ impl DynamicTable {
         }
     }
 
-    /// Gives memory back that is not needed now.
+    /// Frees memory that is not needed now.
     pub fn shrink(&mut self) {
         self.drop_gone();
         self.bytes.shrink_to_fit();
         self.entries.shrink_to_fit();
     }
 
-    /// Moves what is there to the front.
+    /// Moves the entries to the front of `bytes`.
     fn drop_gone(&mut self) {
         self.bytes.drain(..self.gone_bytes);
         self.gone_bytes = 0;

@@ -1,28 +1,28 @@
-//! Writing header blocks (RFC 7541, section 6).
+//! Encoder for header blocks (RFC 7541, section 6).
 
 use super::dynamic_table::DynamicTable;
 use super::static_table::{STATIC_ENTRIES, static_index};
 use super::{DEFAULT_TABLE_BYTES, huffman, integer, static_name_index};
 use crate::http::Status;
 
-/// What the dynamic tables on the way make of a field.
+/// Indexing of a field in dynamic tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indexing {
-    /// It is put into the table, for it will be sent again.
+    /// Added to the table, because the field will be sent again.
     Incremental,
-    /// It is not, for its value is another each time.
+    /// Not added, because the value differs each time.
     Without,
-    /// It must not be, here and wherever it is passed on: a secret could be guessed by what a guess takes when compressed
+    /// Must not be added, here or by intermediaries: an attacker could guess a secret by the compressed size of guesses
     /// (section 7.1).
     Never,
 }
 
 impl Indexing {
-    /// What suits a field with this name, in lower case: secrets never, what hardly comes twice with the same value not.
+    /// Chooses the indexing for a name in lower case. Secrets are never indexed, and values that rarely repeat are not.
     pub fn of(name: &[u8], value: &[u8]) -> Self {
         match name {
             b"authorization" | b"proxy-authorization" | b"set-cookie" => Self::Never,
-            // Short cookies are guessed easily; long ones are sent again and again (section 7.1.3).
+            // Short cookies are easy to guess; long ones repeat often (section 7.1.3).
             b"cookie" if value.len() < 20 => Self::Never,
             b"age" | b"content-length" | b"content-range" | b"date" | b"etag" | b"expires" | b"if-modified-since"
             | b"if-none-match" | b"last-modified" | b"location" | b":path" => Self::Without,
@@ -31,24 +31,24 @@ impl Indexing {
     }
 }
 
-/// One direction of a connection: what we have put into the peer's table.
+/// Encoder of one connection, with a copy of the dynamic table in the peer's decoder.
 #[derive(Debug)]
 pub struct Encoder {
     table: DynamicTable,
-    /// What we want to use of the table, however much the peer allows.
+    /// Size of the table that the encoder wants, whatever the peer permits.
     table_bytes_wanted: usize,
-    /// The smallest and the last size since the last block, if it changed (section 4.2).
+    /// Smallest and last size since the last block, if the size changed (section 4.2).
     size_update: Option<(usize, usize)>,
-    /// A name in lower case.
+    /// Buffer for a name in lower case.
     name: Vec<u8>,
 }
 
 impl Encoder {
-    /// An encoder that uses a dynamic table of at most so many bytes; with 0, none. A connection of a server, whose
-    /// responses are encoded beforehand for all connections, does well without.
+    /// Creates an encoder with a dynamic table of at most `table_bytes_wanted`. 0 disables the table; servers need
+    /// none, because they encode responses in advance for all connections.
     pub fn new(table_bytes_wanted: usize) -> Self {
-        // The peer takes the table for as large as the default until it is told otherwise. Entries that we never put into
-        // it take nothing, so a table that stays empty needs no telling.
+        // The peer assumes the default size until an update. An empty table needs no update, because entries that were
+        // never added use no memory.
         let mut encoder = Self {
             table: DynamicTable::new(DEFAULT_TABLE_BYTES),
             table_bytes_wanted,
@@ -61,7 +61,7 @@ impl Encoder {
         encoder
     }
 
-    /// The peer's SETTINGS_HEADER_TABLE_SIZE, in bytes.
+    /// Sets the limit of the table to the peer's SETTINGS_HEADER_TABLE_SIZE, in bytes.
     pub fn set_table_bytes_max(&mut self, table_bytes_max: usize) {
         let size_bytes = if self.table_bytes_wanted == 0 {
             table_bytes_max.min(DEFAULT_TABLE_BYTES)
@@ -76,8 +76,8 @@ impl Encoder {
         self.table.set_size_bytes_max(size_bytes);
     }
 
-    /// To be called once at the beginning of each block, also of one that was encoded beforehand: tells of a table size
-    /// that has changed.
+    /// Begins a block and writes a size update if the table's size has changed. Call it once before each block,
+    /// including prepared ones.
     #[inline]
     pub fn begin_block(&mut self, out: &mut Vec<u8>) {
         if let Some((smallest, last)) = self.size_update.take() {
@@ -88,7 +88,7 @@ impl Encoder {
         }
     }
 
-    /// Appends a field. Its name may be in any case and is sent in lower case (RFC 9113, section 8.2.1).
+    /// Appends a field. Its name may have upper case letters and is sent in lower case (RFC 9113, section 8.2.1).
     pub fn write_field(&mut self, name: &[u8], value: &[u8], indexing: Option<Indexing>, out: &mut Vec<u8>) {
         let mut lower_case = std::mem::take(&mut self.name);
         lower_case.clear();
@@ -117,7 +117,7 @@ impl Encoder {
             integer::write(out, 0x80, 7, 1 + STATIC_ENTRIES + index);
             return;
         }
-        // An entry of more than half of the table would cost more others than it is worth.
+        // An entry larger than half of the table evicts entries that are worth more.
         let is_small = name.len() + value.len() <= self.table.size_bytes_max() / 2;
         let indexing = if is_small { indexing } else { Indexing::Without };
         write_with_name(out, indexing, self.name_reference(name, name_index), name, value);
@@ -126,7 +126,7 @@ impl Encoder {
         }
     }
 
-    /// The index by which the name is sent, 0 if it is sent itself.
+    /// Returns the index for the name; 0 if the name itself must be sent.
     fn name_reference(&self, name: &[u8], name_index: u8) -> usize {
         if name_index > 0 {
             return usize::from(name_index);
@@ -135,7 +135,7 @@ impl Encoder {
     }
 }
 
-/// Appends `:status`, which needs no dynamic table.
+/// Appends `:status` without using the dynamic table.
 pub fn write_status(out: &mut Vec<u8>, status: Status) {
     let code = status.code();
     let digits = [b'0' + (code / 100) as u8, b'0' + (code / 10 % 10) as u8, b'0' + (code % 10) as u8];
@@ -146,8 +146,8 @@ pub fn write_status(out: &mut Vec<u8>, status: Status) {
     }
 }
 
-/// Appends a field, its name in lower case, in a form that is the same for all connections and may be put at the end of
-/// any block: no dynamic table is used or changed.
+/// Appends a field with its name in lower case. The encoding does not use or change the dynamic table, so it is valid
+/// at the end of any block on any connection.
 pub fn write_literal(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     let name_index = static_name_index(name);
     let indexing = match Indexing::of(name, value) {
@@ -176,7 +176,7 @@ fn write_with_name(out: &mut Vec<u8>, indexing: Indexing, name_reference: usize,
     write_string(out, value);
 }
 
-/// Appends a string, in the shorter of both forms (section 5.2).
+/// Appends a string in the shorter of both encodings (section 5.2).
 fn write_string(out: &mut Vec<u8>, string: &[u8]) {
     let encoded_bytes = huffman::encoded_bytes(string);
     if encoded_bytes < string.len() {
@@ -188,7 +188,7 @@ fn write_string(out: &mut Vec<u8>, string: &[u8]) {
     }
 }
 
-/// Tells entries apart quickly (FNV-1a). That a peer could make it collide only costs comparing what it sent itself.
+/// Hash to distinguish entries (FNV-1a). Collisions that a peer provokes only cost comparisons of its own data.
 fn hash(name: &[u8], value: &[u8]) -> u32 {
     let bytes = name.iter().chain(value);
     bytes.fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))

@@ -1,9 +1,9 @@
-//! The Huffman code of RFC 7541, section 5.2 and appendix B.
+//! Huffman code of RFC 7541, section 5.2 and appendix B.
 //!
-//! It is a canonical code, so the lengths of its codes say all: among codes of one length, and from one length to the
-//! next, they count up in the order of symbols. All tables are made from the lengths by the compiler.
+//! The code is canonical, so the lengths define it: codes of one length, and from one length to the next, are numbered
+//! in the order of the symbols. The compiler computes all tables from the lengths.
 
-/// Bits of each symbol's code; the last is EOS.
+/// Length of each symbol's code in bits; the last is EOS.
 const CODE_BITS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28,
     28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12,
@@ -19,17 +19,17 @@ const CODE_BITS: [u8; 257] = [
 const EOS: usize = 256;
 const CODE_BITS_MAX: usize = 30;
 
-/// Codes up to this length are found by one look at a table, and so are nearly all bytes of real fields.
+/// Maximum length of codes that one table lookup decodes. These are nearly all bytes of real fields.
 const SHORT_BITS: u32 = 10;
 
-/// What is not in the Huffman code: EOS, or padding that is longer than 7 bits or not all ones (section 5.2).
+/// Error of an invalid encoding: EOS, or padding longer than 7 bits or with a zero bit (section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InvalidHuffman;
 
-/// Appends the bytes that `input` stands for.
+/// Appends the decoded bytes.
 pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidHuffman> {
     out.reserve(input.len() * 8 / 5 + 1);
-    // The bits that are not done with, from the highest down.
+    // Bits that are not decoded yet, from the most significant one.
     let (mut bits, mut bits_count, mut at) = (0u64, 0u32, 0);
     loop {
         if let Some(word) = input.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()) {
@@ -43,7 +43,8 @@ pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidHuffm
                 bits_count += 8;
             }
         }
-        // A word that was only partly taken in leaves bits below: they are the same ones that come in again.
+        // A word that fits only in part leaves its other bits in the low positions. The next read sets the same bits
+        // again.
         loop {
             let short = SHORT_CODES[(bits >> (64 - SHORT_BITS)) as usize];
             let (symbol, code_bits) =
@@ -69,7 +70,7 @@ fn check_padding(bits: u64, bits_count: u32) -> Result<(), InvalidHuffman> {
     if bits_count < 8 && is_ones { Ok(()) } else { Err(InvalidHuffman) }
 }
 
-/// Symbol and length of a code longer than [`SHORT_BITS`].
+/// Returns symbol and length of a code longer than [`SHORT_BITS`].
 fn long_code(bits: u64) -> (u8, u32) {
     for code_bits in SHORT_BITS as usize + 1..=CODE_BITS_MAX {
         let code = (bits >> (64 - code_bits)) as u32;
@@ -81,12 +82,12 @@ fn long_code(bits: u64) -> (u8, u32) {
     unreachable!("the code is complete: each row of 30 bits begins with a code")
 }
 
-/// Bytes that [`encode`] appends for `input`.
+/// Returns the number of bytes that [`encode`] appends for `input`.
 pub(super) fn encoded_bytes(input: &[u8]) -> usize {
     input.iter().map(|byte| usize::from(CODE_BITS[usize::from(*byte)])).sum::<usize>().div_ceil(8)
 }
 
-/// Appends the code of `input`, padded with ones.
+/// Appends the encoded input, padded with ones.
 pub(super) fn encode(input: &[u8], out: &mut Vec<u8>) {
     let (mut bits, mut bits_count) = (0u64, 0u32);
     for &byte in input {
@@ -103,18 +104,18 @@ pub(super) fn encode(input: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The codes of one length.
+/// Codes of one length.
 #[derive(Clone, Copy)]
 struct Length {
     first_code: u32,
     count: u32,
-    /// Where their symbols begin in [`SYMBOLS`].
+    /// Index of the first symbol in [`SYMBOLS`].
     first_index: u32,
 }
 
-/// By the length of codes in bits.
+/// Table by length in bits.
 static LENGTHS: [Length; CODE_BITS_MAX + 1] = lengths();
-/// All symbols in the order of their codes.
+/// Symbols in the order of their codes.
 static SYMBOLS: [u16; 257] = symbols();
 static CODES: [u32; 257] = codes();
 static SHORT_CODES: [ShortCode; 1 << SHORT_BITS] = short_codes();
@@ -161,7 +162,7 @@ const fn symbols() -> [u16; 257] {
     symbols
 }
 
-/// What the next [`SHORT_BITS`] bits begin with; `code_bits` is 0 if its code is longer.
+/// Code at the start of the next [`SHORT_BITS`] bits; `code_bits` is 0 if it is longer.
 #[derive(Clone, Copy)]
 struct ShortCode {
     symbol: u8,

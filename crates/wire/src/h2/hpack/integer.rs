@@ -1,13 +1,13 @@
 //! Integers with a prefix (RFC 7541, section 5.1).
 
-/// An integer that ends too late or is too large; no length or index comes near 32 bits.
+/// Error of an integer that is incomplete or exceeds 32 bits. No valid length or index is that large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InvalidInteger;
 
-/// Bytes behind the prefix, at most: five have 35 bits. More would only be padding.
+/// Maximum number of bytes after the prefix: five have 35 bits. More could only be padding.
 const CONTINUATION_BYTES_MAX: usize = 5;
 
-/// Reads an integer whose first byte, with a prefix of so many bits, is at `*at`; moves `*at` behind it.
+/// Reads the integer at `*at`, whose first byte has a prefix of `prefix_bits`. Moves `*at` after it.
 #[inline]
 pub(super) fn read(block: &[u8], at: &mut usize, prefix_bits: u32) -> Result<usize, InvalidInteger> {
     let mask = 0xffu8 >> (8 - prefix_bits);
@@ -32,7 +32,7 @@ fn read_continuation(block: &[u8], at: &mut usize, prefix: u64) -> Result<usize,
     Err(InvalidInteger)
 }
 
-/// Appends an integer; `first` has the bits before its prefix.
+/// Appends an integer; `first` contains the bits before the prefix.
 #[inline]
 pub(super) fn write(out: &mut Vec<u8>, first: u8, prefix_bits: u32, value: usize) {
     let mask = (1usize << prefix_bits) - 1;

@@ -16,9 +16,9 @@ pub use static_table::{known_field, static_name_index};
 #[cfg(test)]
 mod tests;
 
-/// What an entry takes of a table, and a field of a header list, besides its name and value (RFC 7541, section 4.1;
-/// RFC 9113, section 6.5.2).
+/// Overhead of an entry in a table or of a field in a header list, in addition to name and value (RFC 7541, section
+/// 4.1; RFC 9113, section 6.5.2).
 pub const FIELD_OVERHEAD_BYTES: usize = 32;
 
-/// The size of a dynamic table before anybody says otherwise (RFC 9113, section 6.5.2).
+/// Default size of a dynamic table (RFC 9113, section 6.5.2).
 pub const DEFAULT_TABLE_BYTES: usize = 4096;

@@ -1,22 +1,21 @@
-//! Header blocks encoded once for all connections.
+//! Header blocks that are encoded once for all connections.
 
 use super::{Decoder, integer, static_name_index, write_literal, write_status};
 use crate::http::date::DATE_BYTES;
 use crate::http::{Fields, Status};
 
-/// The header block of a response encoded once, to be sent many times on any connection: it neither uses nor changes the
-/// dynamic table. The current date is put in while it is copied, and fields may be added behind it by
-/// [`write_literal`].
+/// Header block of a response, encoded once and sent many times on any connection. It does not use or change the
+/// dynamic table. `write` inserts the current date. The caller may append fields with [`write_literal`].
 #[derive(Clone, Debug)]
 pub struct PreparedBlock {
     bytes: Box<[u8]>,
-    /// 0 if the response has a date of its own.
+    /// Offset of the date; 0 if the response has a Date field of its own.
     date_offset: u16,
 }
 
 impl PreparedBlock {
-    /// Encodes a status and fields, but for those that are about an HTTP/1 connection (RFC 9113, section 8.2.2). If there
-    /// is a Date, as responses that another server made have, that one is sent (RFC 9110, section 6.6.1).
+    /// Encodes a status and fields, except those specific to HTTP/1 connections (RFC 9113, section 8.2.2). A Date field
+    /// in `fields`, as upstream responses have it, is sent unchanged (RFC 9110, section 6.6.1).
     pub fn new(status: Status, fields: &Fields) -> Self {
         let mut bytes = Vec::with_capacity(128);
         write_status(&mut bytes, status);
@@ -27,7 +26,7 @@ impl PreparedBlock {
         Self { bytes: bytes.into_boxed_slice(), date_offset }
     }
 
-    /// Appends the block, with this date, to `out`.
+    /// Appends the block with this date to `out`.
     #[inline]
     pub fn write(&self, date: &[u8; DATE_BYTES], out: &mut Vec<u8>) {
         let date_at = out.len() + usize::from(self.date_offset);
@@ -37,8 +36,8 @@ impl PreparedBlock {
         }
     }
 
-    /// Appends the block as [`PreparedBlock::write`], but for fields that `keeps` does not want; it is given their names,
-    /// in lower case. `text` is room to read them in.
+    /// Appends the block like [`PreparedBlock::write`], but only fields for which `keeps` returns `true`. It gets the
+    /// names in lower case. `text` is a buffer.
     pub fn write_some(
         &self,
         date: &[u8; DATE_BYTES],
@@ -50,7 +49,7 @@ impl PreparedBlock {
         self.write(date, out);
         let block_end = out.len();
         text.clear();
-        // Local invariant: it is a block, with names that need no dynamic table.
+        // Invariant: the block is valid, and its names do not use the dynamic table.
         let fields = Decoder::default().decode_places(&out[block_start..block_end], text);
         let (mut from, mut to) = (block_start, block_start);
         for (name, length) in fields.into_iter().flatten() {
@@ -63,13 +62,14 @@ impl PreparedBlock {
         out.truncate(to);
     }
 
-    /// Bytes of memory it takes, which is what it takes in a block.
+    /// Memory that the block uses, equal to its encoded length.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.len()
     }
 }
 
-/// Appends a date of dashes, not in the Huffman code, for that has not the same length for all dates; returns its place.
+/// Appends a placeholder for a date and returns its offset. It is not Huffman coded, because the length would depend on
+/// the date.
 fn write_date_place(out: &mut Vec<u8>) -> usize {
     integer::write(out, 0, 4, usize::from(static_name_index(b"date")));
     integer::write(out, 0, 7, DATE_BYTES);
@@ -77,8 +77,8 @@ fn write_date_place(out: &mut Vec<u8>) -> usize {
     out.len() - DATE_BYTES
 }
 
-/// Whether a field, its name in any case, is about an HTTP/1 connection, so that it makes a message of HTTP/2 malformed
-/// (RFC 9113, section 8.2.2). TE is another matter: it may say `trailers`.
+/// Returns whether a field is specific to HTTP/1 connections and makes an HTTP/2 message malformed (RFC 9113, section
+/// 8.2.2). The name is case-insensitive. TE is not among them, because the value `trailers` is allowed.
 pub fn is_connection_specific(name: &[u8]) -> bool {
     let known: &[u8] = match name.len() {
         7 => b"upgrade",

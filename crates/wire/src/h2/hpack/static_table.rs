@@ -2,15 +2,15 @@
 
 use crate::http::KnownField;
 
-/// Entries; their indexes begin with 1.
+/// Number of entries; indexes begin with 1.
 pub(super) const STATIC_ENTRIES: usize = TABLE.len();
 
-/// Name and value of the entry with this index. The caller has checked that it is from 1 to [`STATIC_ENTRIES`].
+/// Returns name and value of an entry. The caller must check that the index is from 1 to [`STATIC_ENTRIES`].
 pub(super) fn static_entry(index: usize) -> (&'static [u8], &'static [u8]) {
     TABLE[index - 1]
 }
 
-/// The index of the first entry with this name, which is in lower case; 0 if there is none.
+/// Returns the index of the first entry with this name in lower case; 0 if there is none.
 pub fn static_name_index(name: &[u8]) -> u8 {
     match name {
         b":authority" => 1,
@@ -69,7 +69,7 @@ pub fn static_name_index(name: &[u8]) -> u8 {
     }
 }
 
-/// The index of the entry with the value, among those with the name of entry `name_index`.
+/// Returns the index of the entry with this value, among those with the name of entry `name_index`.
 pub(super) fn static_index(name_index: u8, value: &[u8]) -> Option<usize> {
     let (name, _) = TABLE[usize::from(name_index) - 1];
     let mut index = usize::from(name_index);
@@ -84,7 +84,7 @@ pub(super) fn static_index(name_index: u8, value: &[u8]) -> Option<usize> {
     None
 }
 
-/// The field that the name of entry `name_index` is, so that nobody has to compare names.
+/// Returns the field that the name of entry `name_index` denotes, so that callers need not compare names.
 pub fn known_field(name_index: u8) -> KnownField {
     KNOWN_FIELDS[usize::from(name_index)]
 }

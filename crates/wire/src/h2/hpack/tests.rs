@@ -1,4 +1,4 @@
-//! The examples of RFC 7541, appendix C, properties of both directions together, and blocks of attackers.
+//! Examples of RFC 7541, appendix C, round trips, and blocks of attackers.
 
 use proptest::prelude::*;
 
@@ -31,7 +31,7 @@ fn check(decoder: &mut Decoder, hex: &str, expect: &[(&str, &str)]) {
     assert!(!decoded.is_too_large);
 }
 
-/// Appendices C.3 and C.4: the same requests without and with the Huffman code.
+/// Appendices C.3 and C.4: equal requests without and with the Huffman code.
 #[test]
 fn requests_of_appendix_c() {
     let first = [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "www.example.com")];
@@ -96,7 +96,7 @@ fn responses_of_appendix_c() {
     ] {
         let mut decoder = Decoder::default();
         decoder.set_table_bytes_max(256);
-        // The examples take the size for agreed upon; on a connection its update would come first.
+        // The examples assume an agreed size. On a connection a size update would come first.
         assert!(decode(&mut decoder, &from_hex("3fe1 01"), 0).is_ok());
         check(&mut decoder, blocks[0], &first);
         check(&mut decoder, blocks[1], &second);
@@ -154,7 +154,7 @@ fn a_smaller_table_has_to_be_acknowledged_in_the_next_block() {
     assert!(decode(&mut decoder, &from_hex("3f46"), 100).is_err(), "101");
 }
 
-/// A small block that refers to a large entry again and again.
+/// A small block that refers to a large entry many times.
 #[test]
 fn hpack_bomb_cve_2016_6581() {
     let mut block = from_hex("4001 617f 810f");
@@ -166,7 +166,7 @@ fn hpack_bomb_cve_2016_6581() {
     assert!(decoded.is_too_large);
     assert_eq!(fields, 7);
     assert!(text.capacity() < 64 << 10, "{}", text.capacity());
-    // The table is still the peer's: what comes next is understood.
+    // Both tables are still equal: the decoder understands the next block.
     assert_eq!(decode(&mut decoder, &[0xbe], 1 << 20).unwrap().0[0].1.len(), 2048);
 }
 

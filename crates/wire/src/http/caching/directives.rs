@@ -1,7 +1,6 @@
-//! Cache-Control in both directions (RFC 9111, section 5.2).
+//! Cache-Control of requests and responses (RFC 9111, section 5.2).
 //!
-//! What restricts a cache is understood however sloppily it is written; what permits it something has to be written
-//! right.
+//! The parser is lenient with directives that restrict a cache and strict with those that permit something.
 
 use super::targeted;
 use crate::http::list::{elements, trim};
@@ -9,14 +8,14 @@ use crate::http::{Fields, KnownField, Request};
 
 use super::freshness::parse_delta_seconds;
 
-/// What a response says about its being cached.
+/// Cache directives of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseDirectives {
     /// `no-store`
     pub no_store: bool,
-    /// `no-cache` without field names: to be validated before every reuse.
+    /// `no-cache` without field names: validate before every reuse.
     pub no_cache: bool,
-    /// `private` without field names: not for a shared cache.
+    /// `private` without field names: a shared cache must not store the response.
     pub private: bool,
     /// `public`
     pub public: bool,
@@ -26,21 +25,22 @@ pub struct ResponseDirectives {
     pub proxy_revalidate: bool,
     /// `must-understand`
     pub must_understand: bool,
-    /// `max-age`, in seconds; 0 if it can't be understood, for then the response is better held stale (section 4.2.1).
+    /// `max-age` in seconds; 0 if the value is invalid, because it is safer to treat the response as stale (section
+    /// 4.2.1).
     pub max_age: Option<u32>,
-    /// `s-maxage`, likewise.
+    /// `s-maxage` in seconds; 0 if the value is invalid.
     pub s_maxage: Option<u32>,
     /// `stale-while-revalidate` (RFC 5861, section 3), in seconds.
     pub stale_while_revalidate: Option<u32>,
     /// `stale-if-error` (RFC 5861, section 4), in seconds.
     pub stale_if_error: Option<u32>,
-    /// Names of fields that `no-cache` or `private` is about, lower case: they are not to be stored.
+    /// Field names in `no-cache` or `private`, in lower case. The cache must not store these fields.
     pub omitted_fields: Vec<Box<[u8]>>,
-    /// Whether they came in a targeted field (RFC 9213), so that Expires does not count.
+    /// Whether the directives came from a targeted field (RFC 9213), which overrides Expires.
     pub is_targeted: bool,
 }
 
-/// What a request says about being answered from a cache.
+/// Cache directives of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestDirectives {
     /// `no-store`
@@ -49,19 +49,18 @@ pub struct RequestDirectives {
     pub no_cache: bool,
     /// `only-if-cached`
     pub only_if_cached: bool,
-    /// `max-age`, in seconds; 0 if it can't be understood.
+    /// `max-age` in seconds; 0 if the value is invalid.
     pub max_age: Option<u32>,
     /// `min-fresh`, in seconds.
     pub min_fresh: Option<u32>,
-    /// `max-stale`, in seconds; the greatest number if it has none.
+    /// `max-stale` in seconds; `u32::MAX` without a value.
     pub max_stale: Option<u32>,
     /// `stale-if-error` (RFC 5861, section 4), in seconds.
     pub stale_if_error: Option<u32>,
 }
 
 impl ResponseDirectives {
-    /// The directives of a response's Cache-Control, or of the first of the targeted fields (RFC 9213, section 2.2) that
-    /// is there and valid.
+    /// Parses Cache-Control, or the first valid one of the targeted fields (RFC 9213, section 2.2).
     pub fn of(fields: &Fields, targeted_fields: &[Box<str>]) -> Self {
         targeted_fields.iter().find_map(|name| targeted::directives(fields, name)).unwrap_or_else(|| {
             let mut directives = Self::default();
@@ -72,17 +71,18 @@ impl ResponseDirectives {
         })
     }
 
-    /// Whether a shared cache may store the response to a request with Authorization (section 3.5).
+    /// Returns whether a shared cache may store the response to a request with Authorization (section 3.5).
     pub fn permits_authorized(&self) -> bool {
         self.must_revalidate || self.public || self.s_maxage.is_some()
     }
 
-    /// Whether a shared cache must not serve the response once it is stale: also what `s-maxage` says (section 5.2.2.10).
+    /// Returns whether a shared cache must not serve the response once it is stale. `s-maxage` implies this (section
+    /// 5.2.2.10).
     pub fn forbids_stale(&self) -> bool {
         self.must_revalidate || self.proxy_revalidate || self.no_cache || self.s_maxage.is_some()
     }
 
-    /// Adds a directive. Of several with the same name the first counts (section 4.2.1).
+    /// Adds a directive. If a name occurs several times the first one counts (section 4.2.1).
     pub(super) fn add(&mut self, element: &[u8]) {
         let Directive { name, argument, is_exact } = Directive::of(element);
         let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
@@ -115,7 +115,7 @@ impl ResponseDirectives {
 }
 
 impl RequestDirectives {
-    /// The directives of a request.
+    /// Parses the directives of a request.
     pub fn of(request: &Request<'_>) -> Self {
         let mut directives = Self::default();
         let has = |field| request.head.has(field);
@@ -158,7 +158,7 @@ impl RequestDirectives {
 struct Directive<'a> {
     name: &'a [u8],
     argument: Option<&'a [u8]>,
-    /// Whether there is no white space where none belongs.
+    /// Whether there is no white space around `=`.
     is_exact: bool,
 }
 
@@ -176,12 +176,12 @@ impl<'a> Directive<'a> {
     }
 }
 
-/// Both forms of an argument are to be understood (section 5.2).
+/// Parses a number of seconds as token or as quoted string; recipients must accept both (section 5.2).
 fn seconds(argument: Option<&[u8]>, is_exact: bool) -> Option<u32> {
     argument.filter(|_| is_exact).and_then(|argument| parse_delta_seconds(unquoted(argument)))
 }
 
-/// Without its quotes, if it has both. Names of fields and numbers have nothing to be escaped.
+/// Removes the quotes if there are both. Field names and numbers never need escapes.
 fn unquoted(argument: &[u8]) -> &[u8] {
     match argument {
         [b'"', inner @ .., b'"'] => inner,
@@ -210,13 +210,13 @@ mod tests {
         check(&["extension=\"max-age=3600\", max-age=1"], Some(1));
         check(&["max-age=1, extension=\"max-age=3600\""], Some(1));
         check(&["extension=\"max-age=3600\""], None);
-        // Section 4.2.1: of several the first.
+        // Section 4.2.1: the first one counts.
         check(&["max-age=1, max-age=1800"], Some(1));
         check(&["max-age=1800", "max-age=1"], Some(1800));
-        // Section 1.2.2: what can't be represented is as good as for ever.
+        // Section 1.2.2: a number that is too large means 2^31.
         check(&["max-age=2147483648"], Some(1 << 31));
         check(&["max-age=99999999999999999999"], Some(1 << 31));
-        // Section 4.2.1: what is invalid is stale.
+        // Section 4.2.1: an invalid value makes the response stale.
         for value in ["max-age", "max-age=", "max-age=-1", "max-age='1'", "max-age=1.0", "max-age=a1", "max-age=1a"] {
             check(&[value], Some(0));
         }
@@ -267,7 +267,7 @@ mod tests {
         check(&[], none);
         check(&[("Cache-Control", "no-cache")], RequestDirectives { no_cache: true, ..none });
         check(&[("Pragma", "x, no-cache")], RequestDirectives { no_cache: true, ..none });
-        // Section 5.4: Pragma is for those that know no Cache-Control.
+        // Section 5.4: Pragma counts only without Cache-Control.
         check(
             &[("Pragma", "no-cache"), ("Cache-Control", "min-fresh=1")],
             RequestDirectives { min_fresh: Some(1), ..none },

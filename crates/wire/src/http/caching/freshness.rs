@@ -4,36 +4,36 @@ use super::ResponseDirectives;
 use crate::http::list::elements;
 use crate::http::{Fields, Status, date};
 
-/// What a number of seconds is that is too large (RFC 9111, section 1.2.2).
+/// Value for numbers of seconds that are too large (RFC 9111, section 1.2.2).
 pub const DELTA_SECONDS_MAX: u32 = 1 << 31;
 
-/// A response's age may grow to a tenth of the time it had not changed for (RFC 9111, section 4.2.2), but not beyond a
-/// day: what a heuristic gets wrong should pass by itself.
+/// Heuristic lifetime: a tenth of the time since Last-Modified (RFC 9111, section 4.2.2), but at most one day, so that
+/// wrong guesses expire.
 const HEURISTIC_DIVISOR: u64 = 10;
 const HEURISTIC_SECONDS_MAX: u64 = 86_400;
 
-/// When a response came, by the clock that the age is counted on.
+/// Arrival of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reception {
-    /// How long after the request had been sent, in milliseconds.
+    /// Time since the request was sent, in milliseconds.
     pub delay_ms: u64,
-    /// In seconds since 1970.
+    /// Time of arrival, in seconds since 1970.
     pub unix_seconds: u64,
 }
 
-/// A response's age when it came, and how old it may become.
+/// Age of a response when it arrived, and its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Freshness {
-    /// `corrected_initial_age` (section 4.2.3), in milliseconds.
+    /// `corrected_initial_age` in milliseconds (section 4.2.3).
     pub initial_age_ms: u64,
-    /// `freshness_lifetime` (section 4.2.1), in seconds, of what the response itself says; `None` if it says nothing.
+    /// `freshness_lifetime` in seconds, as the response states it (section 4.2.1); `None` if it states none.
     pub lifetime_seconds: Option<u32>,
 }
 
 impl Freshness {
-    /// What the fields of a response say.
+    /// Computes age and lifetime from the fields of a response.
     pub fn of(fields: &Fields, directives: &ResponseDirectives, reception: Reception) -> Self {
-        // RFC 9110, section 6.6.1: without a valid Date, it is from when it came.
+        // RFC 9110, section 6.6.1: without a valid Date, use the time of arrival.
         let date = first_date(fields, b"date").flatten().unwrap_or(reception.unix_seconds);
         let apparent_age = reception.unix_seconds.saturating_sub(date);
         let corrected_age_value_ms = u64::from(age_field(fields).unwrap_or(0)) * 1_000 + reception.delay_ms;
@@ -43,7 +43,7 @@ impl Freshness {
         }
     }
 
-    /// The lifetime that may be supposed if the response names none (section 4.2.2); `None` if nothing can be.
+    /// Returns the heuristic lifetime of a response that states none (section 4.2.2); `None` if no heuristic applies.
     pub fn heuristic_seconds(
         fields: &Fields,
         directives: &ResponseDirectives,
@@ -59,7 +59,7 @@ impl Freshness {
     }
 }
 
-/// The value of the Age field; of a list the first (section 5.1). `None` if there is none that is valid.
+/// Returns the value of the Age field; the first one of a list (section 5.1). `None` if it is absent or invalid.
 pub fn age_field(fields: &Fields) -> Option<u32> {
     parse_delta_seconds(elements(fields.values(b"age").next()?).next()?)
 }
@@ -78,7 +78,7 @@ pub(super) fn parse_delta_seconds(digits: &[u8]) -> Option<u32> {
     Some(digits.iter().fold(0, add).min(DELTA_SECONDS_MAX))
 }
 
-/// RFC 9111, section 4.2.1, in the order of precedence that it has for a shared cache.
+/// Determines the lifetime in the order of precedence for a shared cache (RFC 9111, section 4.2.1).
 fn explicit_lifetime(fields: &Fields, directives: &ResponseDirectives, date: u64) -> Option<u32> {
     if let Some(seconds) = directives.s_maxage.or(directives.max_age) {
         return Some(seconds);
@@ -87,12 +87,12 @@ fn explicit_lifetime(fields: &Fields, directives: &ResponseDirectives, date: u64
         // RFC 9213, section 2.2.
         return None;
     }
-    // Section 5.3: an invalid date, above all "0", is in the past.
+    // Section 5.3: an invalid date, in particular "0", means the past.
     let expires = first_date(fields, b"expires")?.unwrap_or(0);
     Some(expires.saturating_sub(date).min(DELTA_SECONDS_MAX.into()) as u32)
 }
 
-/// The date in the first line of this name; `Some(None)` if it is none. Case does not count (section 4.2).
+/// Parses the date in the first line of this name; `Some(None)` if it is invalid. Case is insignificant (section 4.2).
 pub(super) fn first_date(fields: &Fields, name: &[u8]) -> Option<Option<u64>> {
     let value = fields.values(name).next()?;
     Some(date::parse(value).or_else(|| date::parse(&in_usual_case(value))))
@@ -150,7 +150,7 @@ mod tests {
         check(&[("Expires", "0"), DATE], Some(0));
         check(&[("Expires", HOUR_AFTER), ("Expires", "0"), DATE], Some(3600));
         check(&[("Expires", "Fri, 31 Dec 9999 23:59:59 GMT"), DATE], Some(DELTA_SECONDS_MAX));
-        // Section 4.2: case does not count, all else does.
+        // Section 4.2: dates are case-insensitive, but otherwise strict.
         check(&[("Expires", "SUN, 06 NOV 1994 09:49:37 gmt"), DATE], Some(3600));
         check(&[("Expires", "sunday, 06-nov-94 09:49:37 GMT"), DATE], Some(3600));
         check(&[("Expires", "sun nov  6 09:49:37 1994"), DATE], Some(3600));

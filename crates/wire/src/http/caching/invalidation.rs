@@ -1,15 +1,16 @@
-//! What an unsafe request makes invalid (RFC 9111, section 4.4).
+//! Invalidation of stored responses by unsafe requests (RFC 9111, section 4.4).
 
 use crate::http::{Method, Status};
 
-/// Whether the stored responses for a request's target are invalid after it was answered with this status. Methods that
-/// nobody knows are taken for unsafe, as the section asks.
+/// Returns whether a request with this status invalidates the stored responses for its target. Section 4.4 demands to
+/// treat unknown methods as unsafe.
 pub fn invalidates(method: Method, status: Status) -> bool {
     !method.is_safe() && method != Method::Connect && (200..400).contains(&status.code())
 }
 
-/// The target that Location or Content-Location names, if it is one of the same origin (section 4.4): the path, without
-/// dot segments, and query. `authority` and `target` (path and query) are those of the request, `scheme` without colon.
+/// Resolves Location or Content-Location to a target of the same origin (section 4.4): the path without dot segments,
+/// and the query. Returns `None` for other origins. `authority` and `target` (path and query) are those of the request;
+/// `scheme` has no colon.
 pub fn resolve(reference: &[u8], scheme: &str, authority: &[u8], target: &[u8]) -> Option<Vec<u8>> {
     let reference = reference.split(|&byte| byte == b'#').next().unwrap_or_default();
     let base_path = target.split(|&byte| byte == b'?').next().unwrap_or_default();
@@ -47,7 +48,7 @@ pub fn resolve(reference: &[u8], scheme: &str, authority: &[u8], target: &[u8]) 
     })
 }
 
-/// The scheme that the reference begins with, and what follows its colon.
+/// Splits off the scheme; returns what follows its colon.
 fn without_scheme(reference: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = reference.iter().position(|byte| !(byte.is_ascii_alphanumeric() || b"+-.".contains(byte)))?;
     (end > 0 && reference[end] == b':').then(|| (&reference[..end], &reference[end + 1..]))

@@ -1,6 +1,5 @@
-//! The decisions of a shared cache (RFC 9111): may a response be stored, how long is it fresh, may it be reused for a
-//! request, what does a validation change, what does an unsafe request make invalid. Nothing here keeps a response or
-//! knows the time: both are arguments.
+//! Decisions of a shared cache (RFC 9111): storage, freshness, reuse, validation, and invalidation. The module stores
+//! no responses and reads no clock; both are arguments.
 
 mod directives;
 mod freshness;
@@ -25,7 +24,7 @@ pub use vary::{Vary, write_selecting_value};
 mod tests {
     use crate::http::{Fields, KnownField, Method, Request, RequestHead, Span};
 
-    /// Fields with these names and values.
+    /// Creates fields with these names and values.
     pub(super) fn fields(lines: &[(&str, &str)]) -> Fields {
         let mut fields = Fields::new();
         for (name, value) in lines {
@@ -34,12 +33,12 @@ mod tests {
         fields
     }
 
-    /// Reads a GET with these fields.
+    /// Calls `read` with a GET that has these fields.
     pub(super) fn with_request<T>(lines: &[(&str, &str)], read: impl FnOnce(&Request<'_>) -> T) -> T {
         with_method(Method::Get, lines, read)
     }
 
-    /// Reads a request with these fields.
+    /// Calls `read` with a request that has these fields.
     pub(super) fn with_method<T>(method: Method, lines: &[(&str, &str)], read: impl FnOnce(&Request<'_>) -> T) -> T {
         let (mut head, mut bytes) = (RequestHead::default(), Vec::new());
         head.method = method;

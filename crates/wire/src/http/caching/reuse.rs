@@ -1,19 +1,19 @@
-//! When a stored response may be served (RFC 9111, section 4).
+//! Reuse of stored responses (RFC 9111, section 4).
 
 use super::{RequestDirectives, Stored};
 
-/// What is to be done with a stored response that matches a request.
+/// Decision about a stored response that matches a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
-    /// It is served.
+    /// Serve the response.
     Serve,
-    /// It is served, and validated afterwards (RFC 5861, section 3).
+    /// Serve the response and validate it afterwards (RFC 5861, section 3).
     ServeAndRevalidate,
-    /// It has to be validated first. If it may not be asked for (`only-if-cached`), the answer is 504.
+    /// Validate the response first. If the request forbids this (`only-if-cached`), answer with 504.
     Validate,
 }
 
-/// Decides for a request with these directives; those that are not to be obeyed are left out by the caller.
+/// Decides about a request with these directives. The caller must remove directives that it does not obey.
 pub fn reuse(stored: &Stored, asked: &RequestDirectives, now_ms: u64) -> Reuse {
     if stored.is_no_cache || asked.no_cache {
         return Reuse::Validate;
@@ -41,12 +41,12 @@ pub fn reuse(stored: &Stored, asked: &RequestDirectives, now_ms: u64) -> Reuse {
     }
 }
 
-/// Whether a stored response may be served because it could not be validated: the upstream can't be reached, or answered
-/// with 500, 502, 503 or 504 (RFC 5861, section 4; RFC 9111, section 4.2.4).
+/// Returns whether a stored response may be served after a failed validation: the upstream is unreachable or returned
+/// 500, 502, 503 or 504 (RFC 5861, section 4; RFC 9111, section 4.2.4).
 pub fn serves_on_error(stored: &Stored, asked: &RequestDirectives, now_ms: u64) -> bool {
     let remaining_ms = stored.remaining_ms(now_ms);
     let window = asked.stale_if_error.map_or(stored.stale_if_error_seconds, |seconds| {
-        // A request may ask for less than the response allows, and for more only where that is left to it.
+        // A request may shorten the time that the response permits, and extend it only if the response states none.
         if stored.stale_if_error_seconds == 0 { seconds } else { seconds.min(stored.stale_if_error_seconds) }
     });
     let may_be_stale = !stored.forbids_stale && -remaining_ms < i64::from(window) * 1_000;
@@ -57,7 +57,7 @@ pub fn serves_on_error(stored: &Stored, asked: &RequestDirectives, now_ms: u64) 
 mod tests {
     use super::*;
 
-    /// Fresh until 60 s.
+    /// A response that is fresh until 60 s.
     const STORED: Stored = Stored {
         born_ms: 0,
         lifetime_seconds: 60,

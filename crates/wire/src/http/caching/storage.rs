@@ -1,62 +1,62 @@
-//! What may be stored (RFC 9111, section 3), and what has to be known of it.
+//! Storage of responses (RFC 9111, section 3), and the metadata a cache must keep.
 
 use super::ResponseDirectives;
 use super::freshness::{Freshness, Reception, is_heuristically_cacheable};
 use super::{RequestDirectives, Vary};
 use crate::http::{Fields, Method, Request, Status};
 
-/// What is supposed of responses that don't say it themselves.
+/// Defaults for responses that state no value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Defaults {
-    /// How long a response with this status is fresh, in seconds; `None` leaves it to `heuristic`. Given, it is a permission
-    /// to store the response, whatever its status.
+    /// Lifetime of responses with this status, in seconds; `None` leaves it to `heuristic`. A value also permits to
+    /// store the response, whatever its status.
     pub lifetime_seconds: Option<u32>,
-    /// Whether a lifetime is supposed from Last-Modified (section 4.2.2).
+    /// Whether to derive a lifetime from Last-Modified (section 4.2.2).
     pub heuristic: bool,
-    /// How long a stale response is served while it is validated (RFC 5861, section 3), in seconds.
+    /// Time in seconds that a stale response is served during validation (RFC 5861, section 3).
     pub stale_while_revalidate_seconds: u32,
-    /// How long a stale response is served if it can't be validated (RFC 5861, section 4), in seconds.
+    /// Time in seconds that a stale response is served if validation fails (RFC 5861, section 4).
     pub stale_if_error_seconds: u32,
 }
 
-/// What a cache has to know of a response it stores, besides its status, fields and content.
+/// Metadata of a stored response, in addition to status, fields and content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// When its age was 0, in milliseconds of the clock that the cache counts on.
+    /// Time when the age was 0, in milliseconds of the cache's clock.
     pub born_ms: i64,
-    /// How old it may become, in seconds, and still be fresh.
+    /// Age in seconds up to which the response is fresh.
     pub lifetime_seconds: u32,
-    /// For how many seconds it may then be served while it is being validated.
+    /// Time in seconds that the stale response may be served during validation.
     pub stale_while_revalidate_seconds: u32,
-    /// For how many seconds it may be served if it can't be validated.
+    /// Time in seconds that the stale response may be served if validation fails.
     pub stale_if_error_seconds: u32,
-    /// It is to be validated before every reuse.
+    /// Whether the response must be validated before every reuse.
     pub is_no_cache: bool,
-    /// It is never to be served stale.
+    /// Whether the response must never be served stale.
     pub forbids_stale: bool,
 }
 
-/// Why a response is not stored.
+/// Reason not to store a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Only responses to GET are.
+    /// The method is not GET.
     Method,
-    /// Not a final response, one whose status is not understood though it has to be, or a part.
+    /// The status is interim, must be understood and is not, or denotes a partial response.
     Status,
-    /// `no-store` of request or response.
+    /// Request or response has `no-store`.
     NoStore,
-    /// `private`
+    /// The response has `private`.
     Private,
-    /// The request had Authorization, and nothing says that others may have the response.
+    /// The request had Authorization, and the response does not permit sharing.
     Authorization,
-    /// It varies by more than can be looked at.
+    /// The response varies by too many fields, or by `*`.
     Vary,
-    /// It could never be reused.
+    /// The response could never be reused.
     Useless,
 }
 
-/// Whether a response may be stored, and what is then to be known of it. `now_ms` is when it came, by the clock that its
-/// age is counted on.
+/// Decides whether a response may be stored, and returns its metadata. `now_ms` is the time of arrival by the cache's
+/// clock.
 pub fn storage(
     request: &Request<'_>,
     asked: &RequestDirectives,
@@ -77,7 +77,7 @@ pub fn storage(
     if !is_permitted {
         return Err(Refusal::Useless);
     }
-    // Section 4.2.2: nothing is supposed where something is said.
+    // Section 4.2.2: a heuristic applies only if the response states no lifetime.
     let lifetime_seconds = freshness.lifetime_seconds.or(defaults.lifetime_seconds).or_else(|| {
         let supposed = Freshness::heuristic_seconds(fields, directives, status, reception);
         supposed.filter(|_| defaults.heuristic)
@@ -108,7 +108,7 @@ fn refusal(
     directives: &ResponseDirectives,
 ) -> Option<Refusal> {
     let is_understood = !status.reason().is_empty();
-    // Section 5.2.2.3: `no-store` beside `must-understand` is for caches that don't.
+    // Section 5.2.2.3: a cache that understands the status ignores `no-store` next to `must-understand`.
     let no_store = directives.no_store && !(directives.must_understand && is_understood);
     let is_partial = matches!(status, Status::PARTIAL_CONTENT | Status::NOT_MODIFIED);
     if request.method() != Method::Get {
@@ -133,27 +133,27 @@ fn has_validator(fields: &Fields) -> bool {
 }
 
 impl Stored {
-    /// How old it is (section 4.2.3), in milliseconds.
+    /// Returns the age in milliseconds (section 4.2.3).
     pub fn age_ms(&self, now_ms: u64) -> u64 {
         (now_ms as i64).saturating_sub(self.born_ms).max(0) as u64
     }
 
-    /// The value of its Age field (section 5.1).
+    /// Returns the value for the Age field (section 5.1).
     pub fn age_seconds(&self, now_ms: u64) -> u64 {
         self.age_ms(now_ms) / 1_000
     }
 
-    /// How long it is still fresh, in milliseconds; below 0, how long it has been stale.
+    /// Returns how long the response stays fresh, in milliseconds; negative if it is stale.
     pub fn remaining_ms(&self, now_ms: u64) -> i64 {
         self.fresh_until_ms() - now_ms as i64
     }
 
-    /// Until when it is fresh, whatever may forbid its reuse.
+    /// Returns the end of the lifetime, even if reuse is forbidden.
     pub fn fresh_until_ms(&self) -> i64 {
         self.born_ms + i64::from(self.lifetime_seconds) * 1_000
     }
 
-    /// Whether it may be served though it is stale, if only in some cases.
+    /// Returns whether the stale response may be served in some case.
     fn is_usable_stale(&self, now_ms: u64) -> bool {
         let window = self.stale_while_revalidate_seconds.max(self.stale_if_error_seconds);
         !self.forbids_stale && -self.remaining_ms(now_ms) < i64::from(window) * 1_000
@@ -223,7 +223,7 @@ mod tests {
         check(authorized, (200, &with("max-age=5, must-revalidate")), None);
         check(authorized, (200, &with("s-maxage=5")), None);
 
-        // Without a lifetime only what can be validated is of use.
+        // A response without a lifetime is useful only if it can be validated.
         get((200, &[]), Some(Refusal::Useless));
         get((200, &[TAG]), None);
         get((200, &[("Last-Modified", "x")]), None);

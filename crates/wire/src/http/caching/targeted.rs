@@ -1,10 +1,10 @@
-//! Targeted cache control (RFC 9213): fields like CDN-Cache-Control, which are dictionaries of Structured Fields (RFC 8941,
-//! section 3.2). One with a fault is ignored as a whole.
+//! Targeted cache control (RFC 9213): fields such as CDN-Cache-Control. Their syntax is a dictionary of Structured
+//! Fields (RFC 8941, section 3.2). A field with any error is ignored.
 
 use super::ResponseDirectives;
 use crate::http::Fields;
 
-/// The directives in the field of this name; `None` if it isn't there, is empty, or isn't valid.
+/// Parses the directives in the field of this name; `None` if it is absent, empty or invalid.
 pub(super) fn directives(fields: &Fields, name: &str) -> Option<ResponseDirectives> {
     let lines: Vec<&[u8]> = fields.values(name.as_bytes()).collect();
     let value = lines.join(&b", "[..]);
@@ -26,11 +26,11 @@ pub(super) fn directives(fields: &Fields, name: &str) -> Option<ResponseDirectiv
     }
 }
 
-/// Adds a member; RFC 9213, section 2.1: a known directive with a value of the wrong type is ignored.
+/// Adds a member. Ignores a known directive with a value of the wrong type (RFC 9213, section 2.1).
 fn add(directives: &mut ResponseDirectives, key: &[u8], item: Item<'_>) {
     match item {
         Item::Boolean(true) => directives.add(key),
-        // Of members with the same key the last one counts (RFC 8941, section 4.2.2).
+        // If a key occurs several times the last one counts (RFC 8941, section 4.2.2).
         Item::Integer(digits) => {
             let age = match key {
                 b"max-age" => &mut directives.max_age,
@@ -48,9 +48,9 @@ fn add(directives: &mut ResponseDirectives, key: &[u8], item: Item<'_>) {
 #[derive(Clone, Copy)]
 enum Item<'a> {
     Boolean(bool),
-    /// With its sign, if it is negative.
+    /// Digits, with the sign if negative.
     Integer(&'a [u8]),
-    /// Of a type that no directive has.
+    /// A type that no directive uses.
     Other,
 }
 
@@ -120,7 +120,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// RFC 8941, section 4.2.4: at most 15 digits, or 12 and up to three behind the point.
+    /// RFC 8941, section 4.2.4: at most 15 digits, or 12 digits and three decimal places.
     fn number(&mut self) -> Option<Item<'a>> {
         let whole = self.rest;
         let sign = usize::from(self.eat(b'-'));
@@ -186,7 +186,7 @@ mod tests {
             Some(ResponseDirectives { max_age: Some(5), no_store: true, ..none() }),
         );
         check(&["foobar, private=?1, no-cache=?0"], Some(ResponseDirectives { private: true, ..none() }));
-        // RFC 9213, section 2.1: a value of another type is ignored.
+        // RFC 9213, section 2.1: ignore a value of another type.
         check(
             &["max-age=\"5\", s-maxage=5.0, stale-if-error"],
             Some(ResponseDirectives { stale_if_error: Some(0), ..none() }),

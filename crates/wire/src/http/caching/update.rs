@@ -1,11 +1,11 @@
-//! Which fields are stored, and what a validation changes about them (RFC 9111, sections 3.1, 3.2 and 4.3).
+//! Fields to store, and updates of them by a validation (RFC 9111, sections 3.1, 3.2 and 4.3).
 
 use super::{ResponseDirectives, Vary};
 use crate::http::list::elements;
 use crate::http::{Fields, Status};
 
-/// Fields of a connection, or of the way through proxies (section 3.1; RFC 9110, section 7.6.1), and what is made anew with
-/// each response: its age and its length.
+/// Fields that belong to a connection or to the path through proxies (section 3.1; RFC 9110, section 7.6.1), and those
+/// that the cache generates for each response: Age and Content-Length.
 const NEVER_STORED: [&[u8]; 12] = [
     b"age",
     b"connection",
@@ -21,22 +21,22 @@ const NEVER_STORED: [&[u8]; 12] = [
     b"upgrade",
 ];
 
-/// Fields that a validation does not change (section 3.2): those that say how to read the stored content, which a 304 does
-/// not have; and Set-Cookie, which is for the client whose request validated.
+/// Fields that a validation does not change (section 3.2). Some describe the stored content, which a 304 does not have.
+/// Set-Cookie is for the client whose request validated.
 const NEVER_UPDATED: [&[u8]; 4] = [b"content-encoding", b"content-range", b"content-length", b"set-cookie"];
 
-/// What a response to HEAD says of the stored response to GET (section 4.3.5).
+/// Effect of a response to HEAD on the stored response to GET (section 4.3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadUpdate {
-    /// It is about the same version: the stored fields are updated by it.
+    /// Both describe the same version; update the stored fields.
     Same,
-    /// There is a new version, or none: the stored response is of no use any more.
+    /// There is a new version or none; remove the stored response.
     Invalid,
-    /// Nothing.
+    /// The response has no effect.
     Unrelated,
 }
 
-/// The fields of a response that are stored.
+/// Returns the fields of a response that are stored.
 pub fn stored_fields(fields: &Fields, directives: &ResponseDirectives) -> Fields {
     let connection: Vec<&[u8]> = fields.values(b"connection").flat_map(elements).collect();
     let mut stored = Fields::new();
@@ -50,8 +50,8 @@ pub fn stored_fields(fields: &Fields, directives: &ResponseDirectives) -> Fields
     stored
 }
 
-/// The stored fields as a 304, or a 200 to HEAD, makes them (section 3.2): what it has replaces what was stored. Vary only
-/// grows, because the stored content still depends on what chose it.
+/// Returns the stored fields, updated by a 304 or by a 200 to HEAD (section 3.2). New fields replace stored ones. Vary
+/// only grows, because the stored content still depends on the fields that selected it.
 pub fn updated_fields(stored: &Fields, fields: &Fields, directives: &ResponseDirectives) -> Fields {
     let new = stored_fields(fields, directives);
     let is_new = |name: &[u8]| new.values(name).next().is_some();
@@ -81,14 +81,14 @@ pub fn updated_fields(stored: &Fields, fields: &Fields, directives: &ResponseDir
     updated
 }
 
-/// Whether a 304 is about the stored response (section 4.3.4), which is the only one that was asked about: it names no
-/// other version.
+/// Returns whether a 304 refers to the stored response (section 4.3.4), the only one that the request named: the 304
+/// must not name another version.
 pub fn is_update_of(stored: &Fields, fields: &Fields) -> bool {
     match (fields.get("ETag"), stored.get("ETag")) {
         (Some(new), _) if is_strong(new) => is_same_representation(stored, fields),
         // RFC 9110, section 8.8.3.2: the weak comparison.
         (Some(new), Some(old)) => opaque_tag(new) == opaque_tag(old),
-        // A file put back to an older version is not modified since, and yet another.
+        // An older version of a file may be restored. It is not modified since the date, but it is different.
         (_, _) => match (fields.get("Last-Modified"), stored.get("Last-Modified")) {
             (Some(new), Some(old)) => new == old,
             (_, _) => true,
@@ -96,8 +96,8 @@ pub fn is_update_of(stored: &Fields, fields: &Fields) -> bool {
     }
 }
 
-/// True if a 304 names the stored response by a strong entity tag: its content is then, byte by byte, that of the response
-/// to the request that was validated by, whatever chose the stored one (RFC 9110, section 8.8.1).
+/// Returns whether a 304 names the stored response by a strong entity tag. Then the content is equal, byte by byte, to
+/// the response for the validating request (RFC 9110, section 8.8.1), whatever selected the stored one.
 pub fn is_same_representation(stored: &Fields, fields: &Fields) -> bool {
     fields.get("ETag").is_some_and(|etag| is_strong(etag) && stored.get("ETag") == Some(etag))
 }
@@ -110,14 +110,14 @@ fn opaque_tag(etag: &[u8]) -> &[u8] {
     etag.strip_prefix(b"W/").unwrap_or(etag)
 }
 
-/// What a response to HEAD says of the stored response with this length in bytes.
+/// Returns the effect of a response to HEAD on the stored response with this length in bytes.
 pub fn head_update(stored: (Status, &Fields, u64), response: (Status, &Fields)) -> HeadUpdate {
     let ((stored_status, stored, length), (status, fields)) = (stored, response);
-    // A failure, or the answer to a condition or a range of this request.
+    // An error, or a result of a condition or range of this request.
     if status.code() >= 500 || matches!(status.code(), 206 | 304 | 412 | 416) {
         return HeadUpdate::Unrelated;
     }
-    // Each validator that was received has to match.
+    // Each validator that the response has must match.
     let differs = |name: &[u8]| fields.values(name).next().is_some_and(|new| stored.values(name).next() != Some(new));
     let declared = fields.values(b"content-length").next();
     let length_differs = declared.is_some_and(|declared| declared != length.to_string().as_bytes());
@@ -127,8 +127,7 @@ pub fn head_update(stored: (Status, &Fields, u64), response: (Status, &Fields)) 
     }
 }
 
-/// Adds the preconditions that ask whether the stored response is still the current one (section 4.3.1); whether there
-/// are any.
+/// Adds the preconditions that validate the stored response (section 4.3.1). Returns whether there are any.
 pub fn write_validators(stored: &Fields, request_fields: &mut Fields) -> bool {
     let mut has_any = false;
     for (validator, condition) in [(&b"etag"[..], "If-None-Match"), (b"last-modified", "If-Modified-Since")] {

@@ -1,29 +1,30 @@
-//! What a response depends on besides the target (RFC 9111, section 4.1).
+//! Selection of responses by request fields (RFC 9111, section 4.1).
 
 use crate::http::forwarding::is_same_field;
 use crate::http::list::{elements, trim};
 use crate::http::{Fields, Request};
 
-/// Fields that a response may depend on. One that names more is not worth looking at them all with each request.
+/// Maximum number of field names. With more names, the comparison for each request costs too much.
 const NAMES_MAX: usize = 32;
 
-/// Precedes the value of a field of an ambiguous name; no value has this byte.
+/// Mark before the value of a field with an ambiguous name. No value contains this byte.
 const AMBIGUOUS_MARK: u8 = 1;
 
-/// The request fields that chose a response.
+/// Request fields that select a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Vary {
-    /// None.
+    /// No fields.
     #[default]
     Nothing,
-    /// These, in lower case, sorted, each once.
+    /// Names in lower case, sorted, without duplicates.
     Fields(Vec<Box<[u8]>>),
-    /// `*`: also things that no request field says, so that no other request matches. Or more fields than are looked at.
+    /// `*`: the response depends on more than request fields, so no other request matches. Also used if there are too
+    /// many names.
     Everything,
 }
 
 impl Vary {
-    /// What a response's Vary says.
+    /// Parses Vary of a response.
     pub fn of(fields: &Fields) -> Self {
         let mut names = Vec::new();
         for element in fields.values(b"vary").flat_map(elements) {
@@ -42,10 +43,10 @@ impl Vary {
     }
 }
 
-/// Appends what a request says in the field of this name (lower case), in a form that is the same for all requests that
-/// say the same (section 4.1): lines combined, white space between members of lists left out, and case and order where
-/// they mean nothing. A field that is missing has another form than one that is empty. Fields whose names differ only in `_`
-/// for `-` are told apart by some servers, and by others not: with one, a request is like no other.
+/// Appends the value of a request field (name in lower case) in a normal form, equal for all requests with the same
+/// meaning (section 4.1). It joins lines and removes white space between list members, and differences in case and
+/// order where they have no meaning. An absent field differs from an empty one. Some servers treat `_` and `-` in names
+/// as equal, others do not, so a request with such a name matches no other.
 pub fn write_selecting_value(request: &Request<'_>, name: &[u8], out: &mut Vec<u8>) {
     for field in &request.head.fields {
         let other = field.name.of(request.bytes);
@@ -68,9 +69,9 @@ fn write_own_value(request: &Request<'_>, name: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     let members = lines.flat_map(elements);
     match name {
-        // RFC 9110, section 12.5.3: codings have weights, and their order says nothing.
+        // RFC 9110, section 12.5.3: codings have weights, so their order has no meaning.
         b"accept-encoding" => write_sorted(members, out),
-        // Section 12.5.4: the order of languages does, to some.
+        // Section 12.5.4: some servers use the order of languages.
         b"accept-language" => members.enumerate().for_each(|(index, member)| write_member(index, member, true, out)),
         _ => members.enumerate().for_each(|(index, member)| write_member(index, member, false, out)),
     }
@@ -79,10 +80,10 @@ fn write_own_value(request: &Request<'_>, name: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Members that are sorted without memory of their own: as many as browsers send, and some more.
+/// Number of members that are sorted without an allocation; browsers send fewer.
 const SORTED_IN_PLACE: usize = 16;
 
-/// Writes members in an order that does not depend on theirs.
+/// Appends the members in an order independent of theirs.
 fn write_sorted<'a>(members: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
     let (mut few, mut many, mut count) = ([&b""[..]; SORTED_IN_PLACE], Vec::new(), 0);
     for member in members {
@@ -103,7 +104,7 @@ fn write_sorted<'a>(members: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) 
     slots.iter().enumerate().for_each(|(index, member)| write_member(index, member, true, out));
 }
 
-/// Writes a member of a list, without the white space around its parameters where those are known to be some.
+/// Appends a list member. Removes white space around parameters if the field has parameters.
 fn write_member(index: usize, member: &[u8], has_parameters: bool, out: &mut Vec<u8>) {
     if index > 0 {
         out.push(b',');
