@@ -2,28 +2,28 @@
 
 use super::{KnownField, Method, Request, date, list};
 
-/// What tells the current version of a representation from others (RFC 9110, section 8.8).
+/// Validators of the current version of a representation (RFC 9110, section 8.8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Validators<'a> {
-    /// The entity tag as in the ETag field, with quotes and `W/` if it is weak.
+    /// Entity tag as in the ETag field, with quotes, and with `W/` if it is weak.
     pub etag: Option<&'a [u8]>,
-    /// The time of Last-Modified, in seconds since 1970.
+    /// Time of Last-Modified, in seconds since 1970.
     pub last_modified: Option<u64>,
 }
 
-/// What becomes of a request.
+/// Result of evaluating the preconditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition {
-    /// It is performed as if it had no conditions.
+    /// Handle the request as if it had no conditions.
     Passed,
-    /// 304: the client has the current version (GET and HEAD only).
+    /// Answer with 304: the client has the current version (GET and HEAD only).
     NotModified,
-    /// 412.
+    /// Answer with 412.
     Failed,
 }
 
-/// Evaluates a request's preconditions in the order of RFC 9110, section 13.2.2. To be asked only if the response would
-/// else be successful (section 13.2.1). If-Range comes after it: see [`range_value`].
+/// Evaluates a request's preconditions in the order of RFC 9110, section 13.2.2. Call it only if the response would
+/// otherwise be successful (section 13.2.1). If-Range comes after it: see [`range_value`].
 pub fn evaluate(request: &Request<'_>, validators: &Validators<'_>) -> Precondition {
     let head = request.head;
     let is_read = matches!(request.method(), Method::Get | Method::Head);
@@ -50,11 +50,11 @@ pub fn evaluate(request: &Request<'_>, validators: &Validators<'_>) -> Precondit
     Precondition::Passed
 }
 
-/// The value of the Range field, if there is one to be obeyed: only GET has ranges (RFC 9110, section 14.2), and
-/// If-Range must hold (section 13.1.5). For [`range::select`](super::range::select).
+/// Returns the value of the Range field, for [`range::select`](super::range::select); `None` if the server must ignore
+/// it. Only GET has ranges (RFC 9110, section 14.2), and If-Range must match (section 13.1.5).
 pub fn range_value<'a>(request: &Request<'a>, validators: &Validators<'_>) -> Option<&'a [u8]> {
     let value = request.field(KnownField::Range)?;
-    // Range is no list, so that a second line makes it invalid.
+    // Range is not a list, so a second line makes it invalid.
     if request.method() != Method::Get || request.head.is_repeated(KnownField::Range) {
         return None;
     }
@@ -62,14 +62,15 @@ pub fn range_value<'a>(request: &Request<'a>, validators: &Validators<'_>) -> Op
     let holds = !request.head.is_repeated(KnownField::IfRange)
         && match split_etag(condition) {
             Some((etag, b"")) => validators.etag.is_some_and(|current| strong_eq(etag, current)),
-            // Exactly the date, not a later one; that it is strong is for the client to see to (section 13.1.5).
+            // The date must match exactly; a later one does not. The client must ensure that it is a strong validator
+            // (section 13.1.5).
             _ => date::parse(condition).is_some_and(|date| validators.last_modified == Some(date)),
         };
     holds.then_some(value)
 }
 
-/// Whether an entity tag in the lines of the field matches the current one; `*` matches any representation that exists.
-/// What follows a syntax error does not count.
+/// Returns whether an entity tag in the lines of the field matches the current one. `*` matches any existing
+/// representation. Ignores everything after a syntax error.
 fn matches_any(request: &Request<'_>, field: KnownField, current: Option<&[u8]>, eq: fn(&[u8], &[u8]) -> bool) -> bool {
     if !request.head.is_repeated(field) && request.field(field) == Some(b"*") {
         return true;
@@ -78,8 +79,8 @@ fn matches_any(request: &Request<'_>, field: KnownField, current: Option<&[u8]>,
     request.field_lines(field).flat_map(etags).any(|etag| eq(etag, current))
 }
 
-/// The entity tags of a list, up to the first thing that is none. Not [`list::elements`], for a backslash in an entity
-/// tag escapes nothing.
+/// Returns the entity tags of a list, up to the first syntax error. [`list::elements`] cannot be used, because a
+/// backslash in an entity tag is not an escape.
 fn etags(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = value;
     std::iter::from_fn(move || {
@@ -88,12 +89,12 @@ fn etags(value: &[u8]) -> impl Iterator<Item = &[u8]> {
         }
         let (etag, after) = split_etag(rest)?;
         rest = list::trim(after);
-        // Only a comma separates.
+        // Only a comma separates entity tags.
         (rest.is_empty() || rest[0] == b',').then_some(etag)
     })
 }
 
-/// Splits the entity tag off that the value begins with: `[ "W/" ] DQUOTE *etagc DQUOTE` (RFC 9110, section 8.8.3).
+/// Splits off the leading entity tag: `[ "W/" ] DQUOTE *etagc DQUOTE` (RFC 9110, section 8.8.3).
 fn split_etag(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let opaque_start = if value.starts_with(b"W/") { 2 } else { 0 };
     let inner = value[opaque_start..].strip_prefix(b"\"")?;
@@ -106,7 +107,7 @@ fn strong_eq(etag: &[u8], other: &[u8]) -> bool {
     etag == other && !etag.starts_with(b"W/")
 }
 
-/// RFC 9110, section 8.8.3.2: equal but for being weak.
+/// RFC 9110, section 8.8.3.2: equal, ignoring weakness.
 fn weak_eq(etag: &[u8], other: &[u8]) -> bool {
     opaque(etag) == opaque(other)
 }
@@ -115,7 +116,7 @@ fn opaque(etag: &[u8]) -> &[u8] {
     etag.strip_prefix(b"W/").unwrap_or(etag)
 }
 
-/// The date in a field; a value that is no date and a field in several lines are ignored (RFC 9110, sections 13.1.3 and
+/// Parses the date in a field. Ignores an invalid date and a field with several lines (RFC 9110, sections 13.1.3 and
 /// 13.1.4).
 fn date(request: &Request<'_>, field: KnownField) -> Option<u64> {
     if request.head.is_repeated(field) {
@@ -218,7 +219,7 @@ mod tests {
         check(Method::Put, &[("If-Unmodified-Since", BEFORE)], STRONG, Failed);
         check(Method::Get, &[("If-Unmodified-Since", BEFORE)], NONE, Passed);
 
-        // Precedence.
+        // The order of precedence.
         get(&[("If-Match", "\"a\""), ("If-Unmodified-Since", BEFORE)], Passed);
         get(&[("If-Match", "\"b\""), ("If-None-Match", "\"a\"")], Failed);
         get(&[("If-Match", "\"a\""), ("If-None-Match", "\"a\"")], NotModified);
@@ -263,7 +264,7 @@ mod tests {
             for value in [value.as_slice(), text.as_bytes()] {
                 for etag in etags(value) {
                     prop_assert!(etag.ends_with(b"\"") && etag.len() >= 2);
-                    // A tag in a list is a list of itself.
+                    // An entity tag is a list of one.
                     prop_assert_eq!(etags(etag).collect::<Vec<_>>(), vec![etag]);
                 }
                 for name in ["If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range"] {

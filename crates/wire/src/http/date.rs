@@ -1,4 +1,4 @@
-//! Dates as HTTP writes them (RFC 9110, section 5.6.7).
+//! Dates in HTTP (RFC 9110, section 5.6.7).
 
 use std::io::Write;
 use std::time::{Duration, UNIX_EPOCH};
@@ -8,19 +8,19 @@ use httpdate::HttpDate;
 /// Length of an IMF-fixdate, in bytes.
 pub const DATE_BYTES: usize = 29;
 
-/// 9999-12-31 23:59:59, the last second that IMF-fixdate can write.
+/// 9999-12-31 23:59:59, the last second that an IMF-fixdate can express.
 const LAST_UNIX_SECOND: u64 = 253_402_300_799;
 
-/// Parses a date in any of the three forms (IMF-fixdate, RFC 850, asctime) into seconds since 1970. `None` for what is
-/// no date, among it days that don't exist, wrong names of weekdays, and dates before 1970.
+/// Parses a date in any of the three formats (IMF-fixdate, RFC 850, asctime) into seconds since 1970. Returns `None`
+/// for invalid dates, which include days that do not exist, wrong weekdays, and dates before 1970.
 pub fn parse(value: &[u8]) -> Option<u64> {
     let date: HttpDate = str::from_utf8(value).ok()?.parse().ok()?;
     let since_epoch = std::time::SystemTime::from(date).duration_since(UNIX_EPOCH).ok()?;
     Some(since_epoch.as_secs())
 }
 
-/// Formats seconds since 1970 as an IMF-fixdate (`Sun, 06 Nov 1994 08:49:37 GMT`). Times after the year 9999, which file
-/// systems can hold, become its last second.
+/// Formats seconds since 1970 as an IMF-fixdate (`Sun, 06 Nov 1994 08:49:37 GMT`). File systems can hold later times
+/// than the year 9999; they become its last second.
 pub fn format(unix_seconds: u64) -> [u8; DATE_BYTES] {
     let time = UNIX_EPOCH + Duration::from_secs(unix_seconds.min(LAST_UNIX_SECOND));
     let mut bytes = [b' '; DATE_BYTES];
@@ -29,8 +29,8 @@ pub fn format(unix_seconds: u64) -> [u8; DATE_BYTES] {
     bytes
 }
 
-/// Formats seconds since 1970 as pages and JSON write them (RFC 3339): `1994-11-06T08:49:37Z`. After the year 9999 as
-/// [`format()`].
+/// Formats seconds since 1970 for pages and JSON (RFC 3339): `1994-11-06T08:49:37Z`. Treats times after the year 9999
+/// like [`format()`].
 pub fn format_rfc3339(unix_seconds: u64) -> [u8; 20] {
     const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
     let fixdate = format(unix_seconds);

@@ -1,4 +1,4 @@
-/// 00 to 99.
+/// Digits of 00 to 99.
 const PAIRS: [[u8; 2]; 100] = {
     let mut pairs = [[b'0'; 2]; 100];
     let mut number = 0;
@@ -9,7 +9,7 @@ const PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-/// Appends a number in decimal, without the machinery of `fmt`: heads and log lines have many.
+/// Appends a decimal number. Faster than `fmt`, because heads and log lines contain many numbers.
 pub fn push_decimal(out: &mut Vec<u8>, number: u64) {
     if number >= 10_000 {
         push_decimal(out, number / 10_000);
@@ -18,12 +18,12 @@ pub fn push_decimal(out: &mut Vec<u8>, number: u64) {
     let number = number as u32;
     let leading_zeros = usize::from(number < 1000) + usize::from(number < 100) + usize::from(number < 10);
     let digits = u32::from_be_bytes(four_digits(number)) << (8 * leading_zeros);
-    // Four bytes are a move; only as many as there are digits would be a call of memcpy.
+    // Appending four bytes is a single move; a variable length would call memcpy.
     out.extend_from_slice(&digits.to_be_bytes());
     out.truncate(out.len() - leading_zeros);
 }
 
-/// The digits of a number below 10,000.
+/// Returns the digits of a number below 10,000.
 fn four_digits(number: u32) -> [u8; 4] {
     let ([a, b], [c, d]) = (PAIRS[(number / 100) as usize], PAIRS[(number % 100) as usize]);
     [a, b, c, d]
@@ -61,7 +61,7 @@ mod tests {
         }
     }
     proptest! {
-        /// Numbers of all lengths, not only long ones.
+        /// Shifts produce numbers of all lengths.
         #[test]
         fn decimals_are_those_of_fmt(number: u64, shift in 0..64_u32) {
             let mut out = Vec::new();

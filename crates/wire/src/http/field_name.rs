@@ -1,4 +1,4 @@
-/// The request fields that the server itself reads; found while the head is parsed, so that nobody searches for them again.
+/// Request fields that the server reads. The parser identifies them, so that later code need not search for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum KnownField {
@@ -51,13 +51,12 @@ pub enum KnownField {
 }
 
 impl KnownField {
-    /// How many there are, [`KnownField::Other`] included.
+    /// Number of fields, including [`KnownField::Other`].
     pub const COUNT: usize = Self::Other as usize + 1;
 
-    /// The field with this name, in any case (RFC 9110, section 5.1).
+    /// Returns the field with this name, which is case-insensitive (RFC 9110, section 5.1).
     pub fn from_name(name: &[u8]) -> Self {
-        // The length tells nearly all apart, so that few names are compared; and as it is known then, so is how often a
-        // comparison goes round.
+        // The length distinguishes nearly all names, so few are compared, and each comparison has a fixed length.
         let is = |lower_case: &[u8]| name.eq_ignore_ascii_case(lower_case);
         match name.len() {
             2 if is(b"te") => Self::Te,

@@ -1,16 +1,16 @@
 use super::Span;
 
-/// The fields of a message that is made, in order, for any version's encoder. All lines share one piece of memory, for a
-/// message has some ten of them, and are in it as HTTP/1 has them, so that they can be sent in one piece.
+/// Fields of an outgoing message in order, for the encoder of any version. All lines share one allocation, because a
+/// message has about ten of them. They have the format of HTTP/1 and can be sent in one piece.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     bytes: Vec<u8>,
     lines: Vec<Line>,
-    /// Some of the bytes are of lines that were taken away.
+    /// Whether some of the bytes belong to removed lines.
     has_gaps: bool,
 }
 
-/// Between name and value.
+/// Separator of name and value.
 const NAME_END: &[u8] = b": ";
 const LINE_END: &[u8] = b"\r\n";
 
@@ -21,32 +21,32 @@ struct Line {
 }
 
 impl Fields {
-    /// No fields.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// No fields yet, and memory for so many bytes of names and values in so many lines.
+    /// Creates an empty list with memory for `bytes` of names and values in so many `lines`.
     pub fn with_capacity(bytes: usize, lines: usize) -> Self {
         let bytes = Vec::with_capacity(bytes + lines * (NAME_END.len() + LINE_END.len()));
         Self { bytes, lines: Vec::with_capacity(lines), has_gaps: false }
     }
 
-    /// Takes all lines away; the memory stays.
+    /// Removes all lines; keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.lines.clear();
         self.has_gaps = false;
     }
 
-    /// Adds a line. The caller sees to it that name and value are what RFC 9110, section 5.5 allows: values that come
-    /// from outside must have been checked, above all for CR, LF and NUL.
+    /// Adds a line. The caller must ensure that RFC 9110, section 5.5 allows name and value. In particular, check
+    /// external values for CR, LF and NUL.
     pub fn push(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
         let value = value.as_ref();
         self.push_with(name, |bytes| bytes.extend_from_slice(value))
     }
 
-    /// Adds a line whose value is what is appended to the bytes that `write_value` is given, on the same terms.
+    /// Adds a line; `write_value` appends the value. The rules of [`Fields::push`] apply.
     pub fn push_with(&mut self, name: impl AsRef<[u8]>, write_value: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
         let bytes = &mut self.bytes;
         let name_start = bytes.len();
@@ -60,7 +60,7 @@ impl Fields {
         self
     }
 
-    /// Replaces all lines of this name (in any case) by one; an empty value only takes them away.
+    /// Replaces all lines of this name with one. An empty value removes them. The name is case-insensitive.
     pub fn set(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
         self.remove(name.as_ref());
         if !value.as_ref().is_empty() {
@@ -69,12 +69,12 @@ impl Fields {
         self
     }
 
-    /// Takes away all lines of this name, in any case.
+    /// Removes all lines of this name, which is case-insensitive.
     pub fn remove(&mut self, name: impl AsRef<[u8]>) {
         self.retain(|other| !other.eq_ignore_ascii_case(name.as_ref()));
     }
 
-    /// Takes away all lines but those with such names.
+    /// Removes all lines for whose name `is_kept` returns `false`.
     pub fn retain(&mut self, is_kept: impl Fn(&[u8]) -> bool) {
         let Self { bytes, lines, has_gaps } = self;
         let count = lines.len();
@@ -82,37 +82,37 @@ impl Fields {
         *has_gaps |= lines.len() < count;
     }
 
-    /// The value of the first line of this name, in any case.
+    /// Returns the value of the first line with this name, which is case-insensitive.
     pub fn get(&self, name: impl AsRef<[u8]>) -> Option<&[u8]> {
         self.iter().find(|(other, _)| other.eq_ignore_ascii_case(name.as_ref())).map(|(_, value)| value)
     }
 
-    /// Whether there is a line of this name, in any case.
+    /// Returns whether there is a line with this name, which is case-insensitive.
     pub fn has(&self, name: impl AsRef<[u8]>) -> bool {
         self.get(name).is_some()
     }
 
-    /// The values of all lines of this name (in any case), in order.
+    /// Returns the values of all lines with this name, in order. The name is case-insensitive.
     pub fn values<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         self.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no lines.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// Name and value of each line, in order.
+    /// Returns name and value of each line, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.lines.iter().map(|line| (line.name.of(&self.bytes), line.value.of(&self.bytes)))
     }
 
-    /// Bytes that [`write_h1`](Self::write_h1) appends at most.
+    /// Returns the maximum number of bytes that [`write_h1`](Self::write_h1) appends.
     pub fn h1_bytes_max(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Appends all lines as HTTP/1 has them (RFC 9112, section 5), without the empty line at the end.
+    /// Appends all lines in the format of HTTP/1 (RFC 9112, section 5), without the empty line at the end.
     pub fn write_h1(&self, out: &mut Vec<u8>) {
         if !self.has_gaps {
             return out.extend_from_slice(&self.bytes);

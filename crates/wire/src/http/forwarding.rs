@@ -1,18 +1,18 @@
-//! Which fields a proxy passes on (RFC 9110, section 7.6), and what proxies before it tell of the client (RFC 7239 and its
-//! forerunner X-Forwarded-For).
+//! Fields that a proxy must not forward (RFC 9110, section 7.6), and the client's address as earlier proxies state it
+//! (X-Forwarded-For, and Forwarded of RFC 7239).
 
 use core::net::{IpAddr, SocketAddr};
 
-/// Whether two names are the same to servers that do not tell `_` from `-`: CGI, and what came of it, makes one variable of
-/// both.
+/// Returns whether two names are equal to servers that treat `_` and `-` as equal. CGI and its successors map both to
+/// the same variable.
 pub fn is_same_field(name: &[u8], other: &[u8]) -> bool {
     let normal = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     name.len() == other.len() && name.iter().map(normal).eq(other.iter().map(normal))
 }
 
-/// Whether a field is about one connection, so that a proxy does not pass it on (RFC 9110, section 7.6.1); besides those
-/// that Connection names. Content-Length and Transfer-Encoding are each hop's own business too, as it frames content anew.
-/// With underscores they are the same ([`is_same_field`]).
+/// Returns whether a field belongs to a connection, so that a proxy must not forward it (RFC 9110, section 7.6.1).
+/// Connection may name further ones. Content-Length and Transfer-Encoding are among them, because each hop frames
+/// content itself. Underscores count as hyphens ([`is_same_field`]).
 pub fn is_hop_by_hop(name: &[u8]) -> bool {
     let names: &[&[u8]] = match name.len() {
         2 => &[b"te"],
@@ -28,9 +28,9 @@ pub fn is_hop_by_hop(name: &[u8]) -> bool {
     names.iter().any(|known| is_same_field(name, known))
 }
 
-/// Whether the values of Connection name this field as one that is not passed on. Fields that all recipients need are
-/// passed on in spite of it: RFC 9110, section 7.6.1 forbids naming those, and a client could make a proxy drop what the
-/// server decides by.
+/// Returns whether the values of Connection name this field, so that a proxy must not forward it. Fields that all
+/// recipients need are forwarded nevertheless: RFC 9110, section 7.6.1 forbids naming them, and otherwise a client
+/// could remove fields that the upstream's decisions depend on.
 pub fn is_named_by_connection<'a>(name: &[u8], mut values: impl Iterator<Item = &'a [u8]>) -> bool {
     const END_TO_END: [&[u8]; 6] =
         [b"authorization", b"cache-control", b"content-type", b"cookie", b"host", b"set-cookie"];
@@ -38,26 +38,27 @@ pub fn is_named_by_connection<'a>(name: &[u8], mut values: impl Iterator<Item = 
         && !END_TO_END.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Trailer fields that are passed on, besides those that are named in the configuration (lower case): those that are
-/// defined for trailer sections and that no application decides by. Recipients may merge trailers into the head (RFC 9110,
-/// section 6.5.1), so that any other could be taken for a field of the head that a proxy has removed or set there.
+/// Trailer fields to forward, in lower case, in addition to those in the configuration. They are defined for trailer
+/// sections, and no application decides by them. Recipients may merge trailers into the head (RFC 9110, section 6.5.1),
+/// where any other field could replace one that the proxy has removed or set.
 const DIGESTS: [&[u8]; 4] = [b"content-digest", b"content-md5", b"digest", b"repr-digest"];
 
-/// Further trailer fields, of responses alone.
+/// Further trailer fields, forwarded only in responses.
 const OF_RESPONSES: [&[u8]; 5] =
     [b"etag", b"grpc-message", b"grpc-status", b"grpc-status-details-bin", b"server-timing"];
 
-/// True if a trailer field of a request is passed on.
+/// Returns whether to forward a trailer field of a request.
 pub fn is_request_trailer(name: &[u8]) -> bool {
     DIGESTS.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// True if a trailer field of a response is passed on.
+/// Returns whether to forward a trailer field of a response.
 pub fn is_response_trailer(name: &[u8]) -> bool {
     DIGESTS.iter().chain(&OF_RESPONSES).any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// How often a request was forwarded by a recipient of this name (RFC 9110, section 7.6.3), by these lines of Via.
+/// Counts how often a recipient of this name has forwarded the request, by these lines of Via (RFC 9110, section
+/// 7.6.3).
 pub fn via_passes<'a>(lines: impl Iterator<Item = &'a [u8]>, name: &[u8]) -> usize {
     let is_name = |element: &&[u8]| {
         let mut words = element.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
@@ -68,8 +69,8 @@ pub fn via_passes<'a>(lines: impl Iterator<Item = &'a [u8]>, name: &[u8]) -> usi
     lines.flat_map(|line| line.split(|&byte| byte == b',')).filter(is_name).count()
 }
 
-/// Fields that tell applications a client's address, besides X-Forwarded-For and Forwarded: those of proxies and content
-/// delivery networks that frameworks believe without being told to. With underscores they are the same.
+/// Returns whether a field states the client's address, apart from X-Forwarded-For and Forwarded. Proxies and content
+/// delivery networks send these fields, and some frameworks trust them by default. Underscores count as hyphens.
 pub fn is_client_address_field(name: &[u8]) -> bool {
     let names: &[&[u8]] = match name.len() {
         9 => &[b"x-real-ip", b"client-ip"],
@@ -85,8 +86,9 @@ pub fn is_client_address_field(name: &[u8]) -> bool {
     names.iter().any(|known| is_same_field(name, known))
 }
 
-/// True if a field may be in a trailer section at all: not those that frame, route or condition a message, or that say who
-/// sent it; nor Proxy, which CGI programs would take for a setting (CVE-2016-5385). With underscores they are the same.
+/// Returns whether a field may occur in a trailer section. Fields for framing, routing, conditions and authentication
+/// may not, and neither may Proxy, which CGI programs would take for a setting (CVE-2016-5385). Underscores count as
+/// hyphens.
 pub fn may_be_trailer(name: &[u8]) -> bool {
     const NEVER: [&[u8]; 23] = [
         b"age",
@@ -117,20 +119,20 @@ pub fn may_be_trailer(name: &[u8]) -> bool {
     !is_hop_by_hop(name) && !is_forwarded && !NEVER.iter().any(|known| is_same_field(name, known))
 }
 
-/// The entries of X-Forwarded-For, from these lines of it: each proxy adds at the end whom it got the request from.
+/// Returns the entries in these lines of X-Forwarded-For. Each proxy appends the address it got the request from.
 pub fn x_forwarded_for_entries<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]> {
     let entries = lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
     entries.filter(|entry| !entry.is_empty()).collect()
 }
 
-/// The elements of Forwarded, from these lines of it (RFC 7239, section 4).
+/// Returns the elements in these lines of Forwarded (RFC 7239, section 4).
 pub fn forwarded_elements<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]> {
     let elements = lines.flat_map(|line| split_unquoted(line, b',')).map(<[u8]>::trim_ascii);
     elements.filter(|element| !element.is_empty()).collect()
 }
 
-/// A parameter of an element of Forwarded (`for`, `by`, `host`, `proto`), without quotes. Escapes stay: what is believed,
-/// addresses, hosts and schemes, has none.
+/// Returns a parameter of an element of Forwarded (`for`, `by`, `host`, `proto`) without quotes. Does not decode
+/// escapes: valid addresses, hosts and schemes have none.
 pub fn forwarded_parameter<'a>(element: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let pairs = split_unquoted(element, b';').into_iter().map(<[u8]>::trim_ascii);
     let mut values = pairs.filter_map(|pair| {
@@ -141,8 +143,8 @@ pub fn forwarded_parameter<'a>(element: &'a [u8], name: &str) -> Option<&'a [u8]
     Some(value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value))
 }
 
-/// The address of a node: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`. Without a port
-/// it is 0. `None` for a name (`unknown`, or one made up; RFC 7239, section 6).
+/// Parses the address of a node: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`. The
+/// port is 0 if there is none. Returns `None` for a name: `unknown` or an obfuscated identifier (RFC 7239, section 6).
 pub fn parse_node(node: &[u8]) -> Option<SocketAddr> {
     let text = core::str::from_utf8(node).ok()?;
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
@@ -153,7 +155,7 @@ pub fn parse_node(node: &[u8]) -> Option<SocketAddr> {
     Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }
 
-/// Splits where the separator is not in a quoted-string (RFC 9110, section 5.6.4).
+/// Splits at separators outside of quoted strings (RFC 9110, section 5.6.4).
 fn split_unquoted(text: &[u8], separator: u8) -> Vec<&[u8]> {
     let (mut pieces, mut start, mut is_quoted, mut is_escaped) = (Vec::new(), 0, false, false);
     for (at, &byte) in text.iter().enumerate() {

@@ -1,21 +1,21 @@
 use core::net::Ipv6Addr;
 use std::fmt;
 
-/// Longest host name, in bytes. DNS allows 253 (RFC 1035, section 2.3.4), RFC 3986, section 3.2.2 asks for at most 255,
-/// and so does a file name, which mass hosting makes of it.
+/// Maximum length of a host name in bytes. DNS allows 253 (RFC 1035, section 2.3.4), and RFC 3986, section 3.2.2 asks
+/// for at most 255. File names have the same limit, and mass hosting uses host names as directory names.
 pub const HOST_BYTES_MAX: usize = 255;
 
 /// A host and port, as in a Host field (RFC 9110, section 7.2) or a URI's authority (RFC 3986, section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host<'a> {
-    /// The name or address in the case in which it was sent, without a trailing dot; an IPv6 address keeps its
-    /// brackets. Empty if the field was empty. Never has an empty label, so it is no `..` when made part of a path.
+    /// Name or address as sent, without a trailing dot. An IPv6 address keeps its brackets. Empty if the field is
+    /// empty. No label is empty, so the name is never `..` as part of a path.
     pub name: &'a [u8],
-    /// The port, if one was given.
+    /// Port, if present.
     pub port: Option<u16>,
 }
 
-/// Not a host and port: answered with 400 (RFC 9112, section 3.2).
+/// Error of an invalid host or port; answer with 400 (RFC 9112, section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidHost;
 
@@ -30,8 +30,8 @@ impl std::error::Error for InvalidHost {}
 impl<'a> Host<'a> {
     /// Parses the value of a Host field: `uri-host [ ":" port ]`.
     ///
-    /// An empty value is allowed: a client whose target has no authority must send it (RFC 9112, section 3.2), and
-    /// the server's default applies (section 3.3).
+    /// An empty value is valid: a client must send it if the target has no authority (RFC 9112, section 3.2). The
+    /// server's default host then applies (section 3.3).
     pub fn parse(value: &'a [u8]) -> Result<Self, InvalidHost> {
         if value.is_empty() {
             return Ok(Self { name: value, port: None });
@@ -45,8 +45,8 @@ impl<'a> Host<'a> {
         Ok(Self { name, port })
     }
 
-    /// The name in lower case, for hosts are compared without case (RFC 9110, section 4.2.3): itself if it is so
-    /// already, as nearly all are, else a copy in `buffer`.
+    /// Returns the name in lower case, because host names are case-insensitive (RFC 9110, section 4.2.3). Copies it to
+    /// `buffer` only if it has upper case letters, which is rare.
     pub fn lower_case<'b>(&self, buffer: &'b mut Vec<u8>) -> &'b [u8]
     where
         'a: 'b,
@@ -60,16 +60,16 @@ impl<'a> Host<'a> {
     }
 }
 
-/// `"[" IPv6address "]"`, and what follows it. IPvFuture has no use yet; zone identifiers (RFC 6874) mean nothing to anyone
-/// but their host.
+/// Splits off `"[" IPv6address "]"`. Rejects IPvFuture, which is unused, and zone identifiers (RFC 6874), which are
+/// only meaningful on the client's host.
 fn split_ip_literal(value: &[u8]) -> Result<(&[u8], &[u8]), InvalidHost> {
     let name_end = 1 + value.iter().position(|&byte| byte == b']').ok_or(InvalidHost)?;
     let inner = str::from_utf8(&value[1..name_end - 1]).map_err(|_| InvalidHost)?;
     inner.parse::<Ipv6Addr>().map(|_| value.split_at(name_end)).map_err(|_| InvalidHost)
 }
 
-/// `IPv4address / reg-name` (RFC 3986, section 3.2.2), as labels of at least a byte, for it names a host of the DNS; and what
-/// follows from a colon on.
+/// Splits off `IPv4address / reg-name` (RFC 3986, section 3.2.2). The rest begins with the colon. Labels must not be
+/// empty, because the name is a DNS name.
 fn split_name(value: &[u8]) -> Result<(&[u8], &[u8]), InvalidHost> {
     let (mut label_start, mut name_end) = (0, value.len());
     for (index, &byte) in value.iter().enumerate() {
@@ -86,13 +86,13 @@ fn split_name(value: &[u8]) -> Result<(&[u8], &[u8]), InvalidHost> {
         }
     }
     let (name, rest) = value.split_at(name_end);
-    // "example.com." is "example.com": an absolute name in DNS's own form.
+    // "example.com." is "example.com" as an absolute DNS name.
     let name = if label_start == name_end { name.strip_suffix(b".").unwrap_or_default() } else { name };
     if name.is_empty() || name.len() > HOST_BYTES_MAX { Err(InvalidHost) } else { Ok((name, rest)) }
 }
 
-/// unreserved and sub-delims of RFC 3986 but the dot, which ends a label, and the comma: no host has one, and two Host lines
-/// that something on the way joined do, which must be refused like two lines.
+/// unreserved and sub-delims of RFC 3986, except the dot, which ends a label, and the comma. No host name has a comma,
+/// but an intermediary may have joined two Host lines with one; these must be rejected like two lines.
 static NAME_BYTES: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -107,7 +107,7 @@ static NAME_BYTES: [bool; 256] = {
     table
 };
 
-/// `*DIGIT`: none after the colon is no port (RFC 3986, section 3.2.3).
+/// `*DIGIT`: a colon without digits means no port (RFC 3986, section 3.2.3).
 fn parse_port(digits: &[u8]) -> Result<Option<u16>, InvalidHost> {
     if digits.is_empty() {
         return Ok(None);
@@ -230,7 +230,7 @@ mod tests {
                 prop_assert!(host.name.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'/' && *byte != b'\\'));
                 prop_assert!(host.name.is_empty() == value.is_empty());
                 prop_assert!(!host.name.starts_with(b".") && !host.name.windows(2).any(|pair| pair == b".."));
-                // What was parsed parses to itself.
+                // A parsed name parses to itself.
                 prop_assert_eq!(Host::parse(host.name), Ok(Host { name: host.name, port: None }));
             }
         }

@@ -1,10 +1,10 @@
-/// The elements of a list (RFC 9110, section 5.6.1) in one field line, without white space around them; empty ones are
-/// left out, as section 5.6.1.2 asks. Commas in quoted strings don't separate.
+/// Returns the elements of a list in one field line (RFC 9110, section 5.6.1), without surrounding white space. Omits
+/// empty ones, as section 5.6.1.2 demands. Commas in quoted strings do not separate.
 pub(super) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     split_unquoted(value, b',').map(trim).filter(|element| !element.is_empty())
 }
 
-/// The pieces between separators outside of quoted strings (RFC 9110, section 5.6.4), whatever they are.
+/// Splits at separators outside of quoted strings (RFC 9110, section 5.6.4).
 pub(super) fn split_unquoted(value: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(value);
     std::iter::from_fn(move || {
@@ -27,7 +27,7 @@ pub(super) fn split_unquoted(value: &[u8], separator: u8) -> impl Iterator<Item 
     })
 }
 
-/// Without the white space of RFC 9110, section 5.6.3 (OWS) at both ends.
+/// Removes white space (OWS; RFC 9110, section 5.6.3) from both ends.
 pub(super) fn trim(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
         value = rest;

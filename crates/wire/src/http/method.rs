@@ -1,4 +1,4 @@
-/// A request method (RFC 9110, section 9; PATCH is RFC 5789).
+/// Request method (RFC 9110, section 9; RFC 5789 for PATCH).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
     /// GET
@@ -19,12 +19,12 @@ pub enum Method {
     Trace,
     /// PATCH
     Patch,
-    /// Any other token; its name is in the request's bytes.
+    /// Any other token; the request's bytes contain the name.
     Other,
 }
 
 impl Method {
-    /// The method with this name. Names are case-sensitive (RFC 9110, section 9.1).
+    /// Returns the method with this name, which is case-sensitive (RFC 9110, section 9.1).
     pub fn from_name(name: &[u8]) -> Self {
         match name {
             b"GET" => Self::Get,
@@ -40,12 +40,12 @@ impl Method {
         }
     }
 
-    /// Whether sending the request twice has the same effect as sending it once (RFC 9110, section 9.2.2).
+    /// Returns whether several identical requests have the same effect as one (RFC 9110, section 9.2.2).
     pub fn is_idempotent(self) -> bool {
         self.is_safe() || matches!(self, Self::Put | Self::Delete)
     }
 
-    /// Whether the request only reads (RFC 9110, section 9.2.1).
+    /// Returns whether the method is read-only (RFC 9110, section 9.2.1).
     pub fn is_safe(self) -> bool {
         matches!(self, Self::Get | Self::Head | Self::Options | Self::Trace)
     }

@@ -1,4 +1,4 @@
-//! What all versions of HTTP share (RFC 9110).
+//! Common part of all HTTP versions (RFC 9110).
 
 pub mod caching;
 pub mod conditional;

@@ -1,12 +1,12 @@
-//! Choosing among representations by what the client accepts (RFC 9110, section 12).
+//! Content negotiation: chooses a representation by the client's preferences (RFC 9110, section 12).
 
 use super::list::{elements, split_unquoted, trim};
 use super::{KnownField, Request};
 
-/// A content coding (RFC 9110, section 8.4.1).
+/// Content coding (RFC 9110, section 8.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Coding {
-    /// None.
+    /// No coding.
     Identity,
     /// gzip
     Gzip,
@@ -17,7 +17,7 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// Its name in Content-Encoding; identity is never named there.
+    /// Returns the name for Content-Encoding. `identity` never occurs there.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Identity => "identity",
@@ -27,7 +27,7 @@ impl Coding {
         }
     }
 
-    /// The coding with this name, in any case. `x-gzip` is gzip (RFC 9110, section 8.4.1.3).
+    /// Returns the coding with this name, which is case-insensitive. `x-gzip` is gzip (RFC 9110, section 8.4.1.3).
     pub fn from_name(name: &[u8]) -> Option<Self> {
         let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
         if is("gzip") || is("x-gzip") {
@@ -44,18 +44,19 @@ impl Coding {
     }
 }
 
-/// How much a client wants each coding, from its Accept-Encoding (RFC 9110, section 12.5.3).
+/// Weights of the codings in a client's Accept-Encoding (RFC 9110, section 12.5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodingWeights {
-    /// In thousandths, by coding; 0 is not acceptable.
+    /// Weights in thousandths, by coding; 0 is not acceptable.
     weights: [u16; 4],
 }
 
 impl CodingWeights {
-    /// Of a client that says nothing: by the letter it takes any coding, but those that do say so.
+    /// Weights without Accept-Encoding. Formally any coding is then acceptable, but clients that support one say so.
     const IDENTITY_ONLY: Self = Self { weights: [WEIGHT_MAX, 0, 0, 0] };
 
-    /// Reads all Accept-Encoding lines of a request. If there is none, or one is malformed, only identity is acceptable.
+    /// Parses all Accept-Encoding lines of a request. If there is none, or one is malformed, only identity is
+    /// acceptable.
     pub fn of(request: &Request<'_>) -> Self {
         if !request.head.has(KnownField::AcceptEncoding) {
             return Self::IDENTITY_ONLY;
@@ -63,9 +64,9 @@ impl CodingWeights {
         Self::parse(request.field_lines(KnownField::AcceptEncoding)).unwrap_or(Self::IDENTITY_ONLY)
     }
 
-    /// Which of the codings to send: the one with the greatest weight, and of several the first, so that `available` is
-    /// in the order of the server's preference. Its place in `available`; `None` if none is acceptable, which for lack
-    /// of identity alone the server may disregard (RFC 9110, section 12.5.3).
+    /// Chooses the coding with the greatest weight; of equal ones the first, so list `available` in the order of the
+    /// server's preference. Returns its index in `available`, or `None` if no coding is acceptable. The server may
+    /// ignore this if only identity was missing (RFC 9110, section 12.5.3).
     pub fn choose(&self, available: impl IntoIterator<Item = Coding>) -> Option<usize> {
         let mut best = (None, 0);
         for (place, coding) in available.into_iter().enumerate() {
@@ -77,12 +78,12 @@ impl CodingWeights {
         best.0
     }
 
-    /// The weight of a coding in thousandths; 0 is not acceptable.
+    /// Returns the weight of a coding in thousandths; 0 is not acceptable.
     pub fn weight(&self, coding: Coding) -> u16 {
         self.weights[coding as usize]
     }
 
-    /// `None` if a line is malformed.
+    /// Parses the lines; `None` if one is malformed.
     fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let mut weights: [Option<u16>; 4] = [None; 4];
         let mut any_other = None;
@@ -91,13 +92,13 @@ impl CodingWeights {
             if name == b"*" {
                 any_other.get_or_insert(weight);
             } else if let Some(coding) = Coding::from_name(name) {
-                // Said twice, the first counts.
+                // If a coding occurs several times the first one counts.
                 weights[coding as usize].get_or_insert(weight);
             }
         }
         let identity = Coding::Identity as usize;
         let mut resolved = weights.map(|weight| weight.or(any_other).unwrap_or(0));
-        // Not mentioned, identity is acceptable all the same, but less than what is.
+        // Identity is acceptable by default, with a lower weight than the codings in the list.
         if weights[identity].is_none() && any_other.is_none() {
             resolved[identity] = WEIGHT_MIN;
         }
@@ -105,8 +106,9 @@ impl CodingWeights {
     }
 }
 
-/// Whether a client would rather have `application/json` than `text/html` (RFC 9110, section 12.5.1): a greater weight,
-/// or the same by a more specific range, as in `application/json, */*`. Without Accept, or with a malformed one, no.
+/// Returns whether a client prefers `application/json` to `text/html` (RFC 9110, section 12.5.1): by a greater weight,
+/// or by an equal weight and a more specific range, as in `application/json, */*`. `false` if Accept is absent or
+/// malformed.
 pub fn prefers_json(request: &Request<'_>) -> bool {
     let (mut json, mut html) = (MediaWeight::NONE, MediaWeight::NONE);
     for element in request.field_lines(KnownField::Accept).flat_map(elements) {
@@ -120,11 +122,11 @@ pub fn prefers_json(request: &Request<'_>) -> bool {
 const WEIGHT_MAX: u16 = 1000;
 const WEIGHT_MIN: u16 = 1;
 
-/// The weight of one media type, by the most specific of the ranges that match it.
+/// Weight of a media type, from the most specific matching range.
 #[derive(Clone, Copy)]
 struct MediaWeight {
     weight: u16,
-    /// 0: none matched; 1: `*/*`; 2: `type/*`; 3: the type itself.
+    /// 0: no match; 1: `*/*`; 2: `type/*`; 3: the type itself.
     specificity: u8,
 }
 
@@ -145,7 +147,7 @@ impl MediaWeight {
     }
 }
 
-/// An element of Accept.
+/// Element of Accept.
 struct MediaRange<'a> {
     kind: &'a [u8],
     subtype: &'a [u8],
@@ -153,8 +155,7 @@ struct MediaRange<'a> {
 }
 
 impl<'a> MediaRange<'a> {
-    /// Parses `media-range [ weight ]`. Other parameters are passed over: our types have none that they could tell
-    /// apart.
+    /// Parses `media-range [ weight ]`. Ignores other parameters, because the server's types have none.
     fn parse(element: &'a [u8]) -> Option<Self> {
         let mut pieces = split_unquoted(element, b';').map(trim);
         let range = pieces.next()?;
@@ -184,7 +185,8 @@ fn parse_coding(element: &[u8]) -> Option<(&[u8], u16)> {
     is_token(name).then_some((name, weight))
 }
 
-/// `"q=" qvalue` (RFC 9110, section 12.4.2) in thousandths. `None` for another parameter, `Some(None)` for a bad value.
+/// `"q=" qvalue` (RFC 9110, section 12.4.2) in thousandths. `None` for another parameter, `Some(None)` for an invalid
+/// value.
 fn parse_weight(parameter: &[u8]) -> Option<Option<u16>> {
     let (name, value) = parameter.split_at_checked(2)?;
     name.eq_ignore_ascii_case(b"q=").then(|| parse_qvalue(value))
@@ -269,7 +271,7 @@ mod tests {
         check(&["identity;q=0, gzip;q=0.1"], gzip);
         check(&["gzip, gzip;q=0"], gzip);
         check(&[",, gzip ,"], gzip);
-        // Malformed: as if absent.
+        // A malformed field counts as absent.
         for line in [
             "gzip;",
             "gzip;q",
@@ -347,7 +349,7 @@ mod tests {
         #[test]
         fn qvalues_are_thousandths((text, thousandths) in qvalues()) {
             prop_assert_eq!(parse_qvalue(text.as_bytes()), Some(thousandths));
-            // Trailing zeros and then the point may be left out.
+            // A qvalue may omit trailing zeros, and then the point.
             let short = text.trim_end_matches('0').trim_end_matches('.');
             prop_assert_eq!(parse_qvalue(if short.is_empty() { b"0" } else { short.as_bytes() }), Some(thousandths));
         }
@@ -360,7 +362,8 @@ mod tests {
             const NAMES: [&str; 6] = ["identity", "gzip", "br", "zstd", "*", "deflate"];
             let line: Vec<String> = accepted.iter().map(|(name, (q, _))| format!("{};q={q}", NAMES[*name])).collect();
             let found = weights(&[line.join(", ").as_bytes()]).choose(available.iter().copied());
-            // The model: what was said of the coding first, else of "*", else nothing, which identity alone survives.
+            // Model: the first statement about the coding counts, otherwise the one about "*". Without either, only
+            // identity is acceptable.
             let said = |name: &str| accepted.iter().find(|(said, _)| NAMES[*said] == name).map(|(_, (_, weight))| *weight);
             let weight = |coding: Coding| {
                 said(coding.name()).or(said("*")).unwrap_or(if coding == Coding::Identity { 1 } else { 0 })

@@ -1,18 +1,18 @@
-//! Paths: from the percent-encoded form in a target to the bytes that name a file, and back.
+//! Paths: conversion between the percent-encoded form in a target and the bytes of a file name.
 
 use std::fmt;
 
-/// A path that can't be normalised: answered with 400.
+/// Error of a path that cannot be normalized; answer with 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidPath {
-    /// It does not begin with `/`.
+    /// The path does not begin with `/`.
     NotAbsolute,
-    /// `%` without two hexadecimal digits (RFC 3986, section 2.1).
+    /// A `%` without two hexadecimal digits (RFC 3986, section 2.1).
     Encoding,
-    /// NUL, which no file name can have.
+    /// NUL, which file names cannot contain.
     Nul,
-    /// `..` above the root. RFC 3986, section 5.2.4 would ignore it, but there a client resolves a reference; in a
-    /// request only attacks have it.
+    /// `..` above the root. RFC 3986, section 5.2.4 ignores it when a client resolves a reference; in a request it only
+    /// occurs in attacks.
     AboveRoot,
 }
 
@@ -29,14 +29,13 @@ impl fmt::Display for InvalidPath {
 
 impl std::error::Error for InvalidPath {}
 
-/// Brings a target's path into the one form that is matched against routes and looked up: percent-decoded once, without
-/// `.`, `..` and empty segments. It begins with `/`, ends with `/` if the last segment was one of those or empty, and
-/// may have any bytes but NUL. A path that is so already, as nearly all are, is returned as it is; else `buffer` is
-/// overwritten.
+/// Normalizes a target's path for routing and file lookups: decodes it once, and removes `.`, `..` and empty segments.
+/// The result begins with `/`, and ends with `/` if the last segment was one of these. It may contain any byte except
+/// NUL. A path that is already normal, the usual case, is returned unchanged. Otherwise the result is in `buffer`.
 ///
-/// An encoded slash is a slash, as in nginx: no file name has one, so that read otherwise it would name nothing, and
-/// decoding it before all else, dot segments too, means that routes, access rules and the file system see one and the
-/// same path. What is encoded twice (`%252e`) stays encoded once: nothing decodes it again.
+/// An encoded slash counts as a slash, as in nginx: file names cannot contain one. It is decoded before dot segments
+/// are removed, so routes, access rules and the file system see the same path. A path that is encoded twice (`%252e`)
+/// stays encoded once; no other code decodes it.
 pub fn normalise<'a>(raw: &'a [u8], buffer: &'a mut Vec<u8>) -> Result<&'a [u8], InvalidPath> {
     if is_normal(raw) {
         return Ok(raw);
@@ -59,8 +58,8 @@ pub fn normalise<'a>(raw: &'a [u8], buffer: &'a mut Vec<u8>) -> Result<&'a [u8],
     Ok(buffer)
 }
 
-/// Whether a raw path has a segment that is `.` or `..`, encoded or not. Such a path may mean one thing to who resolves dot
-/// segments, and another to who doesn't, or does so before or after joining slashes or decoding them.
+/// Returns whether a raw path has a segment `.` or `..`, encoded or not. Servers disagree about such paths: some do not
+/// resolve dot segments, and others do so before or after they join slashes or decode the path.
 pub fn has_dot_segment(raw: &[u8]) -> bool {
     let (mut rest, mut dots, mut others) = (raw, 0, 0);
     while let Ok(Some((byte, after))) = decode_byte(rest) {
@@ -75,14 +74,12 @@ pub fn has_dot_segment(raw: &[u8]) -> bool {
     dots > 0 && others == 0
 }
 
-/// Appends the path percent-encoded (RFC 3986, section 2.1) to `out`, fit as it is for a Location field or a link in a
-/// page. A relative path whose first segment has a colon needs `./` before it (RFC 3986, section 4.2): the caller sees
-/// to it.
+/// Appends the percent-encoded path (RFC 3986, section 2.1) to `out`, for a Location field or a link in a page. The
+/// caller must put `./` before a relative path whose first segment has a colon (RFC 3986, section 4.2).
 pub fn encode(path: &[u8], out: &mut Vec<u8>) {
     const HEX_DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in path {
-        // Of the bytes that RFC 3986 allows in a path, "&" and "'" are encoded all the same, for they would need
-        // escaping in HTML.
+        // RFC 3986 allows "&" and "'" in a path. They are encoded because they would need escapes in HTML.
         if byte.is_ascii_alphanumeric() || b"/-._~!$()*+,;=:@".contains(&byte) {
             out.push(byte);
         } else {
@@ -92,7 +89,7 @@ pub fn encode(path: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Whether normalising would change nothing; sometimes false where it wouldn't (`/.hidden`).
+/// Returns whether the path is normal. May return `false` for a normal path (`/.hidden`).
 fn is_normal(raw: &[u8]) -> bool {
     for (index, &byte) in raw.iter().enumerate() {
         if MAY_CHANGE[usize::from(byte)] && (byte != b'/' || matches!(raw.get(index + 1), Some(b'/' | b'.'))) {
@@ -102,7 +99,7 @@ fn is_normal(raw: &[u8]) -> bool {
     raw.first() == Some(&b'/')
 }
 
-/// Bytes that may have to be changed: those, and what follows a slash.
+/// Bytes that may need a change in normalization: `%`, NUL, and the byte after a slash.
 static MAY_CHANGE: [bool; 256] = {
     let mut table = [false; 256];
     table[0] = true;
@@ -111,7 +108,7 @@ static MAY_CHANGE: [bool; 256] = {
     table
 };
 
-/// The first byte, decoded, and what follows it.
+/// Decodes the first byte; returns it and the rest.
 fn decode_byte(raw: &[u8]) -> Result<Option<(u8, &[u8])>, InvalidPath> {
     match raw {
         [] => Ok(None),
@@ -128,16 +125,16 @@ fn hex_digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
 
-/// Ends the segment that begins at `segment_start` in `buffer`, by a slash or by the path's end; returns where the next
-/// one begins. `buffer` before `segment_start` is empty or a normal path that ends with `/`.
+/// Ends the segment that begins at `segment_start` in `buffer`, at a slash or at the end of the path. Returns the start
+/// of the next one. `buffer` before `segment_start` is empty or a normal path that ends with `/`.
 fn end_segment(buffer: &mut Vec<u8>, segment_start: usize, by_slash: bool) -> Result<usize, InvalidPath> {
     match &buffer[segment_start..] {
-        // The slash that the path begins with.
+        // This is the slash at the start of the path.
         [] if segment_start == 0 => buffer.push(b'/'),
         [] => {}
         b"." => buffer.truncate(segment_start),
         b".." => {
-            // 1 is the root: the slash before it has nothing before it.
+            // 1 is the root; nothing precedes its slash.
             let parent =
                 buffer[..segment_start - 1].iter().rposition(|&byte| byte == b'/').ok_or(InvalidPath::AboveRoot)?;
             buffer.truncate(parent + 1);
@@ -201,7 +198,7 @@ mod tests {
         check("a", Err(InvalidPath::NotAbsolute));
         check("*", Err(InvalidPath::NotAbsolute));
         check("%2fa", Err(InvalidPath::NotAbsolute));
-        // Overlong UTF-8 of "." and "/" (CVE-2000-0884, CVE-2008-2938) are just bytes.
+        // Overlong UTF-8 of "." and "/" (CVE-2000-0884, CVE-2008-2938) has no special meaning.
         let mut buffer = Vec::new();
         assert_eq!(normalise(b"/%c0%ae%c0%ae%c0%af", &mut buffer), Ok(b"/\xc0\xae\xc0\xae\xc0\xaf".as_slice()));
     }
@@ -253,7 +250,7 @@ mod tests {
         check(b"/\xff\xc3\xa9\0", "/%FF%C3%A9%00");
     }
 
-    /// What normalising is, segment by segment, without regard to speed.
+    /// Reference implementation of the normalization, segment by segment.
     fn model(raw: &[u8]) -> Option<Vec<u8>> {
         let mut decoded = Vec::new();
         let mut at = 0;

@@ -5,35 +5,35 @@ use std::ops::Range;
 
 use super::list;
 
-/// What of a representation a Range field asks for. Ranges are of byte offsets, never empty, and within its length.
+/// Part of a representation that a Range field selects. Ranges are byte offsets within its length, and never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// All of it: the field is to be ignored. 200.
+    /// The whole representation, because the field is ignored: 200.
     Whole,
-    /// One range. 206 with Content-Range.
+    /// One range: 206 with Content-Range.
     Single(Range<u64>),
-    /// At least two ranges that don't touch, in the order asked for. 206 with `multipart/byteranges`.
+    /// At least two ranges that do not touch, in the order of the field: 206 with `multipart/byteranges`.
     Several(Vec<Range<u64>>),
-    /// None of the ranges is in it. 416 with the Content-Range of [`write_content_range_unsatisfied`].
+    /// No range lies within the representation: 416 with the Content-Range of [`write_content_range_unsatisfied`].
     Unsatisfiable,
 }
 
-/// Ranges with a gap of fewer bytes are joined: the head of a part takes about as many (RFC 9110, section 15.3.7.2).
+/// Ranges with a smaller gap are joined. The head of a part takes about as many bytes (RFC 9110, section 15.3.7.2).
 pub const GAP_BYTES_MAX: u64 = 80;
 
-/// Selects what the value of a Range field asks for, of a representation of this length in bytes.
+/// Selects ranges by the value of a Range field. `complete_length` is the length of the representation in bytes.
 ///
-/// Whatever is wrong with the field, it is ignored (RFC 9110, section 14.2): another unit, bad syntax, and more than
-/// `ranges_max` ranges. Ranges that overlap or nearly touch are joined, so that no request makes the server send more
-/// than the representation and `ranges_max` part heads (CVE-2011-3192, "Apache Killer").
+/// Ignores an invalid field (RFC 9110, section 14.2): another unit, a syntax error, or more than `ranges_max` ranges.
+/// Joins ranges that overlap or nearly touch. So no request makes the server send more than the representation and
+/// `ranges_max` part heads (CVE-2011-3192, "Apache Killer").
 pub fn select(value: &[u8], complete_length: u64, ranges_max: usize) -> Selection {
-    // Many clients ask for ranges of everything; that an empty file has none is no reason to fail. Ignoring the field
-    // is always allowed.
+    // Many clients always send a Range field. An empty file has no range, but this should not be an error, and a server
+    // may always ignore the field.
     if complete_length == 0 {
         return Selection::Whole;
     }
     let Some(set) = range_set(value) else { return Selection::Whole };
-    // Counted before anything is allocated: nearly all requests ask for one range.
+    // The ranges are counted before anything is allocated, because nearly all requests have one range.
     let mut first = None;
     let (mut count, mut satisfiable_count) = (0, 0);
     for element in list::elements(set) {
@@ -56,7 +56,8 @@ pub fn select(value: &[u8], complete_length: u64, ranges_max: usize) -> Selectio
     }
 }
 
-/// Appends the value of Content-Range for a part of a representation of this length in bytes (RFC 9110, section 14.4).
+/// Appends the value of Content-Range for a part (RFC 9110, section 14.4). `complete_length` is the length of the
+/// representation in bytes.
 pub fn write_content_range(range: &Range<u64>, complete_length: u64, out: &mut Vec<u8>) {
     write!(out, "bytes {}-{}/{complete_length}", range.start, range.end - 1).expect("a Vec takes all that is written");
 }
@@ -66,13 +67,13 @@ pub fn write_content_range_unsatisfied(complete_length: u64, out: &mut Vec<u8>) 
     write!(out, "bytes */{complete_length}").expect("a Vec takes all that is written");
 }
 
-/// What follows `bytes=`; units are compared without case (RFC 9110, section 14.1).
+/// Returns what follows `bytes=`. Units are case-insensitive (RFC 9110, section 14.1).
 fn range_set(value: &[u8]) -> Option<&[u8]> {
     let (unit, set) = value.split_at_checked(b"bytes=".len())?;
     unit.eq_ignore_ascii_case(b"bytes=").then_some(set)
 }
 
-/// One range as it is asked for. Numbers too large for 64 bits are the largest: no representation is as long.
+/// A range of the field. Numbers beyond 64 bits become the largest one, because no representation is that long.
 enum Spec {
     From { first: u64, last: u64 },
     Suffix { length: u64 },
@@ -90,13 +91,13 @@ impl Spec {
             (false, false) => Self::From { first: parse_number(first)?, last: parse_number(last)? },
         };
         match spec {
-            // Invalid, not unsatisfiable (RFC 9110, section 14.1.1).
+            // Invalid rather than unsatisfiable (RFC 9110, section 14.1.1).
             Self::From { first, last } if last < first => None,
             spec => Some(spec),
         }
     }
 
-    /// The bytes it stands for, or `None` if it has none in a representation of this length.
+    /// Returns the bytes of the range; `None` if a representation of this length has none of them.
     fn within(&self, complete_length: u64) -> Option<Range<u64>> {
         let range = match *self {
             Self::From { first, last } => first..last.saturating_add(1).min(complete_length),
@@ -117,8 +118,8 @@ fn parse_number(digits: &[u8]) -> Option<u64> {
     Some(number)
 }
 
-/// Joins ranges that overlap or have less than [`GAP_BYTES_MAX`] between them; each result has the place of the first
-/// asked for of its ranges (RFC 9110, section 15.3.7.2).
+/// Joins ranges that overlap or have a gap of less than [`GAP_BYTES_MAX`]. A joined range takes the position of its
+/// first range in the field (RFC 9110, section 15.3.7.2).
 fn join(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     let mut by_start: Vec<(usize, Range<u64>)> = ranges.into_iter().enumerate().collect();
     by_start.sort_unstable_by_key(|(place, range)| (range.start, *place));
@@ -224,7 +225,8 @@ mod tests {
 
     #[test]
     fn apache_killer() {
-        // CVE-2011-3192: a thousand ranges, all from 0 to nearly the end, that were sent one after the other.
+        // CVE-2011-3192: more than a thousand ranges, each from 5 to nearly the end, which servers sent one after the
+        // other.
         let specs: Vec<String> = (0..1300).map(|last| format!("5-{}", last + 5)).collect();
         let value = format!("bytes=0-,{}", specs.join(","));
         assert_eq!(select(value.as_bytes(), 10_000, RANGES_MAX), Selection::Whole);
@@ -257,7 +259,7 @@ mod tests {
         format!("bytes={}", specs.join(", "))
     }
 
-    /// Which bytes are asked for, byte by byte; `None` if the field is invalid.
+    /// Reference implementation: marks each selected byte; `None` if the field is invalid.
     fn model(specs: &[(Option<u64>, Option<u64>)], length: u64) -> Option<Vec<bool>> {
         let mut asked = vec![false; length as usize];
         for spec in specs {
@@ -299,7 +301,7 @@ mod tests {
             for at in 0..length {
                 prop_assert!(is_sent(at) || !asked[at as usize], "{} is asked for but not sent", at);
             }
-            // What is sent beyond what is asked for lies in gaps.
+            // Bytes that are sent and not selected lie in gaps.
             let extra = (0..length).filter(|at| is_sent(*at) && !asked[*at as usize]).count() as u64;
             prop_assert!(extra <= GAP_BYTES_MAX * specs.len() as u64);
         }

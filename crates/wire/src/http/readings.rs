@@ -1,36 +1,25 @@
-//! Other readings of a path: what servers make of it that parse paths in another way than we do.
+//! Alternative readings of a path, by servers that parse paths differently.
 //!
-//! A guard (an access rule, a limit, a password) that looks at one spelling of a path protects nothing if the upstream
-//! it takes another spelling for the same resource. This is the one place that knows those spellings. A reading may be one
-//! that no server has; guards use readings only to restrict.
+//! A guard (an access rule, a limit, a password) that checks one spelling of a path protects nothing if the upstream
+//! maps another spelling to the same resource. This module is the only place that knows those spellings. No server may
+//! have a given reading; guards use readings only to restrict access.
 
-/// A path as another server may read it.
+/// Alternative reading of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// In the form of [`normalise`](super::path::normalise).
+    /// Path in the form of [`normalise`](super::path::normalise).
     pub path: Vec<u8>,
-    /// The server sees the same segments, written in another way: parameters dropped, a backslash as a slash. Otherwise
-    /// the server looks for another file than the whole path names.
+    /// Whether the server sees the same segments in another spelling: parameters removed, or a backslash as a slash.
+    /// Otherwise the server looks for a different file than the whole path names.
     pub is_spelling: bool,
 }
 
-/// Most parts of a path that are taken for programs. Each is matched against all guards, and clients choose how many
-/// there are; a program lies in no more directories with a dot in their names.
+/// Maximum number of segments that are treated as programs. Clients choose how many there are, and each is matched
+/// against all guards. Few programs lie below that many directories with a dot in their names.
 const PROGRAMS_MAX: usize = 16;
 
-/// The readings of a path in normal form, without the path itself. Most paths have none, and then nothing is allocated.
-///
-/// | path | reading | servers |
-/// |---|---|---|
-/// | `/a;x/b` | `/a/b` | Java: they drop path parameters (RFC 3986, section 3.3) |
-/// | `/a\b` | `/a/b` | IIS, and others on Windows |
-/// | `/a\n` | `/a` | expressions that end before a line feed (CVE-2017-15715) |
-/// | `/a?b`, `/a#b`, encoded | `/a` | servers that decode a path before they cut off its query (CVE-2024-38474) |
-/// | `/a./b ` | `/a/b` | Windows drops dots and spaces at the end of names; Node and Python trim white space |
-/// | `/a::$DATA` | `/a` | NTFS: a stream of the same file |
-/// | `/a.php/b` | `/a.php` | PHP, CGI, Java: what follows a program's name is its PATH_INFO |
-/// | `/cgi-bin/a/b` | `/cgi-bin/a` | the same |
-/// | `/a/` | `/a` | routers of frameworks |
+/// Returns the alternative readings of a normal path, without the path itself. Most paths have none, and then nothing
+/// is allocated.
 pub fn readings(path: &[u8]) -> Vec<Reading> {
     let mut found = Vec::new();
     if !path.starts_with(b"/") || is_plain(path) {
@@ -44,7 +33,7 @@ pub fn readings(path: &[u8]) -> Vec<Reading> {
     let spelling = read_otherwise(path);
     let cut = without_query(path);
     let file = as_file_system(path);
-    // All of them at once: a path may mix what each of them drops.
+    // All at once, because a path may combine what each server removes.
     let all = as_file_system(&without_query(spelling.as_deref().unwrap_or(path)));
     spelling.iter().for_each(|read| push(read, true));
     for read in [&cut, &file, &all] {
@@ -61,7 +50,7 @@ pub fn readings(path: &[u8]) -> Vec<Reading> {
     found
 }
 
-/// True if a path certainly has no other reading; a cheap test that may say no where there is none.
+/// Returns `true` if the path has no other reading. This fast test may return `false` for such a path.
 fn is_plain(path: &[u8]) -> bool {
     let (mut has_dot, mut segment_start) = (false, 1);
     for (at, &byte) in path.iter().enumerate().skip(1) {
@@ -77,8 +66,8 @@ fn is_plain(path: &[u8]) -> bool {
     !path.ends_with(b".")
 }
 
-/// A path as servers read it that drop parameters of segments, take a backslash for a slash, or whose expressions end
-/// before a line feed. `None` if to them it is the same.
+/// Returns the reading of servers that remove path parameters, treat a backslash as a slash, or match with expressions
+/// that end before a line feed. `None` if it is the same.
 fn read_otherwise(path: &[u8]) -> Option<Vec<u8>> {
     let line = match path.strip_suffix(b"\n") {
         Some(line) => line,
@@ -87,7 +76,7 @@ fn read_otherwise(path: &[u8]) -> Option<Vec<u8>> {
     Some(joined(bare_segments(line)))
 }
 
-/// A path as servers read it that decode it before they cut off its query or fragment.
+/// Returns the reading of servers that decode a path before they cut off query and fragment.
 fn without_query(path: &[u8]) -> Vec<u8> {
     match memchr::memchr2(b'?', b'#', path) {
         Some(end) => joined(path[..end].split(|&byte| byte == b'/').skip(1)),
@@ -95,18 +84,19 @@ fn without_query(path: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A path as a server on Windows or NTFS finds files by it, and as those read it that trim white space.
+/// Returns the reading of servers on Windows or NTFS, and of those that trim white space.
 fn as_file_system(path: &[u8]) -> Vec<u8> {
     let segments = path.split(|&byte| matches!(byte, b'/' | b'\\')).skip(1);
     joined(segments.map(|segment| {
-        // `name:stream:$TYPE`; in other places a colon is a part of the name.
+        // `name:stream:$TYPE`. Elsewhere a colon is part of the name.
         let is_stream = memchr::memmem::find(segment, b":$").is_some();
         let name = if is_stream { segment.split(|&byte| byte == b':').next().unwrap_or_default() } else { segment };
         trimmed(name)
     }))
 }
 
-/// A name without what Windows and frameworks drop at its end. Of a name with only dots and white space, the dots are left.
+/// Removes what Windows and frameworks remove from the end of a name. A name of only dots and white space keeps its
+/// dots.
 fn trimmed(name: &[u8]) -> &[u8] {
     let bare =
         |is_dropped: fn(u8) -> bool| &name[..name.iter().rposition(|&byte| !is_dropped(byte)).map_or(0, |at| at + 1)];
@@ -116,20 +106,20 @@ fn trimmed(name: &[u8]) -> &[u8] {
     }
 }
 
-/// White space and control characters that some language's `trim()` drops: those of ASCII, U+0085 and U+00A0 in Latin-1 and,
-/// with 0xC2 before them, in UTF-8.
+/// White space and control characters that `trim()` removes in some language: those of ASCII, and U+0085 and U+00A0 in
+/// Latin-1 or, after 0xC2, in UTF-8.
 fn is_trimmed(byte: u8) -> bool {
     byte <= b' ' || matches!(byte, 0x7f | 0x85 | 0xa0 | 0xc2)
 }
 
-/// Where the parts of a path end that may be programs, with their PATH_INFO behind: names with an extension, whatever it is,
-/// and names in directories of programs.
+/// Returns the ends of segments that may be programs with PATH_INFO after them: names with any extension, and names in
+/// directories of programs.
 fn programs(path: &[u8]) -> impl Iterator<Item = usize> {
     let mut directory: &[u8] = b"";
     let mut start = 1;
     let ends = memchr::memchr_iter(b'/', path).skip(1).filter(move |&end| {
         let name = &path[start..end];
-        // Dots at the start only hide a name.
+        // Leading dots only hide a file.
         let bare = &name[name.iter().take_while(|&&byte| byte == b'.').count()..];
         let is_program = is_program_directory(directory) || memchr::memchr(b'.', bare).is_some();
         (directory, start) = (name, end + 1);
@@ -138,14 +128,14 @@ fn programs(path: &[u8]) -> impl Iterator<Item = usize> {
     ends.take(PROGRAMS_MAX)
 }
 
-/// True if what lies in a directory of this name is run by custom, with or without an extension.
+/// Returns whether servers usually execute the files in a directory of this name, even without extension.
 fn is_program_directory(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 8] =
         [b"cgi-bin", b"fcgi-bin", b"scgi-bin", b"cgi", b"cgi-sys", b"cgi-local", b"cgi-win", b"servlet"];
     NAMES.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Segments as a path in normal form.
+/// Joins segments to a normal path.
 fn joined<'s>(segments: impl Iterator<Item = &'s [u8]>) -> Vec<u8> {
     let mut path = vec![b'/'];
     let mut is_directory = true;
@@ -169,14 +159,14 @@ fn joined<'s>(segments: impl Iterator<Item = &'s [u8]>) -> Vec<u8> {
     path
 }
 
-/// True if a path in normal form leads elsewhere for some server: it has `/..;a/`, `\..\` or `/.. /`.
+/// Returns whether some server resolves dot segments in a normal path: it has `/..;a/`, `\..\` or `/.. /`.
 pub fn has_hidden_dot_segments(path: &[u8]) -> bool {
     let is_dots = |segment: &[u8]| matches!(trimmed(segment), b"." | b"..");
     memchr::memmem::find(path, b"/.").or_else(|| memchr::memchr(b'\\', path)).is_some()
         && bare_segments(path).any(is_dots)
 }
 
-/// The segments of a path for servers that drop parameters and take a backslash for a slash.
+/// Returns the segments of a path for servers that remove parameters and treat a backslash as a slash.
 fn bare_segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let segments = path.strip_prefix(b"/").unwrap_or(path).split(|&byte| matches!(byte, b'/' | b'\\'));
     segments.map(|segment| &segment[..memchr::memchr(b';', segment).unwrap_or(segment.len())])
@@ -246,12 +236,12 @@ mod tests {
         }
     }
 
-    /// Of which paths are made that servers read in several ways.
+    /// Pieces for paths that servers read differently.
     const PIECES: [&str; 16] =
         ["/", "\\", ".", "..", ";", "a", "b.php", "cgi-bin", " ", "\n", "?", ":", "::$DATA", "\u{a0}", "X", "é"];
 
     fn is_normal(path: &[u8]) -> bool {
-        // A percent sign would be decoded once more.
+        // A percent sign would be decoded again.
         let mut buffer = Vec::new();
         !path.contains(&b'%') && normalise(path, &mut buffer) == Ok(path)
     }

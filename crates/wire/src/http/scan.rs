@@ -1,31 +1,31 @@
-//! Looking through short pieces of bytes, as the lines of a head are, many at a time.
+//! Search for bytes in short texts such as the lines of a head, eight at a time.
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
-/// The offset of the first control of ASCII (RFC 5234, appendix B.1: CTL).
+/// Returns the offset of the first ASCII control character (RFC 5234, appendix B.1: CTL).
 #[inline]
 pub(crate) fn find_control(bytes: &[u8]) -> Option<usize> {
     let deletes = |word: u64| word ^ (ONES * 0x7f);
     find(bytes, |word| below(word, b' ') | below(deletes(word), 1), |byte| byte.is_ascii_control())
 }
 
-/// The offset of the first byte that is not one of ASCII's visible characters (RFC 5234, appendix B.1: VCHAR).
+/// Returns the offset of the first byte that is not a visible ASCII character (RFC 5234, appendix B.1: VCHAR).
 #[inline]
 pub(crate) fn find_invisible(bytes: &[u8]) -> Option<usize> {
-    // From 0x7f on adding one sets the highest bit, or it is set already.
+    // For bytes from 0x7f on, the highest bit is set or adding one sets it.
     let above = |word: u64| word.wrapping_add(ONES) | word;
     find(bytes, |word| below(word, b'!') | above(word), |byte| !byte.is_ascii_graphic())
 }
 
-/// Has the highest bit set of the lowest byte of `word` that is below `bound`, which is 0x80 at most. Of those above it, others
-/// may have it set too: subtracting borrows from them.
+/// Sets the highest bit of the lowest byte of `word` that is below `bound`, which is 0x80 at most. Higher bytes may
+/// have the bit set by mistake, because the subtraction borrows from them.
 fn below(word: u64, bound: u8) -> u64 {
     word.wrapping_sub(ONES * u64::from(bound)) & !word
 }
 
-/// The offset of the first byte that `marks` has marked, in a word of eight of them, by its highest bit; `is_such` says the same
-/// of one.
+/// Returns the offset of the first matching byte. `marks` sets the highest bit of matching bytes in a word of eight;
+/// `is_such` tests a single byte.
 #[inline]
 fn find(bytes: &[u8], marks: impl Fn(u64) -> u64, is_such: impl Fn(u8) -> bool) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -52,7 +52,7 @@ mod tests {
                 for byte in 0..=u8::MAX {
                     let mut bytes = vec![b'a'; length];
                     bytes[at] = byte;
-                    // Whatever follows does not hide it.
+                    // The bytes after it do not hide it.
                     bytes[at + 1..].iter_mut().step_by(2).for_each(|byte| *byte = 0);
                     let found = |is_such: fn(&u8) -> bool| bytes.iter().position(is_such);
                     assert_eq!(find_control(&bytes), found(u8::is_ascii_control), "{bytes:?}");

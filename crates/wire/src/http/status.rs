@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// A status code (RFC 9110, section 15), from 100 to 999.
+/// Status code (RFC 9110, section 15), from 100 to 999.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Status(u16);
 
@@ -9,7 +9,7 @@ macro_rules! statuses {
         impl Status {
             $(#[doc = concat!(stringify!($code), " ", $reason)] pub const $name: Self = Self($code);)*
 
-            /// The reason phrase registered for this code, or `""`.
+            /// Returns the registered reason phrase, or `""`.
             pub fn reason(self) -> &'static str {
                 match self.0 { $($code => $reason,)* _ => "" }
             }
@@ -56,7 +56,7 @@ statuses! {
     TOO_MANY_REQUESTS = 429 "Too Many Requests";
     REQUEST_HEADER_FIELDS_TOO_LARGE = 431 "Request Header Fields Too Large";
     UNAVAILABLE_FOR_LEGAL_REASONS = 451 "Unavailable For Legal Reasons";
-    /// The client has gone: not a registered status, but one that logs have used since nginx introduced it.
+    /// The client has closed the connection. Not a registered status; nginx introduced it for logs.
     CLIENT_CLOSED_REQUEST = 499 "Client Closed Request";
     INTERNAL_SERVER_ERROR = 500 "Internal Server Error";
     NOT_IMPLEMENTED = 501 "Not Implemented";
@@ -69,17 +69,17 @@ statuses! {
 }
 
 impl Status {
-    /// The status with this code; `None` outside 100 to 999.
+    /// Creates a status; `None` outside of 100 to 999.
     pub const fn new(code: u16) -> Option<Self> {
         if code >= 100 && code <= 999 { Some(Self(code)) } else { None }
     }
 
-    /// The three-digit code.
+    /// Returns the code as a number.
     pub const fn code(self) -> u16 {
         self.0
     }
 
-    /// Whether a response with this status never has content (RFC 9110, section 6.4.1).
+    /// Returns whether a response with this status never has content (RFC 9110, section 6.4.1).
     pub const fn has_no_content(self) -> bool {
         self.0 < 200 || self.0 == 204 || self.0 == 304
     }

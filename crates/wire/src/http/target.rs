@@ -2,22 +2,22 @@ use std::fmt;
 
 use super::{Host, Method};
 
-/// A request target, taken apart (RFC 9112, section 3.2).
+/// Parsed request target (RFC 9112, section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// In which form it came.
+    /// Form of the target.
     pub form: TargetForm,
-    /// The host it names: in absolute-form, where it overrides the Host field (RFC 9112, section 3.2.2), and in
-    /// authority-form. Never with an empty name.
+    /// Host in the target. In absolute-form it overrides the Host field (RFC 9112, section 3.2.2); authority-form has
+    /// one, too. The name is never empty.
     pub host: Option<Host<'a>>,
-    /// The path as it was sent, beginning with `/`, not decoded: see [`path::normalise`](super::path::normalise).
-    /// `*` in asterisk-form; empty in authority-form.
+    /// Path as sent, beginning with `/` and still encoded: see [`path::normalise`](super::path::normalise). `*` in
+    /// asterisk-form; empty in authority-form.
     pub path: &'a [u8],
-    /// The query as it was sent, without `?`.
+    /// Query as sent, without `?`.
     pub query: Option<&'a [u8]>,
 }
 
-/// The four forms of a request target.
+/// Form of a request target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetForm {
     /// `/path?query`
@@ -30,7 +30,7 @@ pub enum TargetForm {
     Asterisk,
 }
 
-/// Not a request target: answered with 400 (RFC 9112, section 3).
+/// Error of an invalid request target; answer with 400 (RFC 9112, section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidTarget;
 
@@ -45,23 +45,22 @@ impl std::error::Error for InvalidTarget {}
 impl<'a> Target<'a> {
     /// Parses the target of a request with this method.
     ///
-    /// Control bytes, space, bytes from 0x80 and fragments are refused. Beyond RFC 3986, a few bytes that clients
-    /// really send unencoded are let through: `PATH` and `QUERY` below name them. Whether percent-encoding in the path is
-    /// well-formed is seen when it is normalised; in the query it is the application's affair, for queries like
-    /// `?q=100%` are common and the server never decodes them.
+    /// Rejects control characters, spaces, bytes from 0x80 and fragments. Accepts a few bytes that RFC 3986 forbids,
+    /// because clients send them unencoded: see `PATH` and `QUERY`. Normalization checks the percent-encoding of the
+    /// path. The server never decodes the query, so invalid encodings are allowed there; `?q=100%` is common.
     pub fn parse(target: &'a [u8], method: Method) -> Result<Self, InvalidTarget> {
         match (target, method) {
-            // RFC 9112, section 3.2.3: CONNECT has authority-form, and nothing else has.
+            // RFC 9112, section 3.2.3: CONNECT must use authority-form, and no other method may.
             (_, Method::Connect) => parse_authority(target),
             ([b'/', ..], _) => parse_path_and_query(target, TargetForm::Origin, None),
-            // RFC 9112, section 3.2.4: asterisk-form is for OPTIONS.
+            // RFC 9112, section 3.2.4: only OPTIONS may use asterisk-form.
             (b"*", Method::Options) => Ok(Self { form: TargetForm::Asterisk, host: None, path: target, query: None }),
             _ => parse_absolute(target),
         }
     }
 }
 
-/// `authority = uri-host ":" port`, both needed (RFC 9110, section 9.3.6).
+/// `authority = uri-host ":" port`; both parts are required (RFC 9110, section 9.3.6).
 fn parse_authority(target: &[u8]) -> Result<Target<'_>, InvalidTarget> {
     let host = Host::parse(target).map_err(|_| InvalidTarget)?;
     if host.port.is_none() {
@@ -70,8 +69,8 @@ fn parse_authority(target: &[u8]) -> Result<Target<'_>, InvalidTarget> {
     Ok(Target { form: TargetForm::Authority, host: Some(host), path: b"", query: None })
 }
 
-/// `absolute-URI` of the schemes http and https. User information is refused, for it only serves to deceive (RFC 9110,
-/// section 4.2.4), and so is an empty host (section 4.2.1).
+/// Parses an `absolute-URI` with scheme http or https. Rejects user information, which only serves to deceive (RFC
+/// 9110, section 4.2.4), and an empty host (section 4.2.1).
 fn parse_absolute(target: &[u8]) -> Result<Target<'_>, InvalidTarget> {
     let rest = strip_scheme(target, b"http://").or_else(|| strip_scheme(target, b"https://")).ok_or(InvalidTarget)?;
     let authority_end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
@@ -83,7 +82,7 @@ fn parse_absolute(target: &[u8]) -> Result<Target<'_>, InvalidTarget> {
     parse_path_and_query(path_and_query, TargetForm::Absolute, Some(host))
 }
 
-/// Schemes are compared without case (RFC 3986, section 3.1).
+/// Schemes are case-insensitive (RFC 3986, section 3.1).
 fn strip_scheme<'a>(target: &'a [u8], scheme: &[u8]) -> Option<&'a [u8]> {
     let (start, rest) = target.split_at_checked(scheme.len())?;
     start.eq_ignore_ascii_case(scheme).then_some(rest)
@@ -102,20 +101,20 @@ fn parse_path_and_query<'a>(
         [b'?', query @ ..] if query.iter().all(is(QUERY)) => Some(query),
         _ => return Err(InvalidTarget),
     };
-    // An empty path is "/" (RFC 9110, section 4.2.3); only absolute-form can have one.
+    // An empty path means "/" (RFC 9110, section 4.2.3). Only absolute-form can have one.
     let path = if path.is_empty() { b"/" } else { path };
     Ok(Target { form, host, path, query })
 }
 
-/// Bytes of a path: `pchar` and `/` of RFC 3986, and of the others
-/// - `[ ] ^ |`, which the URL standard of browsers leaves as they are in a path;
-/// - `` " < > ` { } ``, which programs and people with curl send (templates, JSON) and all common servers take.
+/// Bytes of a path: `pchar` and `/` of RFC 3986, and in addition:
+/// - `[ ] ^ |`, which the browsers' URL standard does not encode in a path;
+/// - `` " < > ` { } ``, which programs and users of curl send (templates, JSON) and all common servers accept.
 ///
-/// None of them means anything to a file system or in HTTP. Not the backslash: browsers make it `/`, so that whatever
-/// sends one means something else by it than we do.
+/// None of them has a meaning for file systems or in HTTP. The backslash is not among them: browsers convert it to `/`,
+/// so a client that sends one means something else than the server.
 const PATH: u8 = 1;
 
-/// Bytes of a query: those of a path, `?` of RFC 3986, and the backslash, which browsers leave as it is in a query.
+/// Bytes of a query: those of a path, `?`, and the backslash, which browsers do not change in a query.
 const QUERY: u8 = 2;
 
 static BYTE_CLASSES: [u8; 256] = byte_classes();

@@ -1,57 +1,57 @@
-//! The place of a request in a trace: `traceparent` and `tracestate` (W3C Trace Context, levels 1 and 2).
+//! W3C Trace Context, levels 1 and 2: the fields `traceparent` and `tracestate`.
 
 use std::fmt;
 
-/// Name of the field that says which trace a request belongs to, and which span has sent it.
+/// Name of the field that identifies the trace and the sender's span.
 pub const TRACEPARENT: &str = "traceparent";
-/// Name of the field in which tracing systems keep what is theirs.
+/// Name of the field for data of tracing systems.
 pub const TRACESTATE: &str = "tracestate";
 
-/// Bytes of a `traceparent` of version 00.
+/// Length of a `traceparent` with version 00.
 const TRACEPARENT_BYTES: usize = 55;
-/// Members of a list; one with more is discarded (section 3.3.1.1).
+/// Maximum number of list members; longer lists are dropped (section 3.3.1.1).
 const MEMBERS_MAX: usize = 32;
-/// Bytes of a member's key, and of its value (section 3.3.1.3).
+/// Maximum length of a member's key, and of its value (section 3.3.1.3).
 const KEY_BYTES_MAX: usize = 256;
 const VALUE_BYTES_MAX: usize = 256;
 
 const FLAG_SAMPLED: u8 = 0x01;
 const FLAG_RANDOM: u8 = 0x02;
 
-/// A trace, by its number; never 0.
+/// Id of a trace; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TraceId([u8; 16]);
 
-/// A part of the work that a trace tells of, by its number; never 0.
+/// Id of a span, which is one operation within a trace; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SpanId([u8; 8]);
 
-/// Which trace a request belongs to, and which span has sent it.
+/// Trace and span of the sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
-    /// The trace.
+    /// Trace that the request belongs to.
     pub trace_id: TraceId,
-    /// Who has sent the request.
+    /// Span of the sender.
     pub parent_id: SpanId,
-    /// Whether the sender may have recorded its part.
+    /// Whether the sender may have recorded its span.
     pub is_sampled: bool,
-    /// Whether the last 7 bytes of the trace's number are random (level 2, section 3.2.2.5.2).
+    /// Whether the last 7 bytes of the trace id are random (level 2, section 3.2.2.5.2).
     pub is_random: bool,
 }
 
 impl TraceId {
-    /// The trace of this number; of 0, the one of number 1.
+    /// Creates the id from a number; 0 becomes 1.
     pub fn new(number: u128) -> Self {
         Self(number.max(1).to_be_bytes())
     }
 
-    /// Its number, the most significant byte first.
+    /// Returns the id, most significant byte first.
     pub fn bytes(self) -> [u8; 16] {
         self.0
     }
 
-    /// Whether it is among this part of all traces, from 0 to 1, going by its random bytes: whoever goes by them, too,
-    /// chooses the same.
+    /// Returns whether to sample the trace, for a share from 0 to 1. The random bytes of the id decide, so all systems
+    /// that use them choose the same traces.
     pub fn is_among(self, part: f64) -> bool {
         let [.., a, b, c, d, e, f, g] = self.0;
         let random = u64::from_be_bytes([0, a, b, c, d, e, f, g]);
@@ -60,12 +60,12 @@ impl TraceId {
 }
 
 impl SpanId {
-    /// The span of this number; of 0, the one of number 1.
+    /// Creates the id from a number; 0 becomes 1.
     pub fn new(number: u64) -> Self {
         Self(number.max(1).to_be_bytes())
     }
 
-    /// Its number, the most significant byte first.
+    /// Returns the id, most significant byte first.
     pub fn bytes(self) -> [u8; 8] {
         self.0
     }
@@ -84,8 +84,8 @@ impl fmt::Display for SpanId {
 }
 
 impl TraceParent {
-    /// Reads the lines of a request's `traceparent`. `None` if there is none, or several, or it is not valid: then a trace
-    /// begins (section 4.3).
+    /// Parses the lines of a request's `traceparent`. Returns `None` if there is not exactly one valid line; a new
+    /// trace then begins (section 4.3).
     pub fn parse<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let value = lines.next()?.trim_ascii();
         if lines.next().is_some() {
@@ -96,7 +96,7 @@ impl TraceParent {
         match version {
             [0] if !rest.is_empty() => return None,
             [0xff] => return None,
-            // Of later versions it is read as far as it is known (section 3.2.4).
+            // Parse the known part of later versions (section 3.2.4).
             _ if !rest.is_empty() && !rest.starts_with(b"-") => return None,
             _ => {}
         }
@@ -116,21 +116,21 @@ impl TraceParent {
 }
 
 impl TraceParent {
-    /// The flags that there are (section 3.2.2.5): what nobody has defined is not passed on.
+    /// Returns the defined flags (section 3.2.2.5). Undefined ones must not be forwarded.
     pub fn flags(self) -> u8 {
         u8::from(self.is_sampled) * FLAG_SAMPLED + u8::from(self.is_random) * FLAG_RANDOM
     }
 }
 
-/// As the field has it, in version 00.
+/// Writes the value of the field in version 00.
 impl fmt::Display for TraceParent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "00-{}-{}-{:02x}", self.trace_id, self.parent_id, self.flags())
     }
 }
 
-/// The members of a request's `tracestate` in one line. Empty if there are none, or if it is not valid, for then it is
-/// discarded (section 3.3.1).
+/// Joins the members of a request's `tracestate` to one line. Returns an empty line if there are none, or if the field
+/// is invalid and must be dropped (section 3.3.1).
 pub fn joined_tracestate<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut joined = Vec::new();
     let mut count = 0;
@@ -158,14 +158,14 @@ fn is_member(member: &[u8]) -> bool {
         && value.iter().all(|byte| matches!(byte, b' '..=b'~') && *byte != b'=')
 }
 
-/// As level 2 has it (section 3.3.1.3.1), which takes all that level 1 did.
+/// Keys of level 2 (section 3.3.1.3.1), which include those of level 1.
 fn is_key(key: &[u8]) -> bool {
     let is_first = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_further = |byte: &u8| is_first(byte) || b"_-*/@".contains(byte);
     key.len() <= KEY_BYTES_MAX && key.first().is_some_and(is_first) && key.iter().all(is_further)
 }
 
-/// Lower-case digits, two a byte.
+/// Parses lower-case hexadecimal digits, two for each byte.
 fn hexadecimal<const BYTES: usize>(digits: &[u8]) -> Option<[u8; BYTES]> {
     let value = |digit: u8| match digit {
         b'0'..=b'9' => Some(digit - b'0'),
@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// What is passed on of these lines, if their trace goes on.
+    /// Returns what is forwarded of these lines if their trace continues.
     fn passed_on(lines: &[&str]) -> Option<String> {
         TraceParent::parse(lines.iter().map(|line| line.as_bytes())).map(|parent| parent.to_string())
     }
@@ -193,7 +193,7 @@ mod tests {
     const TRACE: &str = "12345678901234567890123456789012";
     const PARENT: &str = "1234567890123456";
 
-    /// The cases of the test suite of W3C (`test/test.py` of w3c/trace-context), by their names there.
+    /// Cases of the W3C test suite (`test/test.py` of w3c/trace-context), with their names there.
     #[test]
     fn traceparent() {
         let check = |value: &str, expect: Option<&str>| {
@@ -306,7 +306,7 @@ mod tests {
         check(0, 0.0, false);
         check(1 << 54, 0.25, false);
         check((1 << 54) - 1, 0.25, true);
-        // The first 9 bytes may be anything.
+        // The first 9 bytes may have any value.
         check(0xffff << 64 | ((1 << 54) - 1), 0.25, true);
     }
 
