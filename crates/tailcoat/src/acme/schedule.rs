@@ -34,8 +34,8 @@ pub(super) fn pause_after_success(validity: Validity, first: Duration) -> Durati
     Duration::from_secs((lifetime / 3).min(PAUSE_MAX.as_secs())).max(first.min(PAUSE_MAX))
 }
 
-/// Wait after consecutive failures: doubles each time, up to a day, plus a random part of up to a quarter, so that
-/// orders that failed together are not retried together. `random` is 0 to 1.
+/// Wait after consecutive failures. It doubles each time, up to a day. A random part of up to a quarter spreads orders
+/// that failed together. `random` is 0 to 1.
 pub(super) fn retry_wait(first: Duration, failures: u32, random: f64) -> Duration {
     let doubled = first.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
     doubled.min(RETRY_INTERVAL_MAX).mul_f64(1.0 + random / 4.0)

@@ -46,8 +46,8 @@ pub fn correct(error: &Error, unsent: &mut [u8]) {
     }
 }
 
-/// True if an unsent record is an alert, plain or encrypted. TLS 1.3 labels encrypted alerts as application data, but
-/// only an alert has two bytes besides its type and an authentication tag of 16 bytes.
+/// True if an unsent record is an alert, plain or encrypted. TLS 1.3 labels encrypted alerts as application data. Only
+/// an alert has two bytes in addition to its type and an authentication tag of 16 bytes.
 pub fn is_alert(record: &[u8]) -> bool {
     matches!(record, [ALERT, ..] | [APPLICATION_DATA, _, _, 0, 19, ..])
 }

@@ -1,5 +1,5 @@
 //! Subject of a certificate as text (RFC 4514): `CN=anna,O=Example`, the most specific part first, as in nginx's
-//! `$ssl_client_s_dn`. The owner of a certificate chooses its names, so every character that is special in this form,
+//! `$ssl_client_s_dn`. The owner of a certificate chooses its names. So every character that is special in this form,
 //! in a header field or in a log is escaped.
 
 use std::fmt::Write;

@@ -89,7 +89,7 @@ impl Style<'_> {
 }
 
 macro_rules! fields {
-    ($($(#[doc = $doc:literal])* $field:ident = $name:literal;)*) => {
+    ($($field:ident = $name:literal;)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         enum Field {
             $($field,)*
@@ -98,8 +98,8 @@ macro_rules! fields {
         }
 
         impl Template {
-            /// Names and meanings of the fields.
-            pub const FIELDS: &[(&str, &str)] = &[$(($name, concat!($($doc),*).trim_ascii()),)*];
+            /// Names of the fields. The configuration knows their meanings (`LOG_FIELDS`).
+            pub const FIELDS: &[&str] = &[$($name,)*];
         }
 
         impl Field {
@@ -111,81 +111,43 @@ macro_rules! fields {
 }
 
 fields! {
-    /// Address of the client; `unix:` over a unix socket
     Client = "client";
-    /// Port of the client
     ClientPort = "client_port";
-    /// User that access control found
     User = "user";
-    /// Time of the request, in UTC, as in the combined format: 21/Nov/2026:07:41:51 +0000
     Time = "time";
-    /// The same as in RFC 3339: 2026-11-21T07:41:51.123456Z
     TimeRfc3339 = "time_rfc3339";
-    /// The same in seconds since 1970: 1795246911.123456
     TimeUnix = "time_unix";
-    /// Method, target and version; for what is not a request, its first line
     RequestLine = "request";
-    /// Method
     Method = "method";
-    /// Target, as it was sent
     Target = "target";
-    /// Target up to the first question mark
     Path = "path";
-    /// Target behind the first question mark
     Query = "query";
-    /// HTTP/1.0, HTTP/1.1, HTTP/2.0, HTTP/3.0
     Version = "version";
-    /// Host, in lower case, without port
     Host = "host";
-    /// Status of the response
     Status = "status";
-    /// Bytes of content sent
     ContentBytes = "bytes";
-    /// Microseconds from the end of the request's head until the kernel took the response; 0 if that was at once
     DurationUs = "duration_us";
-    /// The same in milliseconds: 1.234
     DurationMs = "duration_ms";
-    /// The same in seconds: 0.001234
     DurationS = "duration_s";
-    /// Referer
     Referer = "referer";
-    /// User-Agent
     UserAgent = "user_agent";
-    /// Version of TLS: TLSv1.3, TLSv1.2
     TlsVersion = "tls_version";
-    /// Cipher suite: TLS13_AES_128_GCM_SHA256
     TlsCipherSuite = "tls_cipher_suite";
-    /// The name of a server that the client asked for (SNI)
     TlsServerName = "tls_server_name";
-    /// Subject of the client's certificate (RFC 4514): CN=anna,O=Example
     TlsClient = "tls_client";
-    /// The server that the request was forwarded to: the last that was tried, or the upstream's name if none was there
     Upstream = "upstream";
-    /// Status of that server's answer
     UpstreamStatus = "upstream_status";
-    /// How many connections to servers were wanted
     UpstreamTries = "upstream_tries";
-    /// Microseconds from when the first was wanted until one was there
     UpstreamConnectUs = "upstream_connect_us";
-    /// From then until the head of the answer was there
     UpstreamFirstByteUs = "upstream_first_byte_us";
-    /// From then until all of the answer was there
     UpstreamDurationUs = "upstream_duration_us";
-    /// The same in seconds, as nginx's `$upstream_connect_time` has it: 0.001234
     UpstreamConnectS = "upstream_connect_s";
-    /// As `$upstream_header_time`
     UpstreamFirstByteS = "upstream_first_byte_s";
-    /// As `$upstream_response_time`
     UpstreamDurationS = "upstream_duration_s";
-    /// What the cache before that server did: `hit`, `miss`, `expired`, `revalidated`, `stale` or `bypass`
     CacheStatus = "cache_status";
-    /// The identifier that `{request_id}` of `request-header` or `response-header` has given the request
     RequestId = "request_id";
-    /// The trace that the request belongs to, where there is a block `traces`: 32 digits
     TraceId = "trace_id";
-    /// The span of the request in it: 16 digits
     SpanId = "span_id";
-    /// Whether all of the answer was sent: `complete`, or `aborted`, by whomever
     Completion = "completion";
 }
 
@@ -232,7 +194,7 @@ impl fmt::Display for TemplateError {
             }
             TemplateErrorKind::UnknownField { name, nearest: None } => {
                 write!(f, "unknown log field `{name}`; use ")?;
-                Template::FIELDS.iter().try_for_each(|(name, _)| write!(f, "{name}, "))?;
+                Template::FIELDS.iter().try_for_each(|name| write!(f, "{name}, "))?;
                 f.write_str("or request.header.NAME")
             }
             TemplateErrorKind::Unclosed => f.write_str("`{` is not closed; write `{{` for a brace"),
@@ -483,6 +445,6 @@ fn is_token(text: &str) -> bool {
 /// Most similar field name, if one is similar enough.
 fn nearest_field(name: &str) -> Option<&'static str> {
     let distance_max = name.len() / 3 + 1;
-    let distances = Template::FIELDS.iter().map(|(known, _)| (strsim::osa_distance(name, known), *known));
+    let distances = Template::FIELDS.iter().map(|known| (strsim::osa_distance(name, known), *known));
     distances.filter(|(distance, _)| *distance <= distance_max).min().map(|(_, known)| known)
 }

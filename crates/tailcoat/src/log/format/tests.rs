@@ -173,7 +173,7 @@ fn objects_are_objects() {
         concat!(r#"{"a\"\\": "\"\"/a\"b\\"}"#, "\n")
     );
     let every: Vec<String> =
-        Template::FIELDS.iter().map(|(name, _)| format!(r#""{name}": {{{name}}}, "{name} ": "{{{name}}}""#)).collect();
+        Template::FIELDS.iter().map(|name| format!(r#""{name}": {{{name}}}, "{name} ": "{{{name}}}""#)).collect();
     let every = template(&format!("{{{{{}}}}}", every.join(", ")));
     for client in [record.client, Client::Unix] {
         for record in [Record { client, ..record }, Record { client, ..record_of(LogId(0), Subject::Malformed(b"\"")) }]
@@ -313,7 +313,7 @@ fn templates_with_faults() {
 
 #[test]
 fn every_field_has_a_meaning() {
-    for (name, meaning) in Template::FIELDS {
+    for (name, meaning) in crate::config::LOG_FIELDS {
         assert!(Template::parse(&format!("{{{name}}}")).is_ok(), "{name}");
         assert!(!meaning.is_empty() && meaning.trim() == *meaning, "{name}");
     }
@@ -322,7 +322,7 @@ fn every_field_has_a_meaning() {
 /// The configuration checks formats without knowing the log; both must agree.
 #[test]
 fn the_configuration_takes_what_the_log_takes() {
-    assert_eq!(Template::FIELDS, crate::config::LOG_FIELDS);
+    assert!(Template::FIELDS.iter().eq(crate::config::LOG_FIELDS.iter().map(|(name, _)| name)));
     assert_eq!(crate::log::FACILITIES, crate::config::SYSLOG_FACILITIES);
     let many = |count: usize| (0..count).map(|index| format!("{{request.header.X-{index}}}")).collect::<String>();
     let texts = [
