@@ -333,7 +333,7 @@ impl Server {
         });
         self.lasting.server_log.info(match is_serving.get() {
             true => {
-                "shutdown started: open requests complete, new connections are rejected; a second signal stops at once"
+                "shutdown started: open requests complete, no new connections are accepted; a second signal stops at once"
             }
             false => "shutdown forced: open requests dropped",
         });
