@@ -1,38 +1,38 @@
-//! When requests are due.
+//! Times of the requests.
 
 use fastrand::Rng;
 
 use super::clock::{Nanos, SECOND};
 
-/// When requests are due.
+/// Schedule of the requests.
 #[derive(Clone, Debug)]
 pub enum Pace {
-    /// Closed loop: as soon as the connection is free.
+    /// Closed loop: as soon as a connection is free.
     Closed,
-    /// Open loop: so many a second, at equal distances.
+    /// Open loop: requests per second, at equal intervals.
     Constant(f64),
-    /// Open loop: so many a second on average, at the random distances of independent users (a Poisson process).
+    /// Open loop: mean requests per second, at random intervals as from independent users (a Poisson process).
     Poisson(f64),
-    /// Open loop: at these times after the start, in rising order.
+    /// Open loop: times after the start, ascending.
     Recorded(std::sync::Arc<[Nanos]>),
 }
 
-/// A thread's requests as they fall due.
+/// Schedule of one thread.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     pace: Pace,
-    /// This thread's part: each `threads`th request from the `thread`th.
+    /// Index of this thread. It takes each `threads`th request, beginning with this one.
     thread: usize,
     threads: usize,
     start: Nanos,
-    /// No request is due from then on.
+    /// End of the schedule, exclusive.
     end: Nanos,
     /// Requests that may still be claimed.
     remaining: u64,
-    /// Open loop: requests that were due so far, and when the next is.
+    /// Open loop: number of requests due so far, and the time of the next.
     count: u64,
     next: Option<Nanos>,
-    /// Claims given back unused.
+    /// Claims that were returned unused.
     returned: Vec<Nanos>,
 }
 
@@ -51,7 +51,7 @@ impl Arrivals {
         }
     }
 
-    /// Sets the time of the start and the end.
+    /// Sets the time of the start and of the end.
     pub(crate) fn start(&mut self, start: Nanos, end: Nanos, rng: &mut Rng) {
         (self.start, self.end) = (start, end);
         self.next = self.due_after(start, rng);
@@ -61,7 +61,7 @@ impl Arrivals {
         !matches!(self.pace, Pace::Closed)
     }
 
-    /// Takes a request that is due; returns the time it was due. In the closed loop, that is now.
+    /// Claims a due request. Returns the time it was due; for the closed loop `now`.
     pub(crate) fn claim(&mut self, now: Nanos, rng: &mut Rng) -> Option<Nanos> {
         if let Some(due) = self.returned.pop() {
             return Some(due);
@@ -80,12 +80,12 @@ impl Arrivals {
         Some(due)
     }
 
-    /// Takes back a claim that was not used.
+    /// Returns an unused claim.
     pub(crate) fn give_back(&mut self, due: Nanos) {
         self.returned.push(due);
     }
 
-    /// When the next request is due (open loop).
+    /// Returns the time of the next request (open loop).
     pub(crate) fn next_due(&self) -> Option<Nanos> {
         if !self.returned.is_empty() {
             return Some(0);
@@ -93,7 +93,7 @@ impl Arrivals {
         self.next.filter(|&due| self.remaining > 0 && due < self.end)
     }
 
-    /// Whether no request will be due any more.
+    /// Returns whether no further request will be due.
     pub(crate) fn is_over(&self, now: Nanos) -> bool {
         if !self.returned.is_empty() {
             return false;
@@ -101,19 +101,19 @@ impl Arrivals {
         if self.is_open() { self.next_due().is_none() } else { self.remaining == 0 || now >= self.end }
     }
 
-    /// The time of the request after the one that was due at `due`.
+    /// Returns the time of the request after the one at `due`.
     fn due_after(&mut self, due: Nanos, rng: &mut Rng) -> Option<Nanos> {
         let index = self.count;
         self.count += 1;
         match &self.pace {
             Pace::Closed => None,
-            // From the start, not from the last one, so that no rounding adds up.
+            // Computed from the start rather than from the last request, so that rounding errors do not add up.
             Pace::Constant(rate) => {
                 let position = index as f64 * self.threads as f64 + self.thread as f64;
                 Some(self.start + (position / rate * SECOND as f64) as Nanos)
             }
             Pace::Poisson(rate) => {
-                // The threads' processes add up to one of the whole rate. `1 - f64()` is never 0.
+                // The processes of all threads add up to the whole rate. `1 - f64()` is never 0.
                 let mean = self.threads as f64 / rate * SECOND as f64;
                 Some(due + (-(1.0 - rng.f64()).ln() * mean) as Nanos)
             }

@@ -1,4 +1,4 @@
-//! What a response must be, to count as served.
+//! Checks that a response must pass to count as served.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -9,39 +9,39 @@ use wire::h1::ResponseHead;
 use super::failure::FailureClass;
 use super::pieces::{Cursor, Pieces};
 
-/// Bodies up to this length are kept as reference once their hash was found right, so that the others are compared byte
-/// by byte, which costs less; longer ones are hashed each time.
+/// Maximum length of a body that is kept as reference after its hash was right. Later bodies are compared with it byte
+/// by byte, which is cheaper than to hash them. Longer bodies are hashed each time.
 const REFERENCE_BYTES_MAX: u64 = 16 << 20;
 
 /// A SHA-256 hash.
 pub type Sha256 = [u8; 32];
 
-/// What a response must be.
+/// Required properties of a response.
 #[derive(Debug, Default)]
 pub struct Check {
-    /// The statuses that pass; none means 200 to 399.
+    /// Statuses that pass; if empty, 200 to 399.
     pub statuses: Vec<u16>,
-    /// The length of the content in bytes.
+    /// Required length of the content in bytes.
     pub length_bytes: Option<u64>,
-    /// Fields that must be there, some with their value.
+    /// Required fields, some with a value.
     pub fields: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    /// The content.
+    /// Required content.
     pub body: Option<BodyCheck>,
 }
 
-/// What the content must be.
+/// Required content of a response.
 #[derive(Debug, Default)]
 pub struct BodyCheck {
-    /// Its hash; unset at first if the first content is to be what all others must be.
+    /// Hash of the content. Unset until the first response, if that defines the content of all others.
     hash: OnceLock<Sha256>,
-    /// The content itself, once known.
+    /// Content itself, once known.
     reference: OnceLock<Box<[u8]>>,
-    /// The content in pieces, instead of both.
+    /// Content in pieces, which replaces hash and reference.
     pieces: Option<Pieces>,
 }
 
 impl Check {
-    /// Judges a head. `content_bytes` is the length it announces, if it does.
+    /// Judges a head. `content_bytes` is the length that it announces, if any.
     pub(crate) fn judge_head(
         &self,
         head: &ResponseHead,
@@ -52,7 +52,8 @@ impl Check {
             .or_else(|| content_bytes.and_then(|length| self.judge_length(length)))
     }
 
-    /// Judges a head's status and fields. `has` says whether a field of this name, in any case, has a value that is right.
+    /// Judges status and fields of a head. `has` returns whether a field of this name (case-insensitive) has a matching
+    /// value.
     pub(crate) fn judge_fields(
         &self,
         status: u16,
@@ -81,52 +82,52 @@ impl Check {
 }
 
 impl BodyCheck {
-    /// Every content must be the same as the first.
+    /// Requires every content to be equal to the first.
     pub fn same() -> Self {
         Self::default()
     }
 
-    /// The content must have this hash.
+    /// Requires content with this hash.
     pub fn hash(hash: Sha256) -> Self {
         Self { hash: OnceLock::from(hash), ..Self::default() }
     }
 
-    /// The content must be this.
+    /// Requires these bytes.
     pub fn bytes(bytes: impl Into<Box<[u8]>>) -> Self {
         Self { reference: OnceLock::from(bytes.into()), ..Self::default() }
     }
 
-    /// The content must be these pieces.
+    /// Requires these pieces.
     pub fn pieces(pieces: Pieces) -> Self {
         Self { pieces: Some(pieces), ..Self::default() }
     }
 
-    /// The content must be that of a file.
+    /// Requires the content of a file.
     ///
     /// # Errors
-    /// The file can't be read.
+    /// The file cannot be read.
     pub fn file(path: &Path) -> std::io::Result<Self> {
         std::fs::read(path).map(Self::bytes)
     }
 }
 
-/// The judgement of one content as it comes in pieces.
+/// Judge of one content that arrives in pieces.
 #[derive(Debug, Default)]
 pub(crate) enum BodyJudge {
-    /// Nothing to judge.
+    /// No check.
     #[default]
     Unchecked,
-    /// Compared with the reference; so many bytes were right.
+    /// Comparison with the reference; counts the bytes that matched.
     Comparing(u64),
-    /// Compared with pieces.
+    /// Comparison with pieces.
     Matching(Cursor),
-    /// Other than the reference.
+    /// A mismatch was found.
     Wrong,
-    /// Hashed.
+    /// Computation of the hash.
     Hashing(Box<Hashing>),
 }
 
-/// A content that is hashed, and kept as reference if it is short enough.
+/// Content to hash. It is kept as reference if it is short enough.
 pub(crate) struct Hashing {
     context: digest::Context,
     kept: Option<Vec<u8>>,
@@ -151,7 +152,7 @@ impl BodyJudge {
         }
     }
 
-    /// Takes the next piece of content.
+    /// Judges the next piece of content.
     pub(crate) fn update(&mut self, check: Option<&BodyCheck>, piece: &[u8]) {
         match self {
             Self::Unchecked | Self::Wrong => {}
@@ -182,7 +183,7 @@ impl BodyJudge {
         }
     }
 
-    /// The verdict, when the content is complete; `self` is left for the next.
+    /// Returns the verdict on a complete content, and resets `self` for the next.
     pub(crate) fn finish(&mut self, check: Option<&BodyCheck>) -> Option<FailureClass> {
         let check = check?;
         let is_right = match std::mem::take(self) {
@@ -197,7 +198,7 @@ impl BodyJudge {
                 let digest = context.finish();
                 let is_right = check.hash.get_or_init(|| to_sha256(digest.as_ref())) == digest.as_ref();
                 if let (true, Some(bytes)) = (is_right, kept) {
-                    // Another thread may have been first with the same bytes.
+                    // Another thread may have stored the same bytes first.
                     let _ = check.reference.set(bytes.into_boxed_slice());
                 }
                 is_right
@@ -211,7 +212,7 @@ fn to_sha256(digest: &[u8]) -> Sha256 {
     digest.try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// Reads a hash written in 64 hexadecimal digits.
+/// Parses a hash of 64 hexadecimal digits.
 pub fn parse_sha256(text: &str) -> Option<Sha256> {
     let mut hash = [0; 32];
     if text.len() != 64 || !text.is_ascii() {

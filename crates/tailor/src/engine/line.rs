@@ -1,47 +1,48 @@
-//! Lines slower than the network that is there: a modem, a phone, a reader or sender that takes its time.
+//! Simulated lines that are slower than the network: a modem, a phone, a slow client.
 
 use super::clock::{MILLISECOND, Nanos, SECOND};
 
-/// Payload of a packet on an Ethernet: what a line takes at a time if it is slow.
+/// Payload of an Ethernet packet; a slow line transfers one at a time.
 const PACKET_BYTES: u64 = 1460;
 
-/// A line: its rates count payload in bits per second, without the headers of IP and TCP.
+/// Simulated line. Rates count payload in bits per second, without headers of IP and TCP.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
-    /// Bits per second towards the client; `None` for no limit.
+    /// Rate towards the client in bits per second; `None` for no limit.
     pub receive_bits_per_second: Option<u64>,
-    /// Bits per second towards the server.
+    /// Rate towards the server in bits per second; `None` for no limit.
     pub send_bits_per_second: Option<u64>,
-    /// Time for a round trip besides that of the network.
+    /// Round trip time in addition to that of the network.
     pub latency: Nanos,
 }
 
-/// Bytes that a fast line takes at a time at most: two of them fit into what systems let a socket keep (`net.core.rmem_max`).
+/// Maximum number of bytes that a fast line transfers at a time. Two such pieces fit into the receive buffers that
+/// systems permit (`net.core.rmem_max`).
 const PIECE_BYTES_MAX: u64 = 64 << 10;
 
-/// A line's receive buffer at least.
+/// Minimum size of a line's receive buffer.
 const BUFFER_BYTES_MIN: u64 = 8192;
 
 impl Line {
-    /// What the server may send ahead of what the line has taken: what comes while a piece is waited for, so that the next is
-    /// there then. `None` if nothing is held back.
+    /// Returns the size of the receive buffer: the bytes that arrive while the line waits to transfer a piece, so that
+    /// the next one is then available. `None` for a line without a rate limit.
     pub(crate) fn receive_buffer_bytes(&self) -> Option<usize> {
         self.receive_bits_per_second.map(|bits| (2 * piece_bytes(bits)).max(BUFFER_BYTES_MIN) as usize)
     }
 }
 
-/// Bytes that are taken at a time. A fast line is looked at less often than once a packet: twenty times a second is smooth
-/// enough.
+/// Returns the bytes to transfer at a time. A fast line transfers about twenty times a second instead of once for each
+/// packet.
 fn piece_bytes(bits_per_second: u64) -> u64 {
     (bits_per_second / 8 / 20).clamp(PACKET_BYTES, PIECE_BYTES_MAX)
 }
 
-/// One direction of a line: counts what may have passed since it became busy. Being late to look costs no credit, so the
-/// rate is kept in the long run whatever the timers do.
+/// Token bucket for one direction of a line. It counts from the time when the line became busy. A late timer loses no
+/// tokens, so the average rate is right.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Credit {
     bits_per_second: u64,
-    /// The time from which bytes that passed are paid for.
+    /// Time up to which the transferred bytes are paid for.
     from: Nanos,
     is_busy: bool,
 }
@@ -51,7 +52,7 @@ impl Credit {
         Self { bits_per_second, from: 0, is_busy: false }
     }
 
-    /// There is something to pass, no earlier than `now`.
+    /// Starts a busy period, not before `now`.
     pub(crate) fn begin(&mut self, now: Nanos) {
         if !self.is_busy {
             self.is_busy = true;
@@ -59,35 +60,35 @@ impl Credit {
         }
     }
 
-    /// All there was has passed.
+    /// Ends the busy period, because all bytes were transferred.
     pub(crate) fn end(&mut self) {
         self.is_busy = false;
     }
 
-    /// How many bytes may pass now.
+    /// Returns the bytes that may be transferred now.
     pub(crate) fn allowed_bytes(&self, now: Nanos) -> u64 {
         let elapsed = u128::from(now.saturating_sub(self.from));
         (elapsed * u128::from(self.bits_per_second) / (8 * u128::from(SECOND))) as u64
     }
 
-    /// So many bytes passed.
+    /// Subtracts transferred bytes.
     pub(crate) fn pay(&mut self, bytes: u64) {
         self.from += self.time_for(bytes);
     }
 
-    /// When to look again, if so many bytes are to come, or an unknown number.
+    /// Returns when to try again, for this number of expected bytes or an unknown one.
     pub(crate) fn ready_at(&self, expected_bytes: Option<u64>) -> Nanos {
         self.from + self.time_for(expected_bytes.unwrap_or(PACKET_BYTES).clamp(1, piece_bytes(self.bits_per_second)))
     }
 
     fn time_for(&self, bytes: u64) -> Nanos {
         let bits = u128::from(bytes) * 8;
-        // Rounded up, so that after this time the bytes are allowed.
+        // Rounded up, so that the bytes are permitted at that time.
         (bits * u128::from(SECOND)).div_ceil(u128::from(self.bits_per_second.max(1))) as Nanos
     }
 }
 
-/// Reads `56k`, `400k`, `10M`, or `56k/33k` (receiving/sending), and after commas `latency=100ms`.
+/// Parses `56k`, `400k`, `10M`, or `56k/33k` (receive/send), and after commas `latency=100ms`.
 pub(crate) fn parse_line(text: &str) -> Result<Line, String> {
     let mut parts = text.split(',');
     let rates = parts.next().unwrap_or_default();
@@ -113,11 +114,11 @@ fn parse_bits(text: &str) -> Result<Option<u64>, String> {
     }
 }
 
-/// How long a line may be found empty within a response without losing the time: waking up late, and the server sending
-/// on once there is room again, take a moment that a real line's queue hides.
+/// Time that a line may be idle within a response without losing tokens. It covers late wake-ups and the server's delay
+/// after the buffer has room again, which the queue of a real line hides.
 pub(crate) const LINE_SLACK: Nanos = 20 * MILLISECOND;
 
-/// Timers on lines are rounded up to this, so that many lines share a wake-up.
+/// Resolution of line timers. Rounding up lets many lines share a wake-up.
 pub(crate) const LINE_TICK: Nanos = MILLISECOND;
 
 #[cfg(test)]
@@ -132,11 +133,11 @@ mod tests {
         assert_eq!(credit.allowed_bytes(104 * MILLISECOND), 99);
         assert_eq!(credit.allowed_bytes(105 * MILLISECOND), 100);
         credit.pay(100);
-        // Looked at late: what was missed may pass at once.
+        // After a late wake-up the missed bytes may pass at once.
         assert_eq!(credit.allowed_bytes(305 * MILLISECOND), 200);
         credit.pay(150);
         credit.end();
-        // An idle line saves nothing up.
+        // An idle line saves no tokens.
         credit.begin(2_000 * MILLISECOND);
         assert_eq!(credit.allowed_bytes(2_010 * MILLISECOND), 10);
     }

@@ -1,36 +1,36 @@
-//! Content that is known in pieces: what many responses share is held once.
+//! Content as a sequence of pieces, which several responses may share in memory.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Longest line that [`Piece::Line`] passes, in bytes.
+/// Maximum length in bytes of a line that [`Piece::Line`] matches.
 const LINE_BYTES_MAX: usize = 1024;
 
-/// A piece of a content.
+/// Piece of a content.
 #[derive(Clone, Debug)]
 pub enum Piece {
-    /// These bytes.
+    /// Bytes of this content only.
     Own(Box<[u8]>),
-    /// Bytes that other contents have as well.
+    /// Bytes shared with other contents.
     Shared(Arc<[u8]>, Range<usize>),
-    /// The rest of a line, whatever it is, up to and with its end (LF).
+    /// Any text up to the end of the line (LF), inclusive.
     Line,
 }
 
-/// A content in pieces.
+/// Content as a sequence of pieces.
 #[derive(Clone, Debug)]
 pub struct Pieces(Box<[Piece]>);
 
-/// How far a content was compared.
+/// Position in a content that is compared.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cursor {
     piece: usize,
-    /// Bytes of the piece that were right.
+    /// Matched bytes of the current piece.
     at: usize,
 }
 
 impl Piece {
-    /// The bytes; `None` for a line, which may be any.
+    /// Returns the bytes; `None` for a line, which matches any text.
     fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Own(bytes) => Some(bytes),
@@ -39,19 +39,19 @@ impl Piece {
         }
     }
 
-    /// Appends the bytes; a line, which may be any, adds nothing.
+    /// Appends the bytes; nothing for a line.
     pub(crate) fn append_to(&self, content: &mut Vec<u8>) {
         content.extend_from_slice(self.bytes().unwrap_or_default());
     }
 }
 
 impl Pieces {
-    /// A content of these pieces, one after the other.
+    /// Creates a content from these pieces.
     pub fn new(pieces: impl IntoIterator<Item = Piece>) -> Self {
         Self(pieces.into_iter().filter(|piece| piece.bytes().is_none_or(|bytes| !bytes.is_empty())).collect())
     }
 
-    /// Whether `input` goes on rightly where the cursor is, which is moved behind it.
+    /// Compares `input` at the cursor and advances it. Returns whether the input matches.
     pub(crate) fn advance(&self, cursor: &mut Cursor, mut input: &[u8]) -> bool {
         while !input.is_empty() {
             let Some(piece) = self.0.get(cursor.piece) else { return false };
@@ -79,7 +79,7 @@ impl Pieces {
         true
     }
 
-    /// Whether the content ends where the cursor is.
+    /// Returns whether the content ends at the cursor.
     pub(crate) fn is_end(&self, cursor: Cursor) -> bool {
         cursor.piece == self.0.len()
     }

@@ -1,4 +1,4 @@
-//! What a run is to do.
+//! Plan of a run.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -13,74 +13,74 @@ use super::arrivals::Pace;
 use super::line::Line;
 use super::workload::Workload;
 
-/// A run: what is sent where, when, and over which lines.
+/// Plan of a run: target, requests, times and lines.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where to connect.
+    /// Address of the target.
     pub address: Address,
-    /// TLS: its settings and the server's name.
+    /// TLS settings and the server's name.
     pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
-    /// The requests.
+    /// Requests to send.
     pub workload: Workload,
-    /// When they are due.
+    /// Times of the requests.
     pub pace: Pace,
-    /// Connections at a time, over all threads.
+    /// Connections at a time, for all threads together.
     pub connections: usize,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Processors to bind the threads to, in turn; none leaves them to the kernel.
+    /// CPUs to bind the threads to, in turn. If empty, the kernel chooses.
     pub processors: Vec<usize>,
-    /// End after so long; measured after the warm-up.
+    /// Duration of the run after the warm-up.
     pub duration: Option<Duration>,
-    /// End after so many requests.
+    /// Number of requests after which the run ends.
     pub requests_max: Option<u64>,
-    /// Time at the beginning that is not counted.
+    /// Time at the start whose requests are not counted.
     pub warm_up: Duration,
-    /// The connections start spread over this time.
+    /// Time over which the starts of the connections are spread.
     pub ramp_up: Duration,
-    /// Length of the intervals of the report.
+    /// Length of a report interval.
     pub interval: Duration,
-    /// Stay awake for so long after an event before sleeping.
+    /// Time to poll after an event before the thread sleeps.
     pub spin: Duration,
-    /// How long connecting, and then each response, may take.
+    /// Time limit for connecting, and for each response.
     pub time_out: Duration,
-    /// How connections are used.
+    /// Persistence of the connections.
     pub persistence: Persistence,
-    /// Requests under way on a connection at a time: pipelined, or as streams of HTTP/2.
+    /// Requests in flight on a connection: pipelined, or as HTTP/2 streams.
     pub pipeline: usize,
-    /// Speak HTTP/2: over TLS the server must agree to it, without TLS it is taken for granted. Each request of the
-    /// workload must have its form.
+    /// Whether to use HTTP/2. Over TLS the server must agree; without TLS the client uses prior knowledge. Each request
+    /// of the workload must have its HTTP/2 form.
     pub is_http2: bool,
-    /// The line each connection is behind.
+    /// Simulated line of each connection.
     pub line: Option<Line>,
-    /// Requests that are broken off on purpose.
+    /// Requests to abort on purpose.
     pub abort: Option<Abort>,
-    /// Source addresses to connect from, in turn. Without any, loopback targets get further loopback addresses when the
-    /// ports of the first run short.
+    /// Source addresses of connections, in turn. If empty, and the target is on the loopback, the engine uses further
+    /// loopback addresses when ports run short.
     pub sources: Vec<IpAddr>,
-    /// Count for each request of the workload how often it was sent and served, the warm-up included.
+    /// Whether to count for each request how often it was sent and served, including the warm-up.
     pub is_tallied: bool,
 }
 
-/// Where to connect.
+/// Address of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// TCP.
     Tcp(SocketAddr),
-    /// A Unix domain socket.
+    /// Path of a Unix domain socket.
     Unix(PathBuf),
 }
 
-/// How connections are used.
+/// Persistence of connections.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Persistence {
-    /// The share of connections that are kept alive, from 0 to 1; the others are for one request each.
+    /// Share of persistent connections, from 0 to 1. All others carry one request.
     pub keep_alive_share: f64,
-    /// The share of connections that speak HTTP/1.0, of those that are kept alive.
+    /// Share of HTTP/1.0 among persistent connections.
     pub http10_share: f64,
-    /// The share of connections that speak HTTP/1.0, of those for one request.
+    /// Share of HTTP/1.0 among connections with one request.
     pub http10_single_share: f64,
-    /// Requests on a connection that is kept alive, drawn evenly from this range.
+    /// Requests on a persistent connection, drawn uniformly from this range.
     pub requests: RangeInclusive<u32>,
 }
 
@@ -90,11 +90,11 @@ impl Default for Persistence {
     }
 }
 
-/// Requests that are broken off on purpose, as users do who press "stop".
+/// Requests that the client aborts, like users who press "stop".
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Abort {
-    /// The share of requests, from 0 to 1.
+    /// Share of the requests, from 0 to 1.
     pub share: f64,
-    /// Break off once so many bytes of the response have come, if it is not whole by then.
+    /// Received bytes of the response after which the client aborts, unless it is complete by then.
     pub after_bytes: u64,
 }

@@ -1,15 +1,15 @@
-//! The protocol that a connection speaks: where bytes become responses. All else of the engine (slots, lines, TLS, time,
-//! counting) is the same for all of them.
+//! Protocol of a connection, which converts bytes to responses. The rest of the engine (slots, lines, TLS, time,
+//! counters) is independent of it.
 
 use super::http2::Http2;
 use super::response::ResponseReader;
 
-/// The client's side of one connection.
+/// Client side of a connection.
 #[derive(Debug)]
 pub(crate) enum Protocol {
-    /// HTTP/1.0 and 1.1: responses come whole, in the order of their requests.
+    /// HTTP/1.0 and 1.1: responses arrive one after the other, in the order of the requests.
     Http1(ResponseReader),
-    /// HTTP/2: responses come in pieces, in any order.
+    /// HTTP/2: pieces of responses arrive in any order.
     Http2(Box<Http2>),
 }
 
@@ -20,7 +20,7 @@ impl Default for Protocol {
 }
 
 impl Protocol {
-    /// Whether the server takes another request now.
+    /// Returns whether the server accepts another request now.
     pub(crate) fn takes_requests(&self) -> bool {
         match self {
             Self::Http1(_) => true,
@@ -28,7 +28,7 @@ impl Protocol {
         }
     }
 
-    /// Whether there is content of requests that could be sent now.
+    /// Returns whether content of a request can be sent now.
     pub(crate) fn has_content_to_send(&self) -> bool {
         match self {
             Self::Http1(_) => false,
@@ -36,7 +36,7 @@ impl Protocol {
         }
     }
 
-    /// The server ended the connection in order. Returns whether the response under way is whole with that.
+    /// Handles an orderly end of the connection. Returns whether it completes the current response.
     pub(crate) fn on_close(&self) -> bool {
         match self {
             Self::Http1(reader) => reader.on_close(),
@@ -44,7 +44,7 @@ impl Protocol {
         }
     }
 
-    /// Bytes of content that are still to come, if it is known.
+    /// Returns the bytes of content that are missing, if known.
     pub(crate) fn expected_bytes(&self) -> Option<u64> {
         match self {
             Self::Http1(reader) => reader.expected_bytes(),

@@ -1,4 +1,4 @@
-//! Reading responses: every byte is parsed or compared, none is skipped.
+//! Parser and checker for responses. Every byte is parsed or compared.
 
 use wire::h1::{
     BodyDecoder, BodyFraming, BodyLimits, HeadLimits, MalformedResponse, ResponseFraming, ResponseHead,
@@ -13,7 +13,7 @@ const HEAD_LIMITS: HeadLimits = HeadLimits { head_bytes_max: 64 << 10, fields_ma
 const BODY_LIMITS: BodyLimits =
     BodyLimits { body_bytes_max: u64::MAX, extension_bytes_max: 1 << 20, trailer_bytes_max: 64 << 10 };
 
-/// What a head said.
+/// Result of parsing a head.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     status: u16,
@@ -22,19 +22,19 @@ struct Outcome {
     verdict: Option<FailureClass>,
 }
 
-/// The last head that answered a request, and what it said. One that is the same byte for byte says the same, so it need
-/// not be parsed; servers send the same head to the same request until their Date moves on, once a second.
+/// Last response head to a request, with its result. An identical head need not be parsed again. Servers send identical
+/// heads until their Date changes, once a second.
 #[derive(Debug, Default)]
 pub(crate) struct KnownHead {
     bytes: Vec<u8>,
     outcome: Option<Outcome>,
 }
 
-/// Reads one response after the other.
+/// Reader for consecutive responses.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseReader {
     awaiting: Awaiting,
-    /// The beginning of a head whose end has not come.
+    /// Beginning of an incomplete head.
     partial: Vec<u8>,
     outcome: Option<Outcome>,
     content_bytes: u64,
@@ -45,25 +45,25 @@ pub(crate) struct ResponseReader {
 enum Awaiting {
     #[default]
     Head,
-    /// So many bytes of content.
+    /// Remaining bytes of content.
     Content(u64),
     Chunks(BodyDecoder),
     Close,
 }
 
-/// What became of the input.
+/// Progress of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// All was taken, and more is to come.
+    /// All input was consumed and the response is incomplete.
     Incomplete,
-    /// The response is whole after so many bytes of the input.
+    /// The response is complete.
     Complete {
-        /// Bytes of the input that belong to it.
+        /// Bytes of the input that belong to the response.
         consumed_bytes: usize,
     },
 }
 
-/// A whole response.
+/// A complete response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Finished {
     pub(crate) status: u16,
@@ -72,7 +72,7 @@ pub(crate) struct Finished {
 }
 
 impl ResponseReader {
-    /// Takes the next bytes of the response to `request`.
+    /// Handles the next bytes of the response to `request`.
     pub(crate) fn feed(
         &mut self,
         input: &[u8],
@@ -122,12 +122,13 @@ impl ResponseReader {
         Ok(if is_complete { Step::Complete { consumed_bytes: at } } else { Step::Incomplete })
     }
 
-    /// The server closed the connection: the end of a response without other framing. Returns whether it is whole.
+    /// Handles the end of the connection, which ends a response without other framing. Returns whether the response is
+    /// complete.
     pub(crate) fn on_close(&self) -> bool {
         matches!(self.awaiting, Awaiting::Close)
     }
 
-    /// Bytes of content that are still to come, if it is known.
+    /// Returns the bytes of content that are missing, if known.
     pub(crate) fn expected_bytes(&self) -> Option<u64> {
         match self.awaiting {
             Awaiting::Content(remaining) => Some(remaining),
@@ -135,13 +136,13 @@ impl ResponseReader {
         }
     }
 
-    /// The verdict on the whole response; the reader is ready for the next.
+    /// Returns the verdict on the complete response, and resets the reader for the next.
     pub(crate) fn finish(&mut self, request: &Request) -> Finished {
         let outcome = self.outcome.take();
         self.awaiting = Awaiting::Head;
         let body = self.judge.finish(request.check.body.as_ref());
         let length = match outcome {
-            // The announced length was judged with the head; HEAD and 304 announce one without content.
+            // The announced length was checked with the head. Responses to HEAD and 304 announce one without content.
             Some(Outcome {
                 framing: ResponseFraming::Delimited(BodyFraming::Length(_) | BodyFraming::None), ..
             }) => None,
@@ -158,7 +159,8 @@ impl ResponseReader {
         }
     }
 
-    /// Reads a head, which may have begun earlier; returns how many bytes of the input belong to it once it is whole.
+    /// Parses a head, which may have begun in earlier input. Once it is complete, returns how many bytes of the input
+    /// belong to it.
     fn read_head(
         &mut self,
         input: &[u8],
@@ -185,7 +187,7 @@ impl ResponseReader {
             whole.clear();
         }
         self.partial = whole;
-        // The earlier bytes alone were no whole head, so it ends behind them.
+        // The earlier bytes were an incomplete head, so it ends after them.
         Ok(length.map(|length| length - earlier_bytes))
     }
 
@@ -246,7 +248,7 @@ mod tests {
         Request::new(method, "/", &Fields::new(), b"", check)
     }
 
-    /// The verdicts on the responses in `input`, fed in pieces of `step` bytes, or `Malformed`.
+    /// Returns the verdicts on the responses in `input`, or `Malformed`. Feeds the input in pieces of `step` bytes.
     fn read(request: &Request, input: &[u8], step: usize) -> Vec<Finished> {
         let (mut reader, mut known, mut scratch) = Default::default();
         let mut finished = Vec::new();

@@ -1,4 +1,4 @@
-//! A run from its start to its end, as its caller sees it.
+//! A run as its caller sees it, from start to end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,76 +15,76 @@ use super::recorder::Record;
 use super::shared::Tally;
 use super::worker::{Message, Run, Worker};
 
-/// How soon a run that is given up while it warms up is noticed.
+/// Interval for checking whether a run was stopped during the warm-up.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A run that was started.
+/// A run in progress.
 #[derive(Debug)]
 pub struct Running {
     messages: Receiver<Message>,
     threads: Vec<JoinHandle<()>>,
-    /// When counting begins, on the run's clock.
+    /// Start of counting, on the run's clock.
     counting_start: Nanos,
     counting_end: Nanos,
     start_time: SystemTime,
     clock: Clock,
     stop: Arc<AtomicBool>,
-    /// Intervals of which some thread's part is still to come.
+    /// Intervals for which the part of some thread is missing.
     open: BTreeMap<u64, (usize, Interval)>,
     outcome: Outcome,
     done: usize,
 }
 
-/// A piece of the run's time.
+/// Report interval of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Interval {
-    /// Its end, in seconds since counting began.
+    /// End of the interval in seconds since the start of counting.
     pub end_seconds: f64,
-    /// What was counted in it.
+    /// Counters and histograms of the interval.
     pub record: Record,
-    /// Processor time of the load generator.
+    /// CPU time of the load generator.
     pub processor_time: ProcessorTime,
-    /// Time that it spent awake only to be in time, in nanoseconds.
+    /// Nanoseconds that the load generator polled only to be punctual.
     pub spin: Nanos,
 }
 
-/// What the whole run gave.
+/// Result of a whole run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was counted, all intervals together.
+    /// Counters and histograms of all intervals together.
     pub record: Record,
-    /// Processor time of the load generator.
+    /// CPU time of the load generator.
     pub processor_time: ProcessorTime,
-    /// Time that it spent awake only to be in time, in nanoseconds.
+    /// Nanoseconds that the load generator polled only to be punctual.
     pub spin: Nanos,
-    /// When counting began.
+    /// Start of counting.
     pub start_time: SystemTime,
-    /// Responses served in that time; the open loop serves some after it.
+    /// Responses served during the counted time. The open loop serves some after it.
     pub served_in_time: u64,
-    /// How long was counted. In the open loop, this ends when the last request was due.
+    /// Length of the counted time. In the open loop it ends when the last request was due.
     pub duration: Duration,
-    /// What each simulated client's line carried.
+    /// Traffic on the line of each simulated client.
     pub lines: Vec<LineUsage>,
-    /// How often each request was sent and served, if the plan wanted it; else empty.
+    /// Counts for each request, if the plan wants them; otherwise empty.
     pub tallies: Vec<Tally>,
-    /// Requests under way when the time was over: neither served nor failed.
+    /// Requests in flight at the end: neither served nor failed.
     pub unfinished: u64,
-    /// Source addresses in use.
+    /// Number of source addresses in use.
     pub sources: usize,
-    /// How often no local port was left at an address.
+    /// Number of times that a source address had no free port.
     pub port_shortages: u64,
-    /// How often no descriptor was left.
+    /// Number of times that no file descriptor was free.
     pub descriptor_shortages: u64,
-    /// Busiest thread, its wait for a processor included: its processor time without spinning, as a share of the time counted.
+    /// CPU time of the busiest thread without polling, plus its wait for a CPU, as a share of the counted time.
     pub busiest_thread_share: f64,
-    /// The same thread's time in which it was ready to run and no processor was free, as a share of the time counted.
+    /// Time that the same thread waited for a CPU, as a share of the counted time.
     pub waiting_share: f64,
 }
 
-/// Starts a run. It ends as its plan says, or when `stop` is set.
+/// Starts a run. It ends as planned, or when `stop` is set.
 ///
 /// # Errors
-/// A thread or its epoll instance could not be made.
+/// A thread or its epoll instance cannot be created.
 pub fn start(plan: Plan, stop: Arc<AtomicBool>) -> std::io::Result<Running> {
     let threads = plan.threads;
     let plan = Arc::new(plan);
@@ -96,13 +96,14 @@ pub fn start(plan: Plan, stop: Arc<AtomicBool>) -> std::io::Result<Running> {
         let worker = Worker::new(run.clone(), thread)?;
         let processor = plan.processors.get(thread % plan.processors.len().max(1)).copied();
         let body = move || {
-            // No other thread uses what it opens. In a table of descriptors of its own, the kernel need not count who looks one
-            // up, which takes some hundredths of the time of a small request. If that fails, they go on with one for all.
+            // No other thread uses the descriptors that a worker opens. With a private table the kernel skips reference
+            // counts on lookups, which saves some percent of the time of a small request. If this fails, the threads
+            // share one table.
             let _ = nix::sched::unshare(nix::sched::CloneFlags::CLONE_FILES);
             if let Some(processor) = processor {
                 let mut set = rustix::thread::CpuSet::new();
                 set.set(processor);
-                // A processor that does not exist was refused when the plan was made.
+                // The plan has rejected CPUs that do not exist.
                 let _ = rustix::thread::sched_setaffinity(None, &set);
             }
             worker.run();
@@ -124,7 +125,7 @@ pub fn start(plan: Plan, stop: Arc<AtomicBool>) -> std::io::Result<Running> {
 }
 
 impl Running {
-    /// Waits until the warm-up is over and counting begins, or the run is given up.
+    /// Waits until counting begins after the warm-up, or the run is stopped.
     pub fn wait_for_counting(&self) {
         while !self.stop.load(Ordering::Relaxed) {
             match self.counting_start.saturating_sub(self.clock.now()) {
@@ -134,7 +135,7 @@ impl Running {
         }
     }
 
-    /// Waits for the next interval to end; `None` once the run is over.
+    /// Waits for the end of the next interval; `None` after the end of the run.
     pub fn next_interval(&mut self) -> Option<Interval> {
         while self.done < self.threads.len() {
             let Ok(message) = self.messages.recv() else { break };
@@ -142,16 +143,17 @@ impl Running {
                 return Some(interval);
             }
         }
-        // Intervals that some thread did not see to their end, and what came after the last.
+        // These are intervals that some thread did not finish, and the rest after the last one.
         self.open.pop_first().map(|(_, (_, interval))| interval)
     }
 
-    /// What the whole run gave; called when there are no more intervals.
+    /// Returns the result. Call it when there are no more intervals.
     pub fn finish(mut self) -> Outcome {
         while self.next_interval().is_some() {}
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                // Its panic was printed; what it counted since its last interval is lost, so nothing passes.
+                // The panic was printed. The thread's counts since its last interval are lost, so the run must not
+                // pass.
                 self.outcome.unfinished += 1;
             }
         }
@@ -159,10 +161,10 @@ impl Running {
         self.outcome
     }
 
-    /// Takes a thread's message; returns an interval that is complete with it.
+    /// Handles a thread's message. Returns the interval that it completes.
     fn on_message(&mut self, message: Message) -> Option<Interval> {
         let since_start = |end: Nanos| end.saturating_sub(self.counting_start);
-        // An interval is told after the one before; the last word is the part after the last whole interval.
+        // A thread reports its intervals in order. Its last message contains the rest after its last whole interval.
         let number = message.interval.unwrap_or(u64::MAX);
         let entry = self.open.entry(number).or_default();
         entry.0 += 1;
@@ -182,14 +184,14 @@ impl Running {
         None
     }
 
-    /// Time since counting began.
+    /// Returns the time since counting began.
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.clock.now().saturating_sub(self.counting_start))
     }
 }
 
 impl Outcome {
-    /// Nothing was counted yet.
+    /// Creates an empty result.
     pub(crate) fn empty() -> Self {
         Self {
             record: Record::default(),
@@ -232,7 +234,7 @@ impl Outcome {
         }
     }
 
-    /// Responses served a second.
+    /// Returns the responses served per second.
     pub fn served_per_second(&self) -> f64 {
         self.served_in_time as f64 / self.duration.as_secs_f64().max(1e-9)
     }

@@ -1,4 +1,4 @@
-//! What the connections of a thread share.
+//! State that the connections of a thread share.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -18,19 +18,19 @@ use super::recorder::Record;
 use super::response::KnownHead;
 use super::workload::{Request, Workload};
 
-/// Bytes taken from a socket at once.
+/// Size of the buffer for reads from a socket.
 const INPUT_BYTES: usize = 128 << 10;
 
-/// How often a request was sent, and how often its response passed all checks.
+/// Counts of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Times that it was sent, or begun to be.
+    /// Times that the request was sent, completely or in part.
     pub sent: u64,
-    /// Times that it was served.
+    /// Times that the response passed all checks.
     pub served: u64,
 }
 
-/// What the connections of a thread share: nothing here is kept once for each connection.
+/// State that the connections of a thread share. A connection stores none of this itself.
 pub(crate) struct Shared {
     pub(crate) plan: Arc<Plan>,
     pub(crate) clock: Clock,
@@ -42,22 +42,22 @@ pub(crate) struct Shared {
     pub(crate) known_heads: Vec<KnownHead>,
     pub(crate) scratch_head: ResponseHead,
     pub(crate) http2_limits: wire::h2::Limits,
-    /// Fields of the last head of HTTP/2.
+    /// Fields of the last HTTP/2 head.
     pub(crate) http2_fields: Fields,
     pub(crate) input: Vec<u8>,
-    /// Content of TLS records.
+    /// Buffer for decrypted TLS records.
     pub(crate) plaintext: Vec<u8>,
     pub(crate) output: Vec<u8>,
     pub(crate) arrivals: Arrivals,
-    /// Requests that were claimed and have not come to an end.
+    /// Requests that were claimed and are not finished.
     pub(crate) active: u64,
-    /// Open loop: slots that wait for a request to fall due, the one that waits longest first.
+    /// Open loop: slots that wait for a request, the longest wait first.
     pub(crate) idle_slots: VecDeque<u32>,
-    /// Open loop: when a request was last seen to be due without a slot that waits.
+    /// Open loop: last time when a request was due and no slot was free.
     pub(crate) starved_at: Nanos,
     pub(crate) timers: BinaryHeap<Reverse<(Nanos, u32)>>,
     pub(crate) record: Record,
-    /// By request, if the plan wants it; else empty.
+    /// Counts by request, if the plan wants them; otherwise empty.
     pub(crate) tallies: Vec<Tally>,
 }
 
@@ -90,7 +90,7 @@ impl Shared {
         }
     }
 
-    /// Takes a request that is due.
+    /// Claims a due request.
     pub(crate) fn claim(&mut self, now: Nanos) -> Option<Nanos> {
         loop {
             let due = self.arrivals.claim(now, &mut self.rng)?;
@@ -99,7 +99,7 @@ impl Shared {
                 self.record.lag.saturating_record(lag);
                 self.record.waited += u64::from(due <= self.starved_at);
                 if lag > super::clock::nanos(self.plan.time_out) {
-                    // Its user gave up before a connection was free.
+                    // The request timed out before a connection was free.
                     self.record.fail(FailureClass::TimeOut);
                     continue;
                 }
@@ -109,13 +109,13 @@ impl Shared {
         }
     }
 
-    /// Counts a request that was under way as failed.
+    /// Counts a request in flight as failed.
     pub(crate) fn fail(&mut self, class: FailureClass) {
         self.active -= 1;
         self.record.fail(class);
     }
 
-    /// Takes back a claim that was not used.
+    /// Returns an unused claim.
     pub(crate) fn give_back(&mut self, due: Nanos) {
         self.active -= 1;
         self.arrivals.give_back(due);

@@ -1,4 +1,4 @@
-//! Which request comes next.
+//! Requests of a run, and their order.
 
 use std::sync::Arc;
 
@@ -9,25 +9,25 @@ use wire::http::{Fields, Method, Version};
 use super::check::Check;
 use super::http2::Http2Request;
 
-/// A request of a list, with what its response must be.
+/// Request of a list, with the check of its response.
 #[derive(Debug)]
 pub struct Request {
-    /// The method.
+    /// Method of the request; the response's framing depends on it.
     pub method: Method,
-    /// What the response must be.
+    /// Check of the response.
     pub check: Check,
-    /// As it is sent by HTTP/1, in each [`Form`].
+    /// HTTP/1 encodings, one for each [`Form`].
     encoded: [Box<[u8]>; Form::COUNT],
-    /// As it is sent by HTTP/2, if that is spoken.
+    /// HTTP/2 encoding, if the run uses it.
     pub(crate) http2: Option<Http2Request>,
 }
 
-/// In which form a request is sent: the version, and whether the connection is to go on after it.
+/// Variant of an HTTP/1 request: version, and persistence of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
     /// HTTP/1.0 or HTTP/1.1.
     pub version: Version,
-    /// Whether it is the last on its connection.
+    /// Whether this is the last request on its connection.
     pub is_last: bool,
 }
 
@@ -38,7 +38,7 @@ impl Form {
         usize::from(self.version == Version::Http10) * 2 + usize::from(self.is_last)
     }
 
-    /// The Connection field that says so, if one is needed (RFC 9112, section 9.3).
+    /// Returns the Connection field that this variant needs (RFC 9112, section 9.3).
     pub fn connection_field(self) -> Option<&'static str> {
         match (self.version == Version::Http10, self.is_last) {
             (true, false) => Some("keep-alive"),
@@ -49,7 +49,7 @@ impl Form {
 }
 
 impl Request {
-    /// A request with these fields (Host among them; Content-Length and Connection are added) and content.
+    /// Creates a request. `fields` must contain Host; the encoder adds Content-Length and Connection.
     pub fn new(method_name: &str, target: &str, fields: &Fields, content: &[u8], check: Check) -> Self {
         let method = Method::from_name(method_name.as_bytes());
         let mut encoded = <[Vec<u8>; Form::COUNT]>::default();
@@ -71,30 +71,30 @@ impl Request {
         Self { method, check, encoded: encoded.map(Vec::into_boxed_slice), http2: None }
     }
 
-    /// The same, which can be sent by HTTP/2 too.
+    /// Adds the HTTP/2 encoding.
     pub(crate) fn with_http2(self, http2: Http2Request) -> Self {
         Self { http2: Some(http2), ..self }
     }
 
-    /// As it is sent by HTTP/1.
+    /// Returns the HTTP/1 encoding.
     pub fn encoded(&self, form: Form) -> &[u8] {
         &self.encoded[form.index()]
     }
 }
 
-/// In which order the requests of a list are sent.
+/// Order of the requests in a list.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// One after the other, from the first again after the last.
+    /// Cycles through the list.
     InTurn,
-    /// In the order of these indices, from the first again after the last.
+    /// Cycles through these indices.
     Sequence(Arc<[u32]>),
-    /// At random by weight: the sums of the weights up to each request.
+    /// Random by weight; contains the cumulative weights.
     Weighted(Arc<[f64]>),
 }
 
 impl Order {
-    /// At random, each request as often as its weight says.
+    /// Creates a random order by weight.
     pub fn weighted(weights: impl IntoIterator<Item = f64>) -> Self {
         let mut sum = 0.0;
         let sums = weights.into_iter().map(|weight| {
@@ -104,13 +104,13 @@ impl Order {
         Self::Weighted(sums.collect())
     }
 
-    /// At random after Zipf's law: the request of rank r (from 1) as often as 1 / r^alpha.
+    /// Creates a random order by Zipf's law: the frequency of rank r (from 1) is proportional to 1 / r^alpha.
     pub fn zipf(count: usize, alpha: f64) -> Self {
         Self::weighted((1..=count).map(|rank| (rank as f64).powf(-alpha)))
     }
 }
 
-/// Gives a thread its requests.
+/// Source of requests for a thread.
 #[derive(Clone, Debug)]
 pub struct Workload {
     requests: Arc<[Request]>,
@@ -120,23 +120,23 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Requests from a list, at least one.
+    /// Creates a workload from a list, which must not be empty.
     pub fn new(requests: Arc<[Request]>, order: Order) -> Self {
         assert!(!requests.is_empty(), "a workload has requests");
         Self { requests, order, next: 0, step: 1 }
     }
 
-    /// The part of one of several threads, which take turns.
+    /// Returns the share of one of several threads, which take turns.
     pub(crate) fn for_thread(&self, thread: usize, threads: usize) -> Self {
         Self { next: thread, step: threads, ..self.clone() }
     }
 
-    /// All requests.
+    /// Returns the list of requests.
     pub(crate) fn requests(&self) -> &Arc<[Request]> {
         &self.requests
     }
 
-    /// The index of the next request.
+    /// Returns the index of the next request.
     pub(crate) fn next(&mut self, rng: &mut Rng) -> u32 {
         let index = match &self.order {
             _ if self.requests.len() == 1 => 0,
