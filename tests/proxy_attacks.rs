@@ -183,6 +183,20 @@ fn clients_do_not_choose_their_address() {
     }
 }
 
+/// A guard that looks at the target is of no use where an application takes the path from another field (issue 17).
+#[test]
+fn clients_do_not_choose_the_path_by_a_field() {
+    const LINES: &str = "X-Original-URL: /admin\r\nX-Rewrite-URL: /admin\r\nX_Rewrite_Url: /admin\r\n";
+    for (site, of_rules) in [("", None), ("request-header \"X-Original-URL\" \"/a\"", Some("X-Original-URL: /a\r\n"))] {
+        let upstream = Upstream::start(vec![vec![Await(HEAD), Say(OK)]]);
+        let server = front(&[upstream.address], "", site, "underscore-fields on");
+        ask(&server, &format!("GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{LINES}\r\n"));
+        let seen = upstream.connection();
+        assert!(seen.starts_with("GET /a ") && !seen.contains("/admin"), "{seen}");
+        assert!(of_rules.is_none_or(|line| seen.contains(line)), "{seen}");
+    }
+}
+
 #[test]
 fn what_follows_a_request_does_not_hide_that_its_client_has_gone() {
     for (behind, is_reset) in [("", false), ("G", false), ("G", true), (GET, false)] {

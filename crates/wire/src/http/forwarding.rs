@@ -86,6 +86,12 @@ pub fn is_client_address_field(name: &[u8]) -> bool {
     names.iter().any(|known| is_same_field(name, known))
 }
 
+/// Returns whether some applications take the path of a request from this field instead of from its target: IIS with its
+/// rewrite module, older versions of Symfony and Zend Framework. Underscores count as hyphens.
+pub fn is_path_override_field(name: &[u8]) -> bool {
+    [&b"x-original-url"[..], b"x-rewrite-url"].iter().any(|known| is_same_field(name, known))
+}
+
 /// Returns whether a field may occur in a trailer section. Fields for framing, routing, conditions and authentication
 /// may not, and neither may Proxy, which CGI programs would take for a setting (CVE-2016-5385). Underscores count as
 /// hyphens.
@@ -115,7 +121,9 @@ pub fn may_be_trailer(name: &[u8]) -> bool {
         b"vary",
         b"via",
     ];
-    let is_forwarded = is_client_address_field(name) || name.len() > 12 && is_same_field(&name[..12], b"x-forwarded-");
+    let is_forwarded = is_client_address_field(name)
+        || is_path_override_field(name)
+        || name.len() > 12 && is_same_field(&name[..12], b"x-forwarded-");
     !is_hop_by_hop(name) && !is_forwarded && !NEVER.iter().any(|known| is_same_field(name, known))
 }
 
@@ -261,6 +269,20 @@ mod tests {
             ("X-Forwarded-For", false),
         ] {
             assert_eq!(is_client_address_field(name.as_bytes()), expect, "{name}");
+        }
+    }
+
+    #[test]
+    fn path_overrides() {
+        for (name, expect) in [
+            ("X-Original-URL", true),
+            ("x_rewrite_url", true),
+            ("X-Rewrite-Url", true),
+            ("X-Original-URLs", false),
+            ("X-Original-Host", false),
+        ] {
+            assert_eq!(is_path_override_field(name.as_bytes()), expect, "{name}");
+            assert!(!expect || !may_be_trailer(name.as_bytes()), "{name}");
         }
     }
 }

@@ -8,8 +8,8 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
 use wire::http::forwarding::{
-    forwarded_elements, forwarded_parameter, is_client_address_field, is_same_field, parse_node, via_passes,
-    x_forwarded_for_entries,
+    forwarded_elements, forwarded_parameter, is_client_address_field, is_path_override_field, is_same_field,
+    parse_node, via_passes, x_forwarded_for_entries,
 };
 use wire::http::trace_context::{TRACEPARENT, TRACESTATE};
 use wire::http::{FieldSpan, Fields, Host, KnownField, Request, Version};
@@ -43,7 +43,7 @@ pub(super) fn is_ours(field: &FieldSpan, routed: &Routed<'_>, client_fields: Cli
         9.. if client_fields == ClientFields::Keep => false,
         9 if is_same_field(name, b"forwarded") => true,
         // A proxy that is trusted may set those.
-        _ if is_client_address_field(name) => routed.proxied.is_none(),
+        _ if is_client_address_field(name) || is_path_override_field(name) => routed.proxied.is_none(),
         15.. if is_same_field(&name[..X_FORWARDED.len()], X_FORWARDED) => {
             // Frameworks believe more of them: -Port, -Prefix, -Ssl. A proxy that is trusted may set those.
             routed.proxied.is_none()

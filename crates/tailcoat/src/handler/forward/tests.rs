@@ -222,10 +222,13 @@ fn who_the_client_is_behind_a_trusted_proxy() {
     );
 }
 
-/// Fields that applications take for the client's address (issue 17).
+/// Fields that applications take for the client's address, or for the path of the request (issue 17).
 #[test]
-fn addresses_that_clients_claim_are_not_passed_on() {
-    for name in ["X-Real-IP", "x_real_ip", "True-Client-IP", "CF-Connecting-IP", "Client-IP", "X-Cluster-Client-IP"] {
+fn addresses_and_paths_that_clients_claim_are_not_passed_on() {
+    let addresses =
+        ["X-Real-IP", "x_real_ip", "True-Client-IP", "CF-Connecting-IP", "Client-IP", "X-Cluster-Client-IP"];
+    let paths = ["X-Original-URL", "X-Rewrite-URL", "x_original_url"];
+    for name in addresses.into_iter().chain(paths) {
         let input = format!("GET / HTTP/1.1\r\nHost: h\r\n{name}: 127.0.0.1\r\n\r\n");
         let head = |client_fields| {
             forwarded(&input, BodyFraming::None, |forward| {
