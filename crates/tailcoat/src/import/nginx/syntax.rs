@@ -1,14 +1,22 @@
 //! nginx's configuration language: directives with arguments, which end with a semicolon or a block.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::{fs, io, str};
+use std::{fs, str};
 
 use crate::config;
 use crate::import::{ImportError, Place};
 
 /// Files that include files that include files … to this depth; beyond it they go in a circle.
 const INCLUDE_DEPTH_MAX: usize = 16;
+
+/// Files that are read, each as often as it is included. One that includes itself twice would be read 65,536 times.
+const FILES_MAX: usize = 20_000;
+
+/// Bytes of these files.
+const FILE_BYTES_MAX: usize = 64 << 20;
 
 /// Blocks in blocks. Nobody writes more; text that does would fill the stack.
 const NESTING_MAX: usize = 64;
@@ -62,16 +70,65 @@ impl Directive {
 /// Reads a file and all that it includes, in its place.
 pub(super) fn read(path: &Path) -> Result<Vec<Directive>, ImportError> {
     let root = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    read_file(path, root, 0)
+    Reader { root, files: 0, bytes: 0 }.read(path, 0)
 }
 
-fn read_file(path: &Path, root: &Path, depth: usize) -> Result<Vec<Directive>, ImportError> {
-    let unreadable = |error| ImportError::Unreadable { file: path.to_owned(), error };
-    let bytes = fs::read(path).map_err(unreadable)?;
-    let text = str::from_utf8(&bytes)
-        .map_err(|_| unreadable(io::Error::new(io::ErrorKind::InvalidData, "this is no text in UTF-8")))?;
-    let directives = parse(path, text).map_err(|error| foreign(path, text).unwrap_or(error))?;
-    include(directives, root, depth)
+/// Reads a file, and those that it includes.
+struct Reader<'a> {
+    /// Directory of the main file, from which nginx looks whichever file says `include`.
+    root: &'a Path,
+    /// Files read so far, and their bytes.
+    files: usize,
+    bytes: usize,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, path: &Path, depth: usize) -> Result<Vec<Directive>, ImportError> {
+        let unreadable = |error| ImportError::Unreadable { file: path.to_owned(), error };
+        let room = FILE_BYTES_MAX - self.bytes;
+        let mut bytes = Vec::new();
+        // The operator may name a pipe; a device among the files that are included would be read for ever.
+        let open = if depth == 0 { File::open(path) } else { config::open_regular(path) };
+        let file = open.map_err(unreadable)?;
+        file.take(room as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        self.files += 1;
+        if bytes.len() > room || self.files > FILES_MAX {
+            let limit = format!("more than {FILES_MAX} files or {} MiB are included", FILE_BYTES_MAX >> 20);
+            return Err(unreadable(io::Error::other(limit)));
+        }
+        self.bytes += bytes.len();
+        let text = str::from_utf8(&bytes)
+            .map_err(|_| unreadable(io::Error::new(io::ErrorKind::InvalidData, "this is no text in UTF-8")))?;
+        let directives = parse(path, text).map_err(|error| foreign(path, text).unwrap_or(error))?;
+        self.include(directives, depth)
+    }
+
+    /// Puts what is included in the place of each `include`. One without a pattern whose file is not there stays.
+    fn include(&mut self, directives: Vec<Directive>, depth: usize) -> Result<Vec<Directive>, ImportError> {
+        let mut all = Vec::with_capacity(directives.len());
+        for mut directive in directives {
+            if let Some(block) = directive.block.take() {
+                directive.block = Some(self.include(block, depth)?);
+            }
+            if directive.name != "include" || directive.arguments.len() != 1 {
+                all.push(directive);
+                continue;
+            }
+            if depth == INCLUDE_DEPTH_MAX {
+                let message = "files are included in a circle".to_owned();
+                return Err(ImportError::Malformed { place: directive.place, message });
+            }
+            match included(&self.root.join(directive.first())) {
+                Ok(files) => {
+                    for file in files {
+                        all.append(&mut self.read(&file, depth + 1)?);
+                    }
+                }
+                Err(_) => all.push(directive),
+            }
+        }
+        Ok(all)
+    }
 }
 
 /// Whether a line begins a block that every configuration of nginx has some of.
@@ -94,34 +151,6 @@ fn foreign(path: &Path, text: &str) -> Option<ImportError> {
     };
     let place = Place { file: path.into(), line: 1 };
     Some(ImportError::Malformed { place, message: message.to_owned() })
-}
-
-/// Puts what is included in the place of each `include`. One without a pattern whose file is not there stays.
-fn include(directives: Vec<Directive>, root: &Path, depth: usize) -> Result<Vec<Directive>, ImportError> {
-    let mut all = Vec::with_capacity(directives.len());
-    for mut directive in directives {
-        if let Some(block) = directive.block.take() {
-            directive.block = Some(include(block, root, depth)?);
-        }
-        if directive.name != "include" || directive.arguments.len() != 1 {
-            all.push(directive);
-            continue;
-        }
-        if depth == INCLUDE_DEPTH_MAX {
-            let message = "files are included in a circle".to_owned();
-            return Err(ImportError::Malformed { place: directive.place, message });
-        }
-        // nginx looks from the directory of the main file, whichever file says it.
-        match included(&root.join(directive.first())) {
-            Ok(files) => {
-                for file in files {
-                    all.append(&mut read_file(&file, root, depth + 1)?);
-                }
-            }
-            Err(_) => all.push(directive),
-        }
-    }
-    Ok(all)
 }
 
 /// The files of a pattern; that none fits is no error.
@@ -396,5 +425,22 @@ mod tests {
         assert_eq!(names, ["server", "server", "include"]);
         assert_eq!(directives[0].children()[1].children()[0].line(), "listen 80");
         assert!(read(&path("circle")).unwrap_err().to_string().ends_with("circle:1: files are included in a circle"));
+    }
+
+    /// Issue 17: each of these is included twice as often as the one before, and a device has no end.
+    #[test]
+    fn included_files_are_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for number in 0..INCLUDE_DEPTH_MAX {
+            let next = number + 1;
+            fs::write(path(&number.to_string()), format!("include {next}; include {next};")).unwrap();
+        }
+        fs::write(path(&INCLUDE_DEPTH_MAX.to_string()), "").unwrap();
+        let error = read(&path("0")).unwrap_err().to_string();
+        assert!(error.ends_with("more than 20000 files or 64 MiB are included"), "{error}");
+        fs::write(path("device"), "include /dev/zero;").unwrap();
+        let error = read(&path("device")).unwrap_err().to_string();
+        assert_eq!(error, "/dev/zero: this is no regular file");
     }
 }
