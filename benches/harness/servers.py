@@ -240,7 +240,8 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def wait_until_answers(process, port, run, seconds=10):
+def wait_until_answers(process, port, run, seconds=300):
+    # A server that listens only when its modules are compiled takes minutes; one that has failed has ended.
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
