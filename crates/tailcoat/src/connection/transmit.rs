@@ -109,7 +109,7 @@ impl Transmission {
 
     /// Bytes of memory that wait for the client, but for content that it shares with others.
     pub fn held_bytes(&self) -> usize {
-        self.bytes.capacity()
+        self.bytes.capacity() + self.tail.iter().map(Segment::own_bytes).sum::<usize>()
     }
 
     /// Gives the output its buffers back, and keeps what is not sent yet in memory of just its size.

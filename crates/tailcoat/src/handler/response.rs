@@ -256,4 +256,12 @@ impl Segment {
             Self::File { length, .. } => *length,
         }
     }
+
+    /// Bytes of memory that only this piece keeps, such as content that a module has made. Cached content has its own limit.
+    pub fn own_bytes(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) if bytes.is_unique() => bytes.len(),
+            Self::Bytes(_) | Self::File { .. } => 0,
+        }
+    }
 }

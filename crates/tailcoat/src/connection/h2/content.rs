@@ -63,6 +63,11 @@ impl Outgoing {
         Self { is_end_offered: true, ..Self::default() }
     }
 
+    /// Bytes of memory that are kept until the engine is offered them.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.waiting.iter().map(Segment::own_bytes).sum()
+    }
+
     /// Whether the engine has, or knows, all.
     pub(super) fn is_end_offered(&self) -> bool {
         self.is_end_offered

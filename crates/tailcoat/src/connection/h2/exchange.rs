@@ -228,7 +228,8 @@ impl Exchange {
             Work::Tunneling(tunneling) => tunneling.held_bytes(),
             Work::Answering(_) | Work::Responding => 0,
         };
-        size_of::<Self>() + unsent_bytes as usize + received_bytes + tunnel_bytes
+        let waiting_bytes = self.outgoing.waiting_bytes();
+        size_of::<Self>() + unsent_bytes as usize + waiting_bytes + received_bytes + tunnel_bytes
     }
 
     /// Until when the client has to take something, if it has to.

@@ -6,6 +6,8 @@ use bytes::{Buf, BytesMut};
 use wire::h2::{ErrorCode, Placement};
 use wire::http::{Fields, Status};
 
+use crate::memory_budget::Charge;
+
 /// Interim responses that wait for somebody to look at them. More are no information.
 const INTERIM_WAITING_MAX: usize = 16;
 
@@ -55,9 +57,13 @@ impl fmt::Display for StreamFailure {
 }
 
 /// What a session keeps of an exchange: what has come and was not taken, and what is to be sent and was not.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Exchange {
     heads: VecDeque<ResponsePiece>,
+    /// Bytes of their fields.
+    head_bytes: usize,
+    /// Counts what is kept as the client's.
+    charge: Charge,
     content: BytesMut,
     /// How the response ends, once that is known.
     end: Option<Result<Option<Box<Fields>>, StreamFailure>>,
@@ -70,14 +76,37 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
+    /// An exchange for a client, which is charged for what is kept of it.
+    pub(super) fn new(charge: Charge) -> Self {
+        Self {
+            heads: VecDeque::new(),
+            head_bytes: 0,
+            charge,
+            content: BytesMut::new(),
+            end: None,
+            unsent: BytesMut::new(),
+            waker: None,
+            awaits_room: false,
+        }
+    }
+
+    fn count(&mut self) {
+        self.charge.set(self.head_bytes + self.content.len() + self.unsent.len());
+    }
+
     /// What there is for who reads; content goes to `buffer`, which for heads may be empty.
     pub(super) fn take(&mut self, buffer: &mut [u8]) -> Option<Result<ResponsePiece, StreamFailure>> {
         if let Some(head) = self.heads.pop_front() {
+            if let ResponsePiece::Head { fields, .. } = &head {
+                self.head_bytes -= fields.h1_bytes_max();
+            }
+            self.count();
             return Some(Ok(head));
         }
         if !self.content.is_empty() {
             let length = self.content.len().min(buffer.len());
             self.content.copy_to_slice(&mut buffer[..length]);
+            self.count();
             return Some(Ok(ResponsePiece::Content(length)));
         }
         match self.end.as_mut()? {
@@ -91,7 +120,9 @@ impl Exchange {
         if self.heads.len() > INTERIM_WAITING_MAX {
             return false;
         }
+        self.head_bytes += fields.h1_bytes_max();
         self.heads.push_back(ResponsePiece::Head { status, fields, is_last });
+        self.count();
         if is_last {
             self.end = Some(Ok(None));
         }
@@ -101,6 +132,7 @@ impl Exchange {
 
     pub(super) fn on_content(&mut self, content: &[u8], is_last: bool) {
         self.content.extend_from_slice(content);
+        self.count();
         if is_last {
             self.end = Some(Ok(None));
         }
@@ -130,6 +162,7 @@ impl Exchange {
     /// Adds to what is to be sent.
     pub(super) fn offer(&mut self, content: &[u8]) {
         self.unsent.extend_from_slice(content);
+        self.count();
     }
 
     /// Puts the next bytes of what is to be sent behind `out`.
@@ -140,6 +173,7 @@ impl Exchange {
         if self.unsent.is_empty() {
             self.unsent = BytesMut::new();
         }
+        self.count();
         Placement::Copied
     }
 

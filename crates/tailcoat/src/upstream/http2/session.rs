@@ -10,6 +10,7 @@ use wire::h2::{ClientConnection, ClientEvent, ErrorCode, Limits, OutgoingRequest
 use wire::http::Fields;
 
 use super::{Exchange, ResponsePiece, StreamFailure};
+use crate::memory_budget::Charge;
 use crate::upstream::monotonic_ms;
 use crate::upstream::stream::Stream;
 
@@ -170,11 +171,12 @@ impl Session {
         request: &OutgoingRequest<'_>,
         fields: &Fields,
         is_last: bool,
+        charge: Charge,
     ) -> Result<StreamId, StreamFailure> {
         let mut state = self.0.borrow_mut();
         let begun = state.turn(|engine, turn| engine.send_request(request, fields, is_last, turn));
         let stream = begun.ok_or(StreamFailure::Refused)?;
-        state.exchanges.insert(stream, Exchange::default());
+        state.exchanges.insert(stream, Exchange::new(charge));
         state.driver.wake_by_ref();
         Ok(stream)
     }

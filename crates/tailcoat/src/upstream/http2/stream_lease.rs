@@ -6,6 +6,7 @@ use wire::h2::{OutgoingRequest, StreamId};
 use wire::http::Fields;
 
 use super::{ResponsePiece, Session, StreamFailure};
+use crate::memory_budget::Charge;
 use crate::upstream::lease::{Failure, Slot};
 use crate::upstream::tried::Tried;
 
@@ -41,7 +42,7 @@ impl StreamLease {
         self.stream.session.poll_enables_connect(task)
     }
 
-    /// Begins the exchange; `is_last` if the request has no content.
+    /// Begins the exchange; `is_last` if the request has no content. What is kept of both is counted by `charge`.
     ///
     /// # Errors
     /// The connection takes no more.
@@ -50,8 +51,9 @@ impl StreamLease {
         request: &OutgoingRequest<'_>,
         fields: &Fields,
         is_last: bool,
+        charge: Charge,
     ) -> Result<(), StreamFailure> {
-        self.stream.stream = Some(self.stream.session.begin(request, fields, is_last)?);
+        self.stream.stream = Some(self.stream.session.begin(request, fields, is_last, charge)?);
         Ok(())
     }
 

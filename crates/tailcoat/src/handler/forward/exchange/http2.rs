@@ -164,7 +164,8 @@ impl Exchange {
             protocol,
         };
         let is_last = streaming.upload.is_over;
-        let begun = streaming.lease.begin(&request, &request_fields(&head.fields, protocol.is_some()), is_last);
+        let fields = request_fields(&head.fields, protocol.is_some());
+        let begun = streaming.lease.begin(&request, &fields, is_last, self.link.holder().charge(0));
         streaming.has_begun = true;
         Poll::Ready(begun.map_err(Some))
     }
