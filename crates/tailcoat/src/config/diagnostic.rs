@@ -217,15 +217,16 @@ struct Report<'a> {
 
 impl<'a> Report<'a> {
     fn new(diagnostic: &'a Diagnostic, source: &'a ShownSource) -> Self {
-        let mut help = diagnostic.help.clone();
+        // Texts may quote values of the file, in which escapes stand for any character.
+        let mut help = diagnostic.help.as_deref().map(printable);
         let mut labels =
-            vec![LabeledSpan::new_primary_with_span(Some(diagnostic.label.clone()), diagnostic.span.clone())];
+            vec![LabeledSpan::new_primary_with_span(Some(printable(&diagnostic.label)), diagnostic.span.clone())];
         match &diagnostic.related {
             Some((source, span, label)) if Arc::ptr_eq(source, &diagnostic.source) => {
-                labels.push(LabeledSpan::new_with_span(Some(label.clone()), span.clone()));
+                labels.push(LabeledSpan::new_with_span(Some(printable(label)), span.clone()));
             }
             Some((source, span, label)) => {
-                let place = format!("{label}: {}:{}", source.name, source.position(span.start).0);
+                let place = printable(&format!("{label}: {}:{}", source.name, source.position(span.start).0));
                 help = Some(help.map_or(place.clone(), |help| format!("{help}\n{place}")));
             }
             None => {}
@@ -249,7 +250,7 @@ impl ShownSource {
         let text = printable(&source.text);
         let line_starts =
             std::iter::once(0).chain(memchr::memchr_iter(b'\n', text.as_bytes()).map(|at| at + 1)).collect();
-        Self { name: source.name.clone(), text, line_starts }
+        Self { name: printable(&source.name), text, line_starts }
     }
 
     /// The line, from 0, that this byte is in.
@@ -287,12 +288,20 @@ impl SourceCode for ShownSource {
 
 /// The text without characters that would act on a terminal, each byte where it was.
 fn printable(text: &str) -> String {
-    text.chars()
-        .flat_map(|character| {
-            let length = if is_harmful(character) { character.len_utf8() } else { 0 };
-            (length == 0).then_some(character).into_iter().chain(std::iter::repeat_n('?', length))
-        })
-        .collect()
+    let mut shown = String::with_capacity(text.len());
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        // KDL takes these for white space or line ends. A terminal moves its cursor.
+        let moves = match character {
+            '\r' => characters.peek() != Some(&'\n'),
+            _ => matches!(character, '\x0b' | '\x0c' | '\u{85}'),
+        };
+        match moves || is_harmful(character) {
+            true => shown.extend(std::iter::repeat_n('?', character.len_utf8())),
+            false => shown.push(character),
+        }
+    }
+    shown
 }
 
 /// Characters that KDL forbids (KDL 2, "Disallowed Literal Code Points"), which are those that act on a terminal.
@@ -304,7 +313,7 @@ pub(super) fn is_harmful(character: char) -> bool {
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.diagnostic.message)
+        f.write_str(&printable(&self.diagnostic.message))
     }
 }
 

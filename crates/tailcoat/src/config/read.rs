@@ -128,7 +128,7 @@ impl Reader<'_> {
         if takes_block && node.children().is_none() {
             // `files "/a/*" root="/b"` and `scgi "/a/*" "unix:/b"` need none.
             let has_property = option.parameters.iter().any(|parameter| parameter.shape == Shape::Property);
-            if !has_property && option.parameters.len() < 2 {
+            if !option.is_block_optional && !has_property && option.parameters.len() < 2 {
                 let help = format!("write `{}`", option.example);
                 self.error(Finding::new(name, format!("`{}` needs a block", option.name), "no `{` follows").help(help));
             }

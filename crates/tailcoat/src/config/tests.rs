@@ -477,6 +477,16 @@ fn wrong_upstreams_are_explained() {
 }
 
 #[test]
+fn a_cache_without_a_block_has_the_defaults() {
+    for handler in ["forward \"http://[::1]:80\"", "fastcgi \"*.php\" \"[::1]:9000\" root=\"/srv\""] {
+        let with = |cache: &str| parse(&format!("site {{ listen 20080; {handler} {{ {cache} }} }}"));
+        assert_eq!(with("cache"), with("cache { }"), "{handler}");
+        assert_ne!(with("cache"), with(""), "{handler}");
+    }
+    assert_eq!(messages("site { listen 20080; root \"/srv\" }\ncache"), ["2: `cache` needs a block"]);
+}
+
+#[test]
 fn conflicts_between_sites_are_found() {
     let check = |text: &str, expect: &[&str]| assert_eq!(messages(text), expect, "{text}");
     let site = |names: &str, inside: &str| format!("site {names} {{ respond \"*\" 200; {inside} }}\n");
@@ -621,12 +631,19 @@ fn hostile_texts_are_refused() {
         let message = checked.diagnostics.iter().next().map(|one| one.message.clone()).unwrap_or_default();
         assert!(message.contains(expect), "{message} instead of {expect}");
         assert_eq!(checked.config, None);
-        assert!(!checked.diagnostics.to_text(false).contains(['\u{1b}', '\0']), "nothing acts on the terminal");
+        assert!(
+            !checked.diagnostics.to_text(false).contains(['\u{1b}', '\0', '\x0b', '\r']),
+            "nothing acts on the terminal"
+        );
         assert!(checked.diagnostics.iter().count() <= Diagnostics::LIST_MAX);
     };
     check(b"site \0".to_vec(), "U+0000");
     check(b"site \"\x1b]0;owned\x07\" {}".to_vec(), "U+001B");
     check("site \u{202e}".into(), "U+202E");
+    // Issue 17: escapes in texts reached the terminal as what they stand for.
+    check(br#"server { log-level "\u{1b}[31m" }"#.to_vec(), "is not known here");
+    check(br#"server { "a\u{1b}b" 1; "c\r" 2 }"#.to_vec(), "unknown option");
+    check(b"a\x0bb\rc".to_vec(), "unknown option");
     check(b"site \xff\xfe".to_vec(), "not UTF-8");
     check(vec![b' '; TEXT_BYTES_MAX + 1], "larger than 4 MiB");
     check("a {".repeat(100_000).into_bytes(), "nested deeper");

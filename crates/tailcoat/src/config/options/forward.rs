@@ -48,8 +48,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               fields that begin with `X-Forwarded-`, is not passed on, except with `keep`. The same holds for other \
               fields that tell a client's address: `X-Real-IP`, `X-Client-IP`, `X-Cluster-Client-IP`, `Client-IP`, \
               `True-Client-IP`, `CF-Connecting-IP`, `CF-Connecting-IPv6`, `Fastly-Client-IP`, `Proxy-Client-IP`, \
-              `WL-Proxy-Client-IP`, `X-Envoy-External-Address` and `X-Original-Forwarded-For`. If the request comes \
-              from one of the `trusted-proxies`, these fields pass, the list goes on from what such proxies have \
+              `WL-Proxy-Client-IP`, `X-Envoy-External-Address` and `X-Original-Forwarded-For`; and for `X-Original-URL` \
+              and `X-Rewrite-URL`, from which some applications take the path. If the request comes from one of the `trusted-proxies`, these fields pass, the list goes on from what such proxies have \
               written, and what they say of host and protocol stays. `request-header \"X-Real-IP\" \"{client}\"` sets \
               one.",
         example: "client-fields both",
@@ -298,8 +298,9 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "cache",
+        is_block_optional: true,
         doc: "Answers are kept as long as they say, and served again without asking the server (RFC 9111). Without this \
-              block, none is.",
+              option, none is. Without a block, `cache` uses the defaults.",
         example: r#"cache { stale-if-error "1d" }"#,
         known_as: &["proxy_cache", "CacheEnable", "proxy_cache_path", "fastcgi_cache"],
         set: Set::Block(Place::Caching),

@@ -37,6 +37,8 @@ pub(super) struct OptionDefinition {
     pub(super) parameters: &'static [Parameter],
     /// Whether it may stand several times in a block.
     pub(super) repeatable: bool,
+    /// True if it may stand without its block, whose defaults hold then.
+    pub(super) is_block_optional: bool,
     /// What holds without it, as a node; empty if there is no such node.
     pub(super) default: &'static str,
     /// What it does: Markdown, the first sentence for lists.
@@ -54,6 +56,7 @@ pub(super) const OPTION: OptionDefinition = OptionDefinition {
     name: "",
     parameters: &[],
     repeatable: false,
+    is_block_optional: false,
     default: "",
     doc: "",
     example: "",

@@ -568,7 +568,9 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         parameters: &[one("size", Kind::SizeOrAuto { min: 0, max: 1 << 50 })],
         default: "buffered-file-bytes-per-client-max auto",
         doc: "The same for one address; of IPv6 addresses the first 64 bits count. `auto` is a quarter of \
-              `buffered-file-bytes-max`.",
+              `buffered-file-bytes-max`. Above it, new requests of the client wait before they reach an upstream, and get \
+              503 after 10 seconds. Responses that have begun go on, up to half of `buffered-file-bytes-max`, so that \
+              the client holds no upstream.",
         example: r#"buffered-file-bytes-per-client-max "2GiB""#,
         set: Set::Limits(|limits, values| limits.buffers.file_bytes_per_client_max = values.number_or_auto("size")),
         ..OPTION

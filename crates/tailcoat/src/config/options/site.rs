@@ -105,6 +105,7 @@ pub(super) static SITE: &[OptionDefinition] = &[
             property("proxy-protocol", Kind::Flag),
         ],
         repeatable: true,
+        is_block_optional: false,
         default: r#"listen 80"#,
         doc: "Where the site listens. A port alone is all addresses of IPv4 and IPv6; `\"127.0.0.1:8080\"` and \
               `\"[::1]:8080\"` are one address; `\"unix:/run/tailcoat.sock\"` is a unix socket, with the permissions \
