@@ -10,6 +10,7 @@ pub mod range;
 pub mod readings;
 pub mod trace_context;
 
+mod cookies;
 mod decimal;
 mod field_name;
 mod fields;
@@ -21,6 +22,7 @@ pub(crate) mod scan;
 mod status;
 mod target;
 
+pub use cookies::cookies;
 pub use decimal::push_decimal;
 pub use field_name::KnownField;
 pub use fields::Fields;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use wire::h1::BodyFraming;
 use wire::http::caching::{RequestDirectives, Reuse, reuse, write_selecting_value};
-use wire::http::{KnownField, Method, Request};
+use wire::http::{KnownField, Method, Request, cookies};
 
 use super::Inner;
 use super::key::{VARIANT_MARK, leads_elsewhere};
@@ -141,15 +141,6 @@ fn takes_fields_away(request: &Request<'_>) -> bool {
     let options = || request.field_lines(KnownField::Connection).flat_map(|line| line.split(|&byte| byte == b','));
     request.head.has(KnownField::Connection)
         && !options().all(|option| HARMLESS.iter().any(|known| option.trim_ascii().eq_ignore_ascii_case(known)))
-}
-
-/// Names and values of a request's cookies (RFC 6265, section 4.2).
-fn cookies<'a>(request: &Request<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-    let pairs = request.field_lines(KnownField::Cookie).flat_map(|line| line.split(|&byte| byte == b';'));
-    pairs.map(<[u8]>::trim_ascii).map(|pair| match memchr::memchr(b'=', pair) {
-        Some(at) => (pair[..at].trim_ascii(), &pair[at + 1..]),
-        None => (pair, &b""[..]),
-    })
 }
 
 /// What is done when nothing is stored: a part, or a head, is asked for as it is, and not stored.

@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 
-use wire::http::{KnownField, Request};
+use wire::http::{Request, cookies};
 
 use crate::config::{LimitKey, unmapped};
 use crate::handler::Routed;
@@ -55,10 +55,9 @@ impl KeyHasher {
     }
 }
 
-/// The value of a cookie (RFC 6265, section 5.4).
+/// The value of the first cookie of this name.
 fn cookie<'a>(request: &Request<'a>, name: &[u8]) -> Option<&'a [u8]> {
-    let mut pairs = request.field_lines(KnownField::Cookie).flat_map(|line| line.split(|byte| *byte == b';'));
-    pairs.find_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"="))
+    cookies(request).find(|(other, _)| *other == name).map(|(_, value)| value)
 }
 
 #[cfg(test)]

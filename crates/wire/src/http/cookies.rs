@@ -1,0 +1,38 @@
+//! The Cookie field (RFC 6265, section 4.2), read as leniently as servers behind a proxy read it.
+
+use super::{KnownField, Request};
+
+/// Names and values of a request's cookies, in their order. Several field lines mean the same as one whose parts `; `
+/// separates (RFC 9113, section 8.2.3). A part without `=` is a name without a value.
+pub fn cookies<'a>(request: &Request<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    let pairs = request.field_lines(KnownField::Cookie).flat_map(|line| line.split(|&byte| byte == b';'));
+    pairs.map(<[u8]>::trim_ascii).map(|pair| match memchr::memchr(b'=', pair) {
+        Some(at) => (pair[..at].trim_ascii_end(), pair[at + 1..].trim_ascii_start()),
+        None => (pair, &b""[..]),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::h1::{HeadLimits, parse_request_head};
+    use crate::http::RequestHead;
+
+    #[test]
+    fn names_and_values() {
+        let check = |lines: &str, expect: &[(&str, &str)]| {
+            let bytes = format!("GET / HTTP/1.1\r\n{lines}\r\n").into_bytes();
+            let mut head = RequestHead::default();
+            parse_request_head(&bytes, &mut head, &HeadLimits::default()).unwrap().unwrap();
+            let request = Request { head: &head, bytes: &bytes };
+            let expect: Vec<_> = expect.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
+            assert_eq!(cookies(&request).collect::<Vec<_>>(), expect, "{lines:?}");
+        };
+        check("Host: a\r\n", &[]);
+        check("Cookie: a=1\r\n", &[("a", "1")]);
+        check("Cookie: a=1; b=2\r\nCookie: c=3\r\n", &[("a", "1"), ("b", "2"), ("c", "3")]);
+        check("Cookie: a=1;b=2;\tc\r\n", &[("a", "1"), ("b", "2"), ("c", "")]);
+        check("Cookie: a=b=c; =d; a = e ;\r\n", &[("a", "b=c"), ("", "d"), ("a", "e"), ("", "")]);
+        check("Cookie: a=\"1; 2\"\r\n", &[("a", "\"1"), ("2\"", "")]);
+    }
+}

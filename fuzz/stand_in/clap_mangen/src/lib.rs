@@ -1,0 +1,3 @@
+//! clap_mangen without clap: the manual page of the configuration needs no more.
+
+pub use roff;
