@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::support::fastcgi::{Application, answer};
 use crate::support::h2::H2Client;
 use crate::support::operated::Operated;
@@ -148,6 +150,10 @@ fn config(upstream: SocketAddr, options: &str, more: &str) -> String {
 /// A server with that configuration.
 fn front(upstream: SocketAddr, options: &str, more: &str) -> Operated {
     Operated::start(&config(upstream, options, more))
+}
+
+fn status(operated: &Operated) -> Value {
+    serde_json::from_slice(&operated.order(&["status", "--json"]).stdout).expect("status as JSON")
 }
 
 fn get(server: &Server, path: &str) -> String {
@@ -384,6 +390,41 @@ fn a_client_at_its_bound_is_told_to_come_again() {
     let mut slow = begin_long(&operated.server, "/long");
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(finish_long(&mut slow), LONG_BYTES);
+}
+
+/// Issue 17: a client with as much in files as it may made upstreams wait again, and so took all of their connections.
+#[test]
+fn a_client_that_fills_its_share_holds_no_upstream() {
+    let upstream = SmallUpstream::start();
+    let limits = "limits { buffered-file-bytes-per-client-max \"1MiB\" }";
+    let operated = front(upstream.address, "", limits);
+    let server = &operated.server;
+    let begin = || {
+        let mut stream = server.connect_from([127, 0, 0, 2]);
+        stream.write_all(b"GET /long HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+        stream
+    };
+    // The first ones begin before any of them is known to be slow.
+    let mut slow: Vec<_> = (0..CONNECTIONS_MAX).map(|_| begin()).collect();
+    upstream.await_ended(CONNECTIONS_MAX);
+    let told = status(&operated);
+    assert!(told["buffers"]["file_bytes"].as_u64().unwrap() > 1 << 20, "{told:#}");
+    assert!(told["buffers"]["file_bytes_max"].as_u64().unwrap() > 1 << 20, "{told:#}");
+    slow.extend((0..2 * CONNECTIONS_MAX).map(|_| begin()));
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(upstream.begun(), CONNECTIONS_MAX, "its further requests reach no upstream");
+    assert!(get(server, "/").ends_with("0 bytes, no Expect"), "other clients do");
+    // As soon as it has taken what waits for it, its requests go on.
+    for stream in &mut slow[..CONNECTIONS_MAX] {
+        assert_eq!(finish_long(stream), LONG_BYTES);
+    }
+    let answers: Vec<_> = slow[CONNECTIONS_MAX..].iter_mut().map(|stream| read_until(stream, "\r\n\r\n")).collect();
+    assert!(answers.iter().any(|head| head.starts_with("HTTP/1.1 200 ")), "{answers:?}");
+    assert!(answers.iter().all(|head| head.starts_with("HTTP/1.1 200 ") || head.contains("Retry-After: ")));
+    drop(slow);
+    await_that("no files are left", || buffers_of(server.id(), operated.path()) == 0);
+    let told = status(&operated);
+    assert_eq!((&told["buffers"]["file_bytes"], &told["buffers"]["memory_bytes"]), (&0.into(), &0.into()));
 }
 
 #[test]

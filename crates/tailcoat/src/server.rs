@@ -229,6 +229,7 @@ impl Server {
         self.lasting.observer.look_at(status::Sources {
             store: Some(Arc::clone(&self.lasting.store)),
             client_memory: Some(Arc::clone(&self.lasting.memory)),
+            spools: Some(Arc::clone(&self.lasting.spools)),
             upstreams: self.assembly.upstreams.clone(),
             log_counts: Some(self.lasting.access_log.log_counts()),
             server_log: Some(self.lasting.server_log.clone()),

@@ -14,6 +14,7 @@ pub(super) fn overview(status: &Status, before: Option<&Status>, (rows, columns)
     lines.extend(view.holders());
     lines.push(view.cache());
     lines.push(view.client_memory());
+    lines.extend(view.buffers());
     if status.has_counters {
         lines.extend(view.tls());
         lines.extend(view.programs());
@@ -167,6 +168,20 @@ impl View<'_> {
     fn client_memory(&self) -> String {
         let memory = &self.status.client_memory;
         format!("clients     memory in use {} of {}", bytes(memory.held_bytes), bytes(memory.limit_bytes))
+    }
+
+    /// If any content is buffered.
+    fn buffers(&self) -> Option<String> {
+        let buffers = &self.status.buffers;
+        (buffers.memory_bytes + buffers.file_bytes > 0).then(|| {
+            format!(
+                "buffers     {} of {} in memory, {} of {} in files",
+                bytes(buffers.memory_bytes),
+                bytes(buffers.memory_bytes_max),
+                bytes(buffers.file_bytes),
+                bytes(buffers.file_bytes_max),
+            )
+        })
     }
 
     /// If any TLS is spoken.
@@ -374,8 +389,8 @@ mod tests {
     use super::*;
     use crate::metrics::{HolderCount, LiveRequest, StageCounts};
     use crate::status::{
-        EvictionCount, LimitCount, ModuleFailureCount, PlaceStatus, ProcessStatus, ProgramStatus, RequestCount,
-        ServerStatus, SiteStatus, WorkerStatus,
+        BufferStatus, EvictionCount, LimitCount, ModuleFailureCount, PlaceStatus, ProcessStatus, ProgramStatus,
+        RequestCount, ServerStatus, SiteStatus, WorkerStatus,
     };
 
     fn holder(holder: &str, connections: u64) -> HolderCount {
@@ -420,6 +435,12 @@ mod tests {
                 clients: vec![holder("192.0.2.1", 350), holder("192.0.2.9", 25), holder("unix", 24)],
                 networks: vec![holder("192.0.2.0/24", 375), holder("unix", 24)],
             },
+            buffers: BufferStatus {
+                memory_bytes: 3 << 19,
+                memory_bytes_max: 64 << 20,
+                file_bytes: 20 << 20,
+                file_bytes_max: 1 << 30,
+            },
             limits: vec![LimitCount { limit: "head-timeout".into(), count: 4 }],
             evictions: vec![EvictionCount { awaited: "idle".into(), count: 7 }, EvictionCount::default()],
             requests: vec![live],
@@ -438,6 +459,7 @@ mod tests {
             "out 250.0 MiB/s",
             "connections 4   new 0/s   idle 3, writing 1",
             "limit       400 connections   largest clients 192.0.2.1 350, 192.0.2.9 25, 192.0.2.0/24 375\n",
+            "buffers     1.5 MiB of 64.0 MiB in memory, 20.0 MiB of 1.0 GiB in files\n",
             "limits hit  head-timeout 4",
             "evicted     idle 7 (closed",
             "worker 0    [#####               ]  25 %   4 connections",

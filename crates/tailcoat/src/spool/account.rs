@@ -21,6 +21,9 @@ const CLIENT_PARTS: usize = 16;
 /// The part of free disk space that files may fill where no option says how much.
 const FREE_PART: u64 = 2;
 
+/// The part of all files that responses of one client may fill once they have begun, so that their upstreams need not wait.
+const BEGUN_PART: u64 = 2;
+
 /// Limits of all spools together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpoolLimits {
@@ -54,6 +57,7 @@ pub(super) struct Account {
     store: Arc<SpoolStore>,
     /// Number of the client; `None` where an address stands for many clients.
     client: Option<u64>,
+    is_response: bool,
     memory_bytes: u64,
     /// What is in memory, as far as the client's connection holds it.
     charge: Charge,
@@ -96,6 +100,23 @@ impl SpoolStore {
         self.file_bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes that spools may hold in memory, and in files.
+    pub fn limits(&self) -> (u64, u64) {
+        (self.memory_bytes_max.load(Ordering::Relaxed), self.file_bytes_max.load(Ordering::Relaxed))
+    }
+
+    /// True if the client has as much in files as it may. Its next response would make an upstream wait.
+    pub fn is_client_full(&self, client: u64) -> bool {
+        let max = self.file_bytes_per_client_max.load(Ordering::Relaxed).max(1);
+        // Mostly all clients together have less.
+        self.file_bytes() >= max && self.file_bytes_of_client(client) >= max
+    }
+
+    fn file_bytes_of_client(&self, client: u64) -> u64 {
+        let clients = self.part(client).lock().unwrap_or_else(PoisonError::into_inner);
+        clients.get(&client).copied().unwrap_or(0)
+    }
+
     pub(super) fn directory(&self) -> Arc<Path> {
         Arc::clone(&self.directory.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -111,10 +132,16 @@ impl SpoolStore {
         &self.clients[(client ^ client >> 8) as usize % CLIENT_PARTS]
     }
 
-    fn take_of_client(&self, client: u64, bytes: u64) -> bool {
+    /// Counts bytes as the client's, unless it would have more than it may.
+    fn take_of_client(&self, client: u64, bytes: u64, is_response: bool) -> bool {
         let mut clients = self.part(client).lock().unwrap_or_else(PoisonError::into_inner);
         let held = clients.get(&client).copied().unwrap_or(0);
-        let is_allowed = held + bytes <= self.file_bytes_per_client_max.load(Ordering::Relaxed);
+        let share = self.file_bytes_per_client_max.load(Ordering::Relaxed);
+        let max = match is_response {
+            true => share.max(self.file_bytes_max.load(Ordering::Relaxed) / BEGUN_PART),
+            false => share,
+        };
+        let is_allowed = held + bytes <= max;
         if is_allowed {
             clients.insert(client, held + bytes);
         }
@@ -133,8 +160,8 @@ impl SpoolStore {
 }
 
 impl Account {
-    pub(super) fn new(store: &Arc<SpoolStore>, client: Option<u64>, holder: &Rc<Holder>) -> Self {
-        Self { store: Arc::clone(store), client, memory_bytes: 0, charge: holder.charge(0), file_bytes: 0 }
+    pub(super) fn new(store: &Arc<SpoolStore>, client: Option<u64>, holder: &Rc<Holder>, is_response: bool) -> Self {
+        Self { store: Arc::clone(store), client, is_response, memory_bytes: 0, charge: holder.charge(0), file_bytes: 0 }
     }
 
     pub(super) fn store(&self) -> &Arc<SpoolStore> {
@@ -173,7 +200,7 @@ impl Account {
             store.file_bytes.fetch_sub(more, Ordering::Relaxed);
             return Err(Full::Process);
         }
-        if self.client.is_some_and(|client| !store.take_of_client(client, more)) {
+        if self.client.is_some_and(|client| !store.take_of_client(client, more, self.is_response)) {
             store.file_bytes.fetch_sub(more, Ordering::Relaxed);
             return Err(Full::Client);
         }

@@ -108,7 +108,8 @@ impl Spool {
         keeps_all: bool,
     ) -> Self {
         Self {
-            account: Account::new(store, client, holder),
+            // Requests are kept whole, responses are not.
+            account: Account::new(store, client, holder, !keeps_all),
             limits,
             keeps_all,
             front: Pieces::default(),

@@ -149,11 +149,18 @@ fn a_client_leaves_room_to_others() {
     let store = store(directory.path(), 1 << 20, 256 << 10);
     let limits = MessageLimits { memory_bytes_max: 0, file_bytes_max: 1 << 20 };
     run(async {
+        let mut request = Spool::new(&store, Some(1), &Holder::uncounted(), limits, true);
+        assert_eq!(fill(&mut request, 0, 1 << 20).await.1, Some(Full::Client));
+        drop(request);
+        // A response that has begun may fill half of all files.
         let mut first = Spool::new(&store, Some(1), &Holder::uncounted(), limits, false);
         assert_eq!(fill(&mut first, 0, 1 << 20).await.1, Some(Full::Client));
+        assert!(store.file_bytes() > 256 << 10 && store.file_bytes() <= 512 << 10);
+        assert!(store.is_client_full(1) && !store.is_client_full(2));
         let mut second = Spool::new(&store, Some(2), &Holder::uncounted(), limits, false);
         assert_eq!(fill(&mut second, 0, 256 << 10).await, (256 << 10, None));
         drop(first);
+        assert!(!store.is_client_full(1));
         let mut third = Spool::new(&store, Some(1), &Holder::uncounted(), limits, false);
         assert_eq!(fill(&mut third, 0, 256 << 10).await, (256 << 10, None));
     });

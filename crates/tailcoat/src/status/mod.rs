@@ -6,9 +6,9 @@ mod openmetrics;
 mod process;
 
 pub use model::{
-    CacheResultCount, EvictionCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus,
-    OverloadStatus, PlaceStatus, ProgramStatus, RequestCount, ServerStatus, ShedCount, SiteStatus, Status, TimesStatus,
-    TlsStatus, UpstreamStatus, WorkerStatus,
+    BufferStatus, CacheResultCount, EvictionCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus,
+    ObjectCacheStatus, OverloadStatus, PlaceStatus, ProgramStatus, RequestCount, ServerStatus, ShedCount, SiteStatus,
+    Status, TimesStatus, TlsStatus, UpstreamStatus, WorkerStatus,
 };
 pub use observer::{Observer, Sources};
 pub use openmetrics::{MetricsFormat, render};

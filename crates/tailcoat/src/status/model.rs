@@ -35,6 +35,8 @@ pub struct Status {
     pub object_cache: ObjectCacheStatus,
     /// Memory that clients hold.
     pub client_memory: ClientMemoryStatus,
+    /// Buffered content of requests and responses.
+    pub buffers: BufferStatus,
     /// Results of the response caches.
     pub response_cache: Vec<CacheResultCount>,
     /// TLS handshakes.
@@ -262,6 +264,20 @@ pub struct ClientMemoryStatus {
     pub held_bytes: u64,
     /// Limit of those bytes.
     pub limit_bytes: u64,
+}
+
+/// Content of requests and responses that waits for a slow peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BufferStatus {
+    /// Bytes in memory.
+    pub memory_bytes: u64,
+    /// Bytes that may be in memory.
+    pub memory_bytes_max: u64,
+    /// Bytes in files.
+    pub file_bytes: u64,
+    /// Bytes that may be in files.
+    pub file_bytes_max: u64,
 }
 
 /// Requests with one result of the response cache.

@@ -8,9 +8,9 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::model::{
-    CacheResultCount, ClientMemoryStatus, EvictionCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus,
-    ObjectCacheStatus, OverloadStatus, PlaceStatus, ProgramStatus, RequestCount, ServerStatus, ShedCount, SiteStatus,
-    SpanStatus, Status, TlsStatus, UpstreamStatus, WorkerStatus,
+    BufferStatus, CacheResultCount, ClientMemoryStatus, EvictionCount, LimitCount, LogStatus, ModuleFailureCount,
+    ModuleStatus, ObjectCacheStatus, OverloadStatus, PlaceStatus, ProgramStatus, RequestCount, ServerStatus, ShedCount,
+    SiteStatus, SpanStatus, Status, TlsStatus, UpstreamStatus, WorkerStatus,
 };
 use super::process::ProcessStatus;
 use crate::log::{LogCounts, ServerLog};
@@ -20,6 +20,7 @@ use crate::metrics::{
     ModuleMetrics, ShedReason, StatusClass, VersionKind, WorkerMetrics, WorkerReport,
 };
 use crate::object_cache::ObjectStore;
+use crate::spool::SpoolStore;
 use crate::traces::SpanCounts;
 use crate::upstream::SharedUpstream;
 
@@ -41,6 +42,8 @@ pub struct Sources {
     pub store: Option<Arc<ObjectStore>>,
     /// Memory held for clients.
     pub client_memory: Option<Arc<MemoryBudget>>,
+    /// Buffered content of requests and responses.
+    pub spools: Option<Arc<SpoolStore>>,
     /// The upstreams of the configuration.
     pub upstreams: Vec<Arc<SharedUpstream>>,
     /// Counts of access log records.
@@ -95,6 +98,11 @@ impl Observer {
         if let Some(memory) = &sources.client_memory {
             status.client_memory =
                 ClientMemoryStatus { held_bytes: memory.held_bytes(), limit_bytes: memory.limit_bytes() };
+        }
+        if let Some(spools) = &sources.spools {
+            let (memory_bytes_max, file_bytes_max) = spools.limits();
+            let (memory_bytes, file_bytes) = (spools.memory_bytes(), spools.file_bytes());
+            status.buffers = BufferStatus { memory_bytes, memory_bytes_max, file_bytes, file_bytes_max };
         }
         if let Some(store) = &sources.store {
             status.object_cache = cache_status(store);

@@ -245,6 +245,15 @@ fn write_caches(status: &Status, text: &mut Text) {
     text.sample("", &[], memory.held_bytes);
     text.gauge("tailcoat_client_memory_limit_bytes", "Limit of memory held for clients.");
     text.sample("", &[], memory.limit_bytes);
+    let buffers = &status.buffers;
+    text.gauge("tailcoat_buffered_memory_bytes", "Buffered content of requests and responses in memory.");
+    text.sample("", &[], buffers.memory_bytes);
+    text.gauge("tailcoat_buffered_memory_limit_bytes", "Buffered content that may be in memory.");
+    text.sample("", &[], buffers.memory_bytes_max);
+    text.gauge("tailcoat_buffered_file_bytes", "Buffered content of requests and responses in files.");
+    text.sample("", &[], buffers.file_bytes);
+    text.gauge("tailcoat_buffered_file_limit_bytes", "Buffered content that may be in files.");
+    text.sample("", &[], buffers.file_bytes_max);
     let log = &status.access_log;
     if let Some(spans) = &status.spans {
         text.counter("tailcoat_trace_spans", "Trace spans by result.");

@@ -70,6 +70,27 @@ pub(super) async fn receive_content(
     }
 }
 
+/// Waits while the client has as much in files as it may: a response that it takes slowly would make the upstream wait.
+///
+/// # Errors
+/// The response, if there is no room in time.
+pub(super) async fn wait_for_room(plan: &Plan, client: Client, link: &ClientLink) -> Result<(), Box<BuiltResponse>> {
+    let deadline = Instant::now() + ROOM_TIMEOUT;
+    link.set_deadline(None);
+    while awaits_room(plan, client) {
+        if Instant::now() >= deadline || link.has_client_ended() {
+            return Err(unavailable());
+        }
+        sleep(ROOM_INTERVAL).await;
+    }
+    Ok(())
+}
+
+/// True if a request of this client must wait for room before its upstream is asked.
+pub(super) fn awaits_room(plan: &Plan, client: Client) -> bool {
+    plan.buffers_responses && number_of(client).is_some_and(|number| plan.spools.is_client_full(number))
+}
+
 /// Takes content from the client until its end.
 fn poll_receive(spool: &mut Spool, link: &ClientLink, task: &mut Task<'_>) -> Poll<Result<(), Full>> {
     loop {

@@ -22,9 +22,9 @@ use std::sync::Arc;
 
 use wire::h1::{HeadLimits, ResponseHead};
 use wire::http::readings::has_hidden_dot_segments;
-use wire::http::{Fields, KnownField, Method, Status};
+use wire::http::{Fields, Method, Status, cookies};
 
-use self::buffering::receive_content;
+use self::buffering::{awaits_room, receive_content, wait_for_room};
 pub use self::client_fields::told_scheme;
 pub(super) use self::client_fields::{is_trace_field, push_client_fields, push_trace_fields};
 use self::exchange::Exchange;
@@ -173,7 +173,7 @@ impl Forward {
             Some(cache) => cache.handle(routed, &self.inner),
             None => match self.inner.shed(routed) {
                 Some(response) => outcome_of(response),
-                None if self.inner.buffers_request(routed) => {
+                None if self.inner.waits_for_client(routed) => {
                     let (inner, request) = (Rc::clone(&self.inner), Rc::new(OwnedRequest::new(routed)));
                     let answered = inner.receive_and_ask(request, Fields::new(), false);
                     Outcome::Wait(Box::pin(async move { outcome_of(answered.await) }))
@@ -217,16 +217,16 @@ impl Forward {
         link.is_too_large().then(|| BuiltResponse::new(Status::CONTENT_TOO_LARGE))
     }
 
-    /// Receives the request's content if it is to be whole before the upstream is asked. Returns the response if that is
-    /// not possible.
+    /// Waits for room for the response, and for the request's content if it is to be whole before the upstream is asked.
+    /// Returns the response if that is not possible.
     pub async fn receive_content(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
-        if !self.inner.buffers_request(routed) {
+        if !self.inner.waits_for_client(routed) {
             return None;
         }
         if let Some(response) = self.inner.shed(routed) {
             return Some(response);
         }
-        receive_content(&self.inner.plan, routed.client, routed.link.link(), true).await.err()
+        self.inner.wait_for_client(routed, true).await.err()
     }
 
     /// What stands before it.
@@ -240,13 +240,6 @@ impl Forward {
             return response;
         }
         built(Exchange::asking(Rc::clone(&self.inner), routed, asked).await)
-    }
-}
-
-impl Inner {
-    /// The response to a request that is shed because its worker is overloaded.
-    fn shed(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
-        self.overload.sheds(self.destination.cost()).then(|| overloaded(routed))
     }
 }
 
@@ -272,9 +265,31 @@ fn outcome_of(response: Box<BuiltResponse>) -> Outcome {
 }
 
 impl Inner {
+    /// The response to a request that is shed because its worker is overloaded.
+    fn shed(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
+        self.overload.sheds(self.destination.cost()).then(|| overloaded(routed))
+    }
+
     /// True if the request has content that is to be received whole before the upstream is asked.
     fn buffers_request(&self, routed: &Routed<'_>) -> bool {
         self.plan.buffers_requests && routed.link.get().is_some_and(|link| !link.is_received()) && !is_grpc(routed)
+    }
+
+    /// True if something of the client is waited for before the upstream is asked.
+    fn waits_for_client(&self, routed: &Routed<'_>) -> bool {
+        self.buffers_request(routed) || awaits_room(&self.plan, routed.client)
+    }
+
+    /// Waits for what [`Self::waits_for_client`] says. `needs_length`: the upstream cannot take content whose length is not
+    /// known.
+    async fn wait_for_client(&self, routed: &Routed<'_>, needs_length: bool) -> Result<(), Box<BuiltResponse>> {
+        let (plan, link) = (&self.plan, routed.link.link());
+        // Before the content is received, which takes room itself.
+        wait_for_room(plan, routed.client, link).await?;
+        if self.buffers_request(routed) {
+            receive_content(plan, routed.client, link, needs_length).await?;
+        }
+        Ok(())
     }
 
     /// Forwards a request once its content has come. `is_shared`: the response may be for several clients.
@@ -285,7 +300,7 @@ impl Inner {
         is_shared: bool,
     ) -> Box<BuiltResponse> {
         let routed = request.routed(false);
-        if let Err(refused) = receive_content(&self.plan, routed.client, routed.link.link(), false).await {
+        if let Err(refused) = self.wait_for_client(&routed, false).await {
             return refused;
         }
         let mut exchange = Exchange::new(self, &routed, &changes);
@@ -301,7 +316,7 @@ impl Fetch for Inner {
         if let Some(response) = self.shed(&request.routed(false)) {
             return Box::pin(ready(response));
         }
-        if self.buffers_request(&request.routed(false)) {
+        if self.waits_for_client(&request.routed(false)) {
             return Box::pin(self.receive_and_ask(request, changes, true));
         }
         let mut exchange = Exchange::new(self, &request.routed(false), &changes);
@@ -329,7 +344,10 @@ fn hash_key_of(upstream: &config::Upstream, routed: &Routed<'_>) -> Option<u64> 
             Client::Unix => None,
         },
         HashKey::Field(name) => routed.request.field_by_name(name.as_bytes()).map(hash_key),
-        HashKey::Cookie(name) => cookie(routed, name.as_bytes()).map(hash_key),
+        HashKey::Cookie(name) => {
+            let value = cookies(&routed.request).find(|(other, _)| *other == name.as_bytes());
+            value.map(|(_, value)| hash_key(value))
+        }
     }
 }
 
@@ -341,11 +359,4 @@ fn number_of(client: Client) -> Option<u64> {
         std::net::IpAddr::V4(address) => u64::from(address.to_bits()),
         std::net::IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
     })
-}
-
-/// The value of a cookie (RFC 6265, section 4.2).
-fn cookie<'a>(routed: &Routed<'a>, name: &[u8]) -> Option<&'a [u8]> {
-    let pairs = routed.request.field_lines(KnownField::Cookie).flat_map(|line| line.split(|&byte| byte == b';'));
-    let mut values = pairs.filter_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"="));
-    values.next()
 }
