@@ -1,7 +1,7 @@
 //! Memory that clients make the server hold: a connection no more than SECURITY.md says, all together no more than
 //! `client-memory-bytes-max`.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use wire::h2::PREFACE;
 
 use crate::http2_attacks::frame;
 use crate::support::h2::H2Client;
+use crate::support::h2_upstream::H2Upstream;
 use crate::support::upstream::Step::{Pause, Read as Await};
 use crate::support::upstream::Upstream;
 use crate::support::{PATIENCE, Server, read_until, site_with_large_file};
@@ -134,6 +135,37 @@ fn clients_together_hold_no_more_than_they_may() {
     server.await_log("closed connections that held most memory: connections=");
 }
 
+/// A client of HTTP/2 that is shed learns why from GOAWAY (RFC 9113, section 6.8), as far as it reads.
+#[test]
+fn a_connection_that_holds_too_much_gets_goaway() {
+    const GOAWAY: u8 = 7;
+    const ENHANCE_YOUR_CALM: u8 = 11;
+    let (server, _site) = server("limits { client-memory-bytes-max \"1MiB\" }");
+    let held: Vec<_> =
+        (0..100_u8).map(|number| amplifier(server.connect_from([127, 0, 1, number / 10 + 1]), "user-agent")).collect();
+    server.await_log("closed connections that held much memory");
+    let why = b"clients hold too much memory";
+    let shed = held.into_iter().filter_map(|mut stream| {
+        stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        let mut received = Vec::new();
+        // Connections that are served stay open.
+        let has_ended = stream.read_to_end(&mut received).is_ok();
+        has_ended.then_some(received)
+    });
+    let goaway = |received: &Vec<u8>| {
+        let length = 8 + why.len() as u8;
+        let head = [0, 0, length, GOAWAY, 0, 0, 0, 0, 0];
+        let at = received.windows(9).position(|window| window == head)?;
+        Some(received.get(at + 9..)?.to_vec())
+    };
+    let told = shed.take(3).collect::<Vec<_>>();
+    assert!(!told.is_empty(), "some connections were closed");
+    for received in told {
+        let payload = goaway(&received).unwrap_or_else(|| panic!("no GOAWAY in {received:?}"));
+        assert_eq!((&payload[4..8], &payload[8..8 + why.len()]), (&[0, 0, 0, ENHANCE_YOUR_CALM][..], &why[..]));
+    }
+}
+
 /// Requests that wait for an upstream keep their heads: as many as a connection may hold, and no more.
 #[test]
 fn heads_that_wait_for_an_upstream_are_bounded() {
@@ -168,4 +200,44 @@ fn http1_pipelined_requests_without_a_reader() {
     let mut stream = server.connect();
     stream.write_all(b"GET /fixed HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     assert!(read_until(&mut stream, "\r\n\r\n").starts_with("HTTP/1.1 200 "));
+}
+
+/// Content that came from an upstream of HTTP/2, and that the client does not take, counts as the client's: up to a window of
+/// 256 KiB a stream.
+#[test]
+fn content_of_http2_upstreams_is_counted() {
+    const CLIENTS: usize = 8;
+    const CONTENT_BYTES: usize = 200 << 10;
+    let upstream = H2Upstream::start(|_, peer| {
+        peer.greet(&[]);
+        while let Some(stream) = peer.await_request() {
+            peer.head(stream, 200, false);
+            let piece = [b'x'; 10 << 10];
+            (0..2 * CONTENT_BYTES / piece.len()).for_each(|_| _ = peer.data(stream, &piece, false));
+        }
+    });
+    let server = Server::run(&format!(
+        "upstream \"u\" {{ server \"h2c://{}\"; fail-max 0 }}\nserver {{ workers 2 }}\n\
+         site {{\n listen \"127.0.0.1:0\"\n metrics \"/metrics\"\n forward \"u\" path=\"/\" {{ response-buffering off }}\n}}\n",
+        upstream.address
+    ));
+    let held: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let mut stream = server.connect();
+            // No window for any stream (SETTINGS_INITIAL_WINDOW_SIZE); GET / of http://a.
+            let settings = [&PREFACE[..], &frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]), &frame(4, 1, 0, b"")].concat();
+            stream.write_all(&[settings, frame(1, 5, 1, b"\x82\x86\x84\x01\x01a")].concat()).unwrap();
+            stream
+        })
+        .collect();
+    let start = Instant::now();
+    while sample(&server, "tailcoat_client_memory_bytes") < (CLIENTS * CONTENT_BYTES) as f64 {
+        assert!(start.elapsed() < PATIENCE, "{} bytes", sample(&server, "tailcoat_client_memory_bytes"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(held);
+    while sample(&server, "tailcoat_client_memory_bytes") > 0.0 {
+        assert!(start.elapsed() < 2 * PATIENCE, "what was counted is released with the connections");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

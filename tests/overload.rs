@@ -152,6 +152,49 @@ fn a_worker_that_lags_sheds_requests_for_upstreams_and_no_others() {
     assert!(log.lines().any(|line| line == "503 /app/"), "{log}");
 }
 
+/// A client that is told to come again does so on the connection that it has, as with nginx and HAProxy: a new one would cost
+/// a handshake, and an idle one holds no buffers.
+#[test]
+fn a_shed_request_leaves_its_connection_open() {
+    let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Say(OK)]]);
+    let (server, _directory) = start(&upstream.address.to_string(), "", "lag-max \"100ms\"");
+    let mut stream = server.connect();
+    let ask = |stream: &mut TcpStream| {
+        stream.write_all(b"GET /app/ HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        let head = read_head_of(stream);
+        let length = head.split("Content-Length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+        let mut content = vec![0; length.unwrap_or_else(|| panic!("{head}")).parse().unwrap()];
+        stream.read_exact(&mut content).unwrap();
+        head
+    };
+    let stutter = Stutter::begin(&server);
+    let began = Instant::now();
+    let shed = loop {
+        assert!(began.elapsed() < PATIENCE, "nothing is shed");
+        let head = ask(&mut stream);
+        if status_of(&head) == "503" {
+            break head;
+        }
+    };
+    assert!(!shed.to_ascii_lowercase().contains("connection: close"), "{shed}");
+    drop(stutter);
+    while status_of(&ask(&mut stream)) != "200" {
+        assert!(began.elapsed() < PATIENCE, "it goes on to be shed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Reads a head, and no byte behind it.
+fn read_head_of(stream: &mut TcpStream) -> String {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
 /// What waits for an upstream that hangs is rejected in time, and the upstream never sees it.
 #[test]
 fn an_overloaded_queue_rejects_what_has_waited_too_long() {

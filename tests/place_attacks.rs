@@ -205,6 +205,35 @@ fn h2_slow_reader(mut stream: TcpStream) -> Box<dyn Send> {
     Box::new(stream)
 }
 
+/// HTTP/2 requests with content, each of which sends one byte and no more.
+fn h2_slow_bodies() -> Vec<u8> {
+    const DATA: u8 = 0;
+    const HEADERS: u8 = 1;
+    const SETTINGS: u8 = 4;
+    let mut bytes = [&PREFACE[..], &frame(SETTINGS, 0, 0, b""), &frame(SETTINGS, 1, 0, b"")].concat();
+    for number in 0..10 {
+        // END_HEADERS: POST /hello of http://a
+        bytes.extend(frame(HEADERS, 4, 1 + 2 * number, b"\x83\x86\x04\x06/hello\x01\x01a"));
+        bytes.extend(frame(DATA, 0, 1 + 2 * number, b"x"));
+    }
+    bytes
+}
+
+fn h2_slow_body(mut stream: TcpStream) -> Box<dyn Send> {
+    let _ = stream.write_all(&h2_slow_bodies());
+    Box::new(stream)
+}
+
+#[test]
+fn slow_bodies_over_http2_from_one_address() {
+    check("", one_address, h2_slow_body);
+}
+
+#[test]
+fn slow_bodies_over_http2_from_many_addresses() {
+    check("", many_addresses, h2_slow_body);
+}
+
 #[test]
 fn slow_readers_over_http2_from_one_address() {
     check("", one_address, h2_slow_reader);
@@ -217,6 +246,16 @@ fn slow_readers_over_http2_from_many_addresses() {
 
 #[test]
 fn slow_bodies_over_tls() {
+    check_over_tls(&[], SLOW_BODY);
+}
+
+#[test]
+fn slow_bodies_over_http2_and_tls() {
+    check_over_tls(&[b"h2"], &h2_slow_bodies());
+}
+
+/// Has attackers come over TLS, which speak the first of these protocols and send `attack`, or do not end their handshake.
+fn check_over_tls(protocols: &[&[u8]], attack: &[u8]) {
     let authority = Authority::new();
     let certificates = tempfile::tempdir().unwrap();
     let pair = authority.sign(&["localhost"]);
@@ -224,11 +263,14 @@ fn slow_bodies_over_tls() {
     std::fs::write(at("cert.pem"), &pair.certificate).unwrap();
     std::fs::write(at("key.pem"), &pair.key).unwrap();
     let client: Arc<ClientConfig> = Arc::new(authority.client(None));
+    let mut attacker = authority.client(None);
+    attacker.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    let attacker = Arc::new(attacker);
     let files = site_with_large_file();
     let place = files.path().display();
     let server = Server::run(&format!(
         "server {{ workers 1; status-listen \"unix:{place}/status.sock\" }}\nlimits {{ connections-max 80 }}\n\
-         site {{\n listen \"127.0.0.1:0\" tls=on\n certificate \"{}\" key=\"{}\"\n respond \"/\" 200 \"hello\"\n}}\n",
+         site {{\n listen \"127.0.0.1:0\" tls=on\n certificate \"{}\" key=\"{}\"\n respond \"/*\" 200 \"hello\"\n}}\n",
         at("cert.pem").display(),
         at("key.pem").display()
     ));
@@ -238,8 +280,9 @@ fn slow_bodies_over_tls() {
         let socket = connect_from(ATTACKER, &server);
         if number % 2 == 0 {
             silent.push(socket);
-        } else if let Ok(mut stream) = handshake(socket, &client, "localhost") {
-            let _ = stream.write_all(SLOW_BODY).and_then(|()| stream.flush());
+        } else if let Ok(mut stream) = handshake(socket, &attacker, "localhost") {
+            assert_eq!(stream.conn.alpn_protocol(), protocols.first().copied());
+            let _ = stream.write_all(attack).and_then(|()| stream.flush());
             attackers.push(stream);
         }
         if number % 20 == 19 {
