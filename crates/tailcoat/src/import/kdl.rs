@@ -106,7 +106,8 @@ impl Node {
     fn write(&self, depth: usize, text: &mut String) {
         let indent = "    ".repeat(depth);
         for line in self.comment.iter().flat_map(|comment| comment.lines()) {
-            let _ = writeln!(text, "{indent}// {line}");
+            // The comment must end where its line does.
+            let _ = writeln!(text, "{indent}// {}", line.replace(|one| one != '\t' && is_special(one), "?"));
         }
         let _ = write!(text, "{indent}{}", self.name);
         for value in &self.values {
@@ -149,9 +150,15 @@ pub(super) fn write(nodes: &[Node]) -> String {
     text
 }
 
+/// True for characters that end a line of KDL, or that KDL forbids (KDL 2, "Newline" and "Disallowed Literal Code Points").
+fn is_special(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
 /// A text of KDL; one with backslashes or quotation marks is raw, so that expressions stay as they are read.
 fn quote(text: &str) -> String {
-    if text.contains(char::is_control) {
+    if text.contains(is_special) {
         return format!("\"{}\"", text.escape_default().to_string().replace("\\'", "'"));
     }
     if !text.contains(['\\', '"']) {
@@ -175,6 +182,16 @@ mod tests {
         check("a\"b", "#\"a\"b\"#");
         check("a\"#b", "##\"a\"#b\"##");
         check("two\nlines", "\"two\\nlines\"");
+        check("a\u{2028}b\u{202e}'", "\"a\\u{2028}b\\u{202e}'\"");
+    }
+
+    /// Found by fuzzing (issue 17): what stood behind such a character was configuration.
+    #[test]
+    fn comments_end_with_their_lines() {
+        for end in ['\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}', '\0', '\u{202e}'] {
+            let node = Node::new("browse").comment(format!("a\tb{end}listen 80"));
+            assert_eq!(write(&[node]), "// a\tb?listen 80\nbrowse\n", "{end:?}");
+        }
     }
 
     #[test]
