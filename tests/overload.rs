@@ -152,8 +152,8 @@ fn a_worker_that_lags_sheds_requests_for_upstreams_and_no_others() {
     assert!(log.lines().any(|line| line == "503 /app/"), "{log}");
 }
 
-/// A client that is told to come again does so on the connection that it has, as with nginx and HAProxy: a new one would cost
-/// a handshake, and an idle one holds no buffers.
+/// A client whose request is shed may retry on the same connection, as with nginx and HAProxy: a new one would cost a
+/// handshake, and an idle one holds no buffers.
 #[test]
 fn a_shed_request_leaves_its_connection_open() {
     let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Say(OK)]]);
@@ -184,7 +184,7 @@ fn a_shed_request_leaves_its_connection_open() {
     }
 }
 
-/// Reads a head, and no byte behind it.
+/// Reads a head, and no byte after it.
 fn read_head_of(stream: &mut TcpStream) -> String {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let (mut head, mut byte) = (Vec::new(), [0]);

@@ -14,7 +14,7 @@ use wire::http::{Request, RequestHead, Status};
 const VALUE_BYTES_MAX: usize = 40;
 const FORMATS: [AccessLogFormat; 3] = [AccessLogFormat::Json, AccessLogFormat::Common, AccessLogFormat::Combined];
 
-/// What a line of the input says: client, host, user, upstream, then the request's first line and its fields, separated by
+/// Line of the input: client, host, user, upstream, then the request's first line and its fields, separated by
 /// `|`.
 struct Line<'a> {
     client: Client,

@@ -24,7 +24,8 @@ fn check_diagnostics(diagnostics: &Diagnostics) {
     let text = diagnostics.to_text(true) + &diagnostics.to_text(false);
     assert!(!has_error || !text.is_empty());
     // Bytes of the file reach a terminal.
-    assert!(!diagnostics.to_text(false).contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+    let plain = diagnostics.to_text(false).replace("\r\n", "\n");
+    assert!(!plain.contains(|c: char| c.is_control() && c != '\n'), "{plain:?}");
     serde_json::from_str::<serde_json::Value>(&diagnostics.to_json()).expect("diagnostics as JSON");
 }
 

@@ -17,7 +17,7 @@ fuzz_target!(|line: &[u8]| {
     round_trip::<Report>(line);
 });
 
-/// What is read is the same when it is written and read again, and takes one line.
+/// Reads a message, and checks that it is the same when it is written and read again, and takes one line.
 fn round_trip<T: Debug + PartialEq + Serialize + DeserializeOwned>(line: &[u8]) -> Option<T> {
     let message: T = serde_json::from_slice(line).ok()?;
     let written = serde_json::to_vec(&message).expect("a message as JSON");
@@ -26,7 +26,7 @@ fn round_trip<T: Debug + PartialEq + Serialize + DeserializeOwned>(line: &[u8]) 
     Some(message)
 }
 
-/// What the server does first with the texts of an order.
+/// Reads the texts of an order, as the server does first.
 fn carry_out(order: Order) {
     match order {
         Order::SetLimit { option } => {

@@ -17,7 +17,7 @@ static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 /// Errors in a translation that a person mends: nginx accepts what leads to them.
-const LEFT: [&str; 2] = ["there is no site", "this site has nothing to serve"];
+const LEFT: [&str; 3] = ["there is no site", "this site has nothing to serve", "there is no such file"];
 
 fuzz_target!(|text: &[u8]| {
     std::fs::write(&*FILE, text).expect("a temporary file");

@@ -48,8 +48,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               fields that begin with `X-Forwarded-`, is not passed on, except with `keep`. The same holds for other \
               fields that tell a client's address: `X-Real-IP`, `X-Client-IP`, `X-Cluster-Client-IP`, `Client-IP`, \
               `True-Client-IP`, `CF-Connecting-IP`, `CF-Connecting-IPv6`, `Fastly-Client-IP`, `Proxy-Client-IP`, \
-              `WL-Proxy-Client-IP`, `X-Envoy-External-Address` and `X-Original-Forwarded-For`; and for `X-Original-URL` \
-              and `X-Rewrite-URL`, from which some applications take the path. If the request comes from one of the `trusted-proxies`, these fields pass, the list goes on from what such proxies have \
+              `WL-Proxy-Client-IP`, `X-Envoy-External-Address` and `X-Original-Forwarded-For`. It also holds for \
+              `X-Original-URL` and `X-Rewrite-URL`, from which some applications take the path. If the request comes from one of the `trusted-proxies`, these fields pass, the list goes on from what such proxies have \
               written, and what they say of host and protocol stays. `request-header \"X-Real-IP\" \"{client}\"` sets \
               one.",
         example: "client-fields both",

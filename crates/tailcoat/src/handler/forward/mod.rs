@@ -217,7 +217,7 @@ impl Forward {
         link.is_too_large().then(|| BuiltResponse::new(Status::CONTENT_TOO_LARGE))
     }
 
-    /// Waits for room for the response, and for the request's content if it is to be whole before the upstream is asked.
+    /// Waits for room for the response, and for the request's content if it must be whole before the upstream is asked.
     /// Returns the response if that is not possible.
     pub async fn receive_content(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
         if !self.inner.waits_for_client(routed) {
