@@ -185,7 +185,7 @@ mod tests {
         check("a\u{2028}b\u{202e}'", "\"a\\u{2028}b\\u{202e}'\"");
     }
 
-    /// Found by fuzzing (issue 17): what stood behind such a character was configuration.
+    /// Found by fuzzing (issue 17): text after such a character was configuration.
     #[test]
     fn comments_end_with_their_lines() {
         for end in ['\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}', '\0', '\u{202e}'] {
