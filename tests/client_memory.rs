@@ -143,7 +143,7 @@ fn a_connection_that_holds_too_much_gets_goaway() {
     let (server, _site) = server("limits { client-memory-bytes-max \"1MiB\" }");
     let held: Vec<_> =
         (0..100_u8).map(|number| amplifier(server.connect_from([127, 0, 1, number / 10 + 1]), "user-agent")).collect();
-    server.await_log("closed connections that held much memory");
+    server.await_log("closed connections that held most memory");
     let why = b"clients hold too much memory";
     let shed = held.into_iter().filter_map(|mut stream| {
         stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
