@@ -1,4 +1,4 @@
-//! HTTP/2 without a socket: the streams of a connection, and what comes of them.
+//! HTTP/2 without a socket: streams of a connection and their results.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,13 +16,14 @@ use super::failure::FailureClass;
 use super::shared::Shared;
 use super::workload::Request;
 
-/// Windows as large as those of browsers (Chromium's): what a response may send ahead of what was taken.
+/// Initial window of a stream, as large as in browsers (Chromium).
 const STREAM_WINDOW_BYTES: u32 = 6 << 20;
-/// The same for all responses of a connection together.
+/// Window of a connection, as large as in browsers (Chromium).
 const CONNECTION_WINDOW_BYTES: u32 = 15 << 20;
-/// Requests before the server has said how many it takes: RFC 9113, section 6.5.2, recommends it to take no fewer.
+/// Limit of streams before the server's SETTINGS arrive. RFC 9113, section 6.5.2 recommends that servers permit at
+/// least this number.
 const STREAMS_AT_FIRST: usize = 100;
-/// Content of requests that is written at once.
+/// Maximum content of requests to write at once.
 const CONTENT_BYTES_MAX: usize = 256 << 10;
 
 /// One connection's HTTP/2.
@@ -32,13 +33,13 @@ pub(crate) struct Http2 {
     output: Output,
     /// Input that is not understood yet: the beginning of a frame.
     partial: Vec<u8>,
-    /// Those that are open, in the order in which they were opened, which is that of their numbers.
+    /// Open streams, in the order of their ids.
     streams: VecDeque<Stream>,
     is_settled: bool,
     has_completed: bool,
 }
 
-/// A request under way, and what has come of its response.
+/// A request in flight and the state of its response.
 #[derive(Debug)]
 struct Stream {
     id: StreamId,
@@ -47,32 +48,33 @@ struct Stream {
     verdict: Option<FailureClass>,
     judge: BodyJudge,
     content_bytes: u64,
-    /// With heads and frames.
+    /// Received bytes, including heads and frame headers.
     received_bytes: u64,
 }
 
-/// What input came to. Places count the requests under way, from 0 for the one that was sent first.
+/// Meaning of the input. A place is the index among the requests in flight; 0 is the oldest.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// More input is needed.
+    /// The caller must provide more input.
     NeedInput,
-    /// Something that concerns no request alone.
+    /// An event that concerns no single request.
     Other,
-    /// A piece of a response; so many bytes of it have come in all.
+    /// A piece of a response; `received_bytes` counts all of the response so far.
     Piece { place: usize, received_bytes: u64 },
-    /// A response is whole, and its request not under way any more.
+    /// The response is complete, and the request is no longer in flight.
     Complete { place: usize, status: u16, verdict: Option<FailureClass>, received_bytes: u64 },
-    /// A request has failed, and is not under way any more.
+    /// The request has failed and is no longer in flight.
     Failed { place: usize, class: FailureClass },
-    /// The server takes no more requests; those from this place on were not looked at, and are not under way any more.
-    /// `is_orderly`: it has answered some before, and said nothing of an error.
+    /// The server accepts no more requests. It has not handled those from this place on; they are no longer in flight.
+    /// `is_orderly`: the server has answered requests before and sent no error.
     GoAway { from_place: usize, is_orderly: bool },
-    /// What came is not HTTP/2.
+    /// The input is not valid HTTP/2.
     Malformed,
 }
 
-/// The limits of all connections of a run. The server is not an enemy that costs us too much: all it does is counted, so
-/// nothing has a budget; what could go on without end, ends by the time-out.
+/// Returns the limits of all connections of a run. The load generator does not defend itself against the server,
+/// because it counts everything the server does. So there are no budgets, and the time limit ends what could continue
+/// forever.
 pub(crate) fn limits(time_out: Duration) -> Limits {
     let unlimited = BudgetLimit { burst: u32::MAX - 1, per_second: u32::MAX };
     Limits {
@@ -97,7 +99,7 @@ pub(crate) fn limits(time_out: Duration) -> Limits {
 }
 
 impl Http2 {
-    /// A connection, with what it begins with among its output.
+    /// Creates a connection and writes its preface.
     pub(crate) fn new(limits: &Limits, now: Nanos) -> Self {
         let now = Duration::from_nanos(now);
         let mut http2 = Self {
@@ -112,12 +114,12 @@ impl Http2 {
         http2
     }
 
-    /// Whether the server takes another request now.
+    /// Returns whether the server accepts another request now.
     pub(crate) fn takes_requests(&self) -> bool {
         (self.is_settled || self.streams.len() < STREAMS_AT_FIRST) && self.connection.can_open()
     }
 
-    /// Puts a request, of which the server takes [one more](Http2::takes_requests), among the output.
+    /// Writes a request. The server must accept [one more](Http2::takes_requests).
     pub(crate) fn request(&mut self, index: u32, shared: &Shared, now: Nanos) {
         let request = &shared.requests[index as usize];
         let Some(form) = &request.http2 else { return };
@@ -127,7 +129,7 @@ impl Http2 {
             return;
         };
         if has_content {
-            // The stream was opened a line above, so it is not gone.
+            // The stream was just opened, so it still exists.
             let _ = self.connection.offer_content(id, form.content.len() as u64, true, &mut turn);
         }
         self.streams.push_back(Stream {
@@ -141,7 +143,7 @@ impl Http2 {
         });
     }
 
-    /// What came earlier and was not understood, followed by this.
+    /// Joins earlier input that was incomplete with this input.
     pub(crate) fn join(&mut self, input: &[u8]) -> Option<Vec<u8>> {
         if self.partial.is_empty() {
             return None; // Which leaves its memory where it is.
@@ -151,7 +153,7 @@ impl Http2 {
         Some(joined)
     }
 
-    /// Keeps what was not understood of `joined`, if there is that, or of `input`: what comes after this place.
+    /// Keeps the incomplete rest of `joined`, if present, or of `input`: everything from `at` on.
     pub(crate) fn keep(&mut self, joined: Option<Vec<u8>>, input: &[u8], at: usize) {
         match joined {
             Some(mut joined) => {
@@ -162,7 +164,7 @@ impl Http2 {
         }
     }
 
-    /// Takes input. To be called with what was not consumed until it needs more.
+    /// Handles input. Call it with the rest until it needs more.
     pub(crate) fn handle_input(&mut self, input: &[u8], shared: &mut Shared, now: Nanos) -> (usize, Event) {
         let Shared { http2_limits, http2_fields, requests, .. } = shared;
         let mut turn = Turn { now: Duration::from_nanos(now), limits: http2_limits, output: &mut self.output };
@@ -192,35 +194,35 @@ impl Http2 {
         (handled.consumed_bytes, event)
     }
 
-    /// Looks whether settings or windows are waited for in vain.
+    /// Checks the time limits for settings and windows.
     pub(crate) fn handle_timeout(&mut self, shared: &Shared, now: Nanos) -> Event {
         let mut turn = Turn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
         match self.connection.handle_timeout(&mut turn) {
-            // Its request is found to take too long, as any other is.
+            // The connection finds that its request exceeds the time limit, like any other.
             Some(ClientEvent::Reset { .. }) | None => Event::Other,
             Some(event) => self.on_end(event),
         }
     }
 
-    /// Gives a request up, which is not under way any more.
+    /// Cancels a request that is no longer in flight.
     pub(crate) fn cancel(&mut self, place: usize, shared: &Shared, now: Nanos) {
         let Some(stream) = self.streams.remove(place) else { return };
         let mut turn = Turn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
         self.connection.reset(stream.id, ErrorCode::CANCEL, &mut turn);
     }
 
-    /// Says that no more requests come.
+    /// Announces that no more requests follow.
     pub(crate) fn shut_down(&mut self, shared: &Shared, now: Nanos) {
         let mut turn = Turn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
         self.connection.shut_down(&mut turn);
     }
 
-    /// Whether there is content of requests that could be sent now.
+    /// Returns whether content of a request can be sent now.
     pub(crate) fn has_content_to_send(&self) -> bool {
         self.connection.has_content_to_send()
     }
 
-    /// Moves what is to be sent to the end of `out`; content of requests only `with_content`.
+    /// Appends output to `out`; content of requests only `with_content`.
     pub(crate) fn take_output(&mut self, with_content: bool, shared: &Shared, now: Nanos, out: &mut Vec<u8>) {
         if with_content && self.connection.has_content_to_send() {
             let Self { connection, output, streams, .. } = self;
@@ -229,24 +231,24 @@ impl Http2 {
                 let Ok(place) = streams.binary_search_by_key(&id, |stream| stream.id) else { return Placement::Lost };
                 let request = &shared.requests[streams[place].request as usize];
                 let content = request.http2.as_ref().map_or(&[][..], |form| &form.content);
-                // It was offered no more than there is, and what is there fits an address space.
+                // The offered content exists, so the range is valid and fits into memory.
                 out.extend_from_slice(&content[range.start as usize..range.end as usize]);
                 Placement::Copied
             };
             connection.poll_output(CONTENT_BYTES_MAX, &mut turn, place);
         }
-        // No content is left in place.
+        // Content is always copied, so all output is in these bytes.
         out.extend_from_slice(self.output.bytes().unwrap_or_default());
         self.output.clear();
     }
 
-    /// Whether a part of some response has come.
+    /// Returns whether a part of any response has arrived.
     pub(crate) fn is_within_response(&self) -> bool {
         self.streams.iter().any(|stream| stream.received_bytes > 0)
     }
 
     fn place(&self, id: StreamId) -> Option<usize> {
-        // Servers mostly answer in order.
+        // Servers usually answer in order.
         match self.streams.front() {
             Some(first) if first.id == id => Some(0),
             _ => self.streams.binary_search_by_key(&id, |stream| stream.id).ok(),
@@ -260,7 +262,7 @@ impl Http2 {
         if !is_last {
             return Event::Piece { place, received_bytes };
         }
-        // The place was found a moment ago.
+        // The place was just found, so it is valid.
         let Some(mut stream) = self.streams.remove(place) else { return Event::Other };
         self.has_completed = true;
         let check = &requests[stream.request as usize].check;
@@ -269,7 +271,7 @@ impl Http2 {
         Event::Complete { place, status: stream.status, verdict, received_bytes }
     }
 
-    /// A stream, or the connection, ends before its time.
+    /// Handles the early end of a stream or of the connection.
     fn on_end(&mut self, event: ClientEvent) -> Event {
         match event {
             ClientEvent::Reset { stream, is_by_peer, .. } => {
@@ -291,7 +293,7 @@ impl Http2 {
 
 impl Stream {
     fn on_head(&mut self, status: Status, fields: &Fields, requests: &[Request]) {
-        // An interim response (RFC 9110, section 15.2): the final one follows.
+        // A final response follows an interim one (RFC 9110, section 15.2).
         if status.code() >= 200 {
             self.status = status.code();
             let check = &requests[self.request as usize].check;
@@ -305,7 +307,7 @@ impl Stream {
     }
 }
 
-/// A request in the form of HTTP/2.
+/// HTTP/2 encoding of a request.
 #[derive(Debug)]
 pub(crate) struct Http2Request {
     method: Box<[u8]>,
@@ -317,7 +319,7 @@ pub(crate) struct Http2Request {
 }
 
 impl Http2Request {
-    /// Of a request's parts; Host among `fields` becomes the authority (RFC 9113, section 8.3.1).
+    /// Encodes a request. Host in `fields` becomes the authority (RFC 9113, section 8.3.1).
     pub(crate) fn new(method: &str, is_tls: bool, target: &str, fields: &Fields, content: &[u8]) -> Self {
         let mut others = fields.clone();
         others.remove("Host");

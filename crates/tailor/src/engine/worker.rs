@@ -1,4 +1,4 @@
-//! A thread of the load generator: one epoll loop over its connections.
+//! Thread of the load generator: one epoll loop for its connections.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -16,71 +16,71 @@ use super::processor_time::ProcessorTime;
 use super::recorder::Record;
 use super::shared::{Shared, Tally};
 
-/// Events taken from the kernel at once.
+/// Maximum number of events per call of epoll.
 const EVENTS_MAX: usize = 256;
-/// How often time-outs are looked for.
+/// Interval for checking time limits.
 const CHECK_INTERVAL: Nanos = 50 * MILLISECOND;
 /// Open loop: time to connect before the first request is due.
 const SETTLE: Nanos = 200 * MILLISECOND;
-/// Open loop: a wait shorter than this is spent awake, as the kernel may wake us too late otherwise.
+/// Open loop: the thread polls instead of sleeping for a shorter wait, because the kernel might wake it too late.
 const SPIN_MAX: Nanos = 60_000;
 
-/// What a thread tells at the end of each interval.
+/// Message of a thread at the end of each interval.
 #[derive(Debug)]
 pub(crate) struct Message {
-    /// The number of the interval; `None` for the last word, with what came since the last interval ended.
+    /// Number of the interval; `None` for the final message, with the rest after the last interval.
     pub(crate) interval: Option<u64>,
-    /// When it ended.
+    /// End of the interval.
     pub(crate) end: Nanos,
     pub(crate) record: Record,
     pub(crate) processor_time: ProcessorTime,
-    /// Time spent awake on purpose, waiting for a request to fall due.
+    /// Time spent polling until a request is due.
     pub(crate) spin: Nanos,
     pub(crate) summary: Option<Summary>,
 }
 
-/// What a thread tells at the end of the run.
+/// Message of a thread at the end of the run.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) lines: Vec<LineUsage>,
     pub(crate) tallies: Vec<Tally>,
-    /// Requests under way when the time was over.
+    /// Requests in flight at the end.
     pub(crate) unfinished: u64,
     pub(crate) sources: usize,
     pub(crate) port_shortages: u64,
     pub(crate) descriptor_shortages: u64,
-    /// Responses served before the time was over; the open loop serves some after it.
+    /// Responses served during the counted time. The open loop serves some after it.
     pub(crate) served_in_time: u64,
-    /// Processor time without spinning, as a share of the time counted.
+    /// CPU time without polling, as a share of the counted time.
     pub(crate) busy_share: f64,
-    /// Time in which it was ready to run and no processor was free, as a share of the time counted.
+    /// Time that the thread waited for a CPU, as a share of the counted time.
     pub(crate) waiting_share: f64,
 }
 
-/// The part of a run that all threads know.
+/// Common data of all threads of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) plan: Arc<Plan>,
     pub(crate) clock: Clock,
-    /// Set to end the run early.
+    /// Set to stop the run early.
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) messages: Sender<Message>,
 }
 
 impl Run {
-    /// When counting begins.
+    /// Returns the start of counting.
     pub(crate) fn counting_start(&self) -> Nanos {
         let is_open = !matches!(self.plan.pace, super::arrivals::Pace::Closed);
         nanos(self.plan.warm_up) + if is_open { SETTLE } else { 0 }
     }
 
-    /// When no further request begins.
+    /// Returns the time after which no request begins.
     pub(crate) fn counting_end(&self) -> Nanos {
         self.plan.duration.map_or(Nanos::MAX, |duration| self.counting_start().saturating_add(nanos(duration)))
     }
 }
 
-/// A thread of the load generator.
+/// Thread of the load generator.
 pub(crate) struct Worker {
     run: Run,
     connections: Vec<Connection>,
@@ -92,11 +92,11 @@ pub(crate) struct Worker {
     is_warm: bool,
     processor_time: ProcessorTime,
     spin: Nanos,
-    /// Sums over the intervals told so far.
+    /// Sums over the reported intervals.
     told: Told,
 }
 
-/// Sums over the intervals that a thread told of.
+/// Sums over the intervals that a thread has reported.
 #[derive(Debug, Default)]
 struct Told {
     served: u64,
@@ -106,7 +106,7 @@ struct Told {
 }
 
 impl Worker {
-    /// The worker of thread `thread`, with its part of the connections and requests.
+    /// Creates the worker of thread `thread`, with its share of the connections and requests.
     pub(crate) fn new(run: Run, thread: usize) -> rustix::io::Result<Self> {
         let plan = &run.plan;
         let part = |whole: u64| whole / plan.threads as u64 + u64::from((thread as u64) < whole % plan.threads as u64);
@@ -130,16 +130,16 @@ impl Worker {
         })
     }
 
-    /// Runs to the end, and reports on the way.
+    /// Runs to the end and reports each interval.
     pub(crate) fn run(mut self) {
         if self.shared.arrivals.is_open() {
-            // Woken as late as the kernel does by default (50 us of timer slack), it would miss its times.
+            // By default the kernel wakes the thread up to 50 us late (timer slack), so it would miss due times.
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         }
         self.processor_time = ProcessorTime::of_thread();
         let start = self.run.counting_start() - nanos(self.run.plan.warm_up);
         self.shared.arrivals.start(start, self.end, &mut self.shared.rng);
-        // Without a warm-up counting begins here: a connection may fail as soon as it is begun.
+        // Without a warm-up counting begins here, because a connection may fail immediately.
         self.check(self.shared.clock.now());
         self.start_connections();
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
@@ -172,21 +172,21 @@ impl Worker {
                             connection.on_event(flags, &mut self.shared, now);
                         }
                         if self.shared.arrivals.is_open() {
-                            // What falls due meanwhile does not wait for the rest of the events.
+                            // Requests that become due meanwhile do not wait for the other events.
                             now = self.shared.clock.now();
                             self.dispatch(now);
                         }
                     }
                 }
                 Err(Errno::INTR) => {}
-                // Nothing else can fail here but our own arguments.
+                // Only invalid arguments can cause an error here.
                 Err(_) => break,
             }
         }
         self.finish();
     }
 
-    /// All at once, or spread over the ramp.
+    /// Starts all connections, immediately or spread over the ramp-up.
     fn start_connections(&mut self) {
         let ramp = nanos(self.run.plan.ramp_up);
         let count = self.connections.len() as u64;
@@ -201,14 +201,14 @@ impl Worker {
         }
     }
 
-    /// Open loop: gives requests that are due to slots that are free.
+    /// Open loop: assigns due requests to idle slots.
     fn dispatch(&mut self, now: Nanos) {
         while self.shared.arrivals.next_due().is_some_and(|due| due <= now) {
             let Some(slot) = self.shared.idle_slots.pop_front() else {
                 self.shared.starved_at = now;
                 return;
             };
-            // The time of each start is its own: many may start here.
+            // Each start gets the current time, because many may start here.
             let now = self.shared.clock.now();
             self.connections[slot as usize].wake(&mut self.shared, now);
         }
@@ -224,7 +224,7 @@ impl Worker {
         }
     }
 
-    /// How long to wait for events.
+    /// Returns how long to wait for events.
     fn timeout(&mut self) -> Timespec {
         let now = self.shared.clock.now();
         let timer = self.shared.timers.peek().map_or(Nanos::MAX, |timer| timer.0.0);
@@ -233,18 +233,18 @@ impl Worker {
             && let Some(due) = self.shared.arrivals.next_due()
         {
             let until_due = due.saturating_sub(now);
-            // Asleep at first, awake for the last bit.
+            // Sleep first, and poll for the last part.
             wait = wait.min(until_due.saturating_sub(SPIN_MAX));
         }
         Timespec { tv_sec: (wait / SECOND) as i64, tv_nsec: (wait % SECOND) as i64 }
     }
 
-    /// Looks for time-outs and the end of an interval.
+    /// Checks time limits and the end of an interval.
     fn check(&mut self, now: Nanos) {
         for connection in &mut self.connections {
             connection.check_time(&mut self.shared, now);
         }
-        // First, so that the warm-up is not counted, even of a run that was held up until after its end.
+        // First, so that the warm-up is not counted, even if the run was delayed beyond its end.
         if now >= self.next_interval {
             self.end_interval(now);
         }
@@ -254,13 +254,13 @@ impl Worker {
         self.next_check = (now + CHECK_INTERVAL).min(self.next_interval).min(self.end.max(now + 1));
     }
 
-    /// Whether all requests there were to be have come to an end.
+    /// Returns whether all planned requests are finished.
     fn is_done(&self, now: Nanos) -> bool {
         self.shared.active == 0 && self.shared.arrivals.is_over(now)
     }
 
-    /// Whether the run is over. The closed loop is cut off at its end; the open loop waits for what was due before, so
-    /// that a server that stalls at the end can't hide it.
+    /// Returns whether the run is over. The closed loop ends on time. The open loop waits for all requests that were
+    /// due before, so a server that stalls at the end cannot hide it.
     fn is_over(&self, now: Nanos) -> bool {
         let is_cut_off = now >= self.end && !self.shared.arrivals.is_open();
         is_cut_off || self.is_done(now) || self.run.stop.load(Ordering::Relaxed)
@@ -273,7 +273,7 @@ impl Worker {
             self.intervals += 1;
             self.send(Some(self.intervals), now, None);
         } else {
-            // The warm-up is over: what was counted so far is forgotten. Without one, it was connecting ahead.
+            // Drop the counts of the warm-up. Without a warm-up these are the counts of connecting in advance.
             let record = std::mem::take(&mut self.shared.record);
             if self.run.plan.warm_up.is_zero() {
                 let Record { connections, handshakes, connect, handshake, .. } = record;
@@ -302,7 +302,7 @@ impl Worker {
             summary,
         };
         self.processor_time = used;
-        // If nobody listens any more, the run is being given up.
+        // If the receiver is gone, the run is being stopped.
         let _ = self.run.messages.send(message);
     }
 
@@ -358,7 +358,7 @@ mod tests {
         ] {
             let server = |stream| serve(stream, response, piece_bytes);
             let count = |requests| allocations(requests, &pace, pipeline, false, server);
-            // What a run needs besides is the same for both; the first of the process has more of it.
+            // The run's other allocations are equal for both, but the first run of the process has additional ones.
             let (_, few, many) = (count(100), count(100), count(600));
             assert_eq!(many, few, "{name}: allocations with and without 500 requests more");
         }
@@ -377,7 +377,7 @@ mod tests {
         }
     }
 
-    /// Allocations of a run with so many requests on one connection, which `serve` serves.
+    /// Returns the allocations of a run with `requests` on one connection to a server that runs `serve`.
     fn allocations(
         requests: u64,
         pace: &Pace,
@@ -431,7 +431,7 @@ mod tests {
         counts.count_total
     }
 
-    /// Answers each request; the heads differ, as they do when a Date moves on.
+    /// Answers each request. The heads differ, as they do when Date changes.
     fn serve(mut stream: TcpStream, response: &str, piece_bytes: usize) {
         stream.set_nodelay(true).unwrap();
         let mut input = vec![0; 64 << 10];
@@ -457,7 +457,7 @@ mod tests {
         }
     }
 
-    /// Answers each request by HTTP/2, with another date each time.
+    /// Answers each request over HTTP/2, with another date each time.
     fn serve_http2(mut stream: TcpStream) {
         stream.set_nodelay(true).unwrap();
         let (limits, now) = (Limits::default(), Duration::ZERO);
@@ -495,7 +495,7 @@ mod tests {
     fn answer(connection: &mut ServerConnection, stream: StreamId, number: usize, turn: &mut Turn<'_>) {
         let mut fields = Fields::new();
         fields.push("date", format!("Sat, 21 Nov 2026 12:00:0{} GMT", number % 10)).push("server", "test");
-        // The client may have given up.
+        // The client may have cancelled the request.
         let _ = connection.send_response(stream, Status::new(200).unwrap(), &fields, false, turn);
         let _ = connection.offer_content(stream, 10, true, turn);
     }

@@ -1,4 +1,4 @@
-//! HTTP/1 on a connection: responses come whole, in the order of their requests.
+//! HTTP/1 connections: responses arrive one after the other, in the order of the requests.
 
 use super::{Connection, Phase};
 use crate::engine::clock::Nanos;
@@ -8,12 +8,12 @@ use crate::engine::response::Step;
 use crate::engine::shared::Shared;
 
 impl Connection {
-    /// Takes the bytes of responses.
+    /// Handles bytes of responses.
     pub(super) fn feed_http1(&mut self, bytes: &[u8], shared: &mut Shared, now: Nanos) {
         let mut rest = bytes;
         while !rest.is_empty() && self.phase == Phase::Open {
             let Some(exchange) = self.in_flight.front().copied() else {
-                // Nobody asked for this. The response it belongs to was counted, so it is the connection that ends.
+                // Surplus bytes: the response before them was already counted, so this is an error of the connection.
                 return self.close_and_go_on(shared, now);
             };
             let Protocol::Http1(reader) = &mut self.protocol else { return };
@@ -38,7 +38,7 @@ impl Connection {
         }
     }
 
-    /// The first response under way is whole.
+    /// Handles the end of the oldest response.
     pub(super) fn complete_http1(&mut self, is_too_long: bool, shared: &mut Shared, now: Nanos) {
         let Protocol::Http1(reader) = &mut self.protocol else { return };
         let Some(exchange) = self.in_flight.pop_front() else { return };
@@ -47,7 +47,7 @@ impl Connection {
         let verdict = finished.verdict.or(is_too_long.then_some(FailureClass::Length));
         self.count(&exchange, finished.status, verdict, response_bytes, shared, now);
         if !finished.is_persistent || is_too_long || (self.requests_left == 0 && self.in_flight.is_empty()) {
-            // What was pipelined behind it won't be answered, and the server said so: sent again elsewhere.
+            // The server announced that it will not answer pipelined requests. They are retried on another connection.
             for exchange in self.in_flight.drain(..) {
                 shared.give_back(exchange.due);
             }
@@ -59,7 +59,7 @@ impl Connection {
         }
     }
 
-    /// Breaks off a request on purpose; others pipelined behind it are sent again elsewhere.
+    /// Aborts a request on purpose; retries the requests pipelined after it.
     fn abort(&mut self, shared: &mut Shared, now: Nanos) {
         if self.in_flight.pop_front().is_some() {
             shared.active -= 1;

@@ -1,4 +1,4 @@
-//! HTTP/2 on a connection: many requests under way, each with its own fate.
+//! HTTP/2 connections: many requests in flight, each with its own result.
 
 use super::{Connection, Phase};
 use crate::engine::clock::Nanos;
@@ -8,8 +8,8 @@ use crate::engine::protocol::Protocol;
 use crate::engine::shared::Shared;
 
 impl Connection {
-    /// The connection is open: HTTP/2 begins. Returns whether the server speaks it; without TLS that is only seen by what
-    /// it answers.
+    /// Begins HTTP/2 on an open connection. Returns whether the server agrees to it; without TLS only its reply shows
+    /// that.
     pub(super) fn begin_http2(&mut self, shared: &Shared, now: Nanos) -> bool {
         if self.tls.as_ref().is_some_and(|tls| tls.alpn_protocol() != Some(b"h2")) {
             return false;
@@ -18,7 +18,7 @@ impl Connection {
         true
     }
 
-    /// Puts what HTTP/2 has to send behind what is to be sent.
+    /// Appends HTTP/2 output to the unsent bytes.
     pub(super) fn take_http2_output(&mut self, shared: &mut Shared, now: Nanos) {
         let Protocol::Http2(http2) = &mut self.protocol else { return };
         let mut output = std::mem::take(&mut shared.output);
@@ -26,7 +26,7 @@ impl Connection {
         shared.output = output;
     }
 
-    /// Takes the bytes of responses.
+    /// Handles bytes of responses.
     pub(super) fn feed_http2(&mut self, bytes: &[u8], shared: &mut Shared, now: Nanos) {
         let generation = self.generation;
         let Protocol::Http2(mut http2) = std::mem::take(&mut self.protocol) else { return };
@@ -73,7 +73,7 @@ impl Connection {
             Event::GoAway { from_place, is_orderly } => {
                 self.requests_left = 0;
                 for exchange in self.in_flight.drain(from_place..) {
-                    // Not looked at, and the server said so: sent again elsewhere.
+                    // The server announced that it has not handled the request. It is retried on another connection.
                     if is_orderly {
                         shared.give_back(exchange.due);
                     } else {
@@ -85,7 +85,7 @@ impl Connection {
         }
     }
 
-    /// Gives up requests that take too long, each by itself.
+    /// Cancels each request that exceeds its time limit.
     pub(super) fn check_streams(&mut self, time_out: Nanos, shared: &mut Shared, now: Nanos) {
         let Protocol::Http2(http2) = &mut self.protocol else { return };
         let is_over = matches!(http2.handle_timeout(shared, now), Event::Malformed);
@@ -100,12 +100,12 @@ impl Connection {
         }
     }
 
-    /// Whether all requests of this connection are done with, and no more will be sent on it.
+    /// Returns whether all requests are finished and the connection sends no more.
     pub(super) fn is_http2_over(&self) -> bool {
         matches!(self.protocol, Protocol::Http2(_)) && self.requests_left == 0 && self.in_flight.is_empty()
     }
 
-    /// Ends the connection: with HTTP/2 nobody waits for the other to do it.
+    /// Closes the connection immediately, because HTTP/2 has no need to wait for the server.
     pub(super) fn end_http2(&mut self, shared: &mut Shared, now: Nanos) {
         let Protocol::Http2(http2) = &mut self.protocol else { return };
         http2.shut_down(shared, now);

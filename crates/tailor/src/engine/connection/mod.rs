@@ -1,4 +1,4 @@
-//! A slot: one simulated client, with at most one connection at a time.
+//! A slot: one simulated client with at most one connection at a time.
 
 mod http1;
 mod http2;
@@ -19,22 +19,22 @@ use super::protocol::Protocol;
 use super::shared::Shared;
 use super::workload::Form;
 
-/// Reads from one connection before the others have their turn.
+/// Maximum number of reads from a connection in one turn.
 const READS_MAX: usize = 16;
-/// Rest after a failed connect, so that a server that is down is not called without pause.
+/// Pause after a failed connect, so that the client does not flood a server that is down.
 const REST: Nanos = 10 * MILLISECOND;
-/// How long the server may take to close a connection that it said it would close. That it closes first leaves TIME_WAIT
-/// on its side, and our ports free.
+/// Time limit for the server to close a connection after it announced that. If the server closes first, TIME_WAIT is on
+/// its side and the client's ports stay free.
 const CLOSING_MAX: Nanos = SECOND;
 
-/// The rate of a line whose latency is all that counts.
+/// Rate of a line that only simulates latency.
 const UNLIMITED_BITS_PER_SECOND: u64 = 100_000_000_000;
 
 /// A slot: one simulated client.
 #[derive(Debug)]
 pub(crate) struct Connection {
     slot: u32,
-    /// Raised with each connection, so that an event of an earlier one is told from this one's.
+    /// Incremented for each connection, to recognize events of earlier ones.
     generation: u32,
     phase: Phase,
     socket: Option<OwnedFd>,
@@ -45,20 +45,20 @@ pub(crate) struct Connection {
     version: Version,
     /// Requests that may still be sent on this connection.
     requests_left: u32,
-    /// A request that waits for the connection: when it was due.
+    /// Due time of a request that waits for the connection.
     claimed: Option<Nanos>,
-    /// Requests under way, in the order in which they were sent.
+    /// Requests in flight, in the order they were sent.
     in_flight: VecDeque<Exchange>,
-    /// Until when requests under way are among the usage.
+    /// Time up to which requests in flight are included in the usage.
     used_until: Nanos,
     protocol: Protocol,
-    /// Bytes that have come of responses that are not whole.
+    /// Received bytes of incomplete responses.
     response_bytes: u64,
     unsent: Vec<u8>,
     unsent_at: usize,
-    /// When the present phase began.
+    /// Start of the current phase.
     since: Nanos,
-    /// When the connection below TLS was there.
+    /// Time when TCP was connected.
     connected_at: Nanos,
     rests_until: Nanos,
     is_idle: bool,
@@ -68,25 +68,25 @@ pub(crate) struct Connection {
     usage: LineUsage,
 }
 
-/// What a slot's line carried.
+/// Traffic on a slot's line.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LineUsage {
     /// Bytes received for requests that were served.
     pub bytes: u64,
-    /// Time in which a request was under way, from when it was sent.
+    /// Time with a request in flight.
     pub busy: Nanos,
-    /// Bytes received, whatever became of them.
+    /// All received bytes.
     pub received_bytes: u64,
 }
 
-/// What a connection awaits.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Closed,
     Connecting,
     Handshaking,
     Open,
-    /// All is done; the server closes.
+    /// All requests are finished; the server must close.
     Closing,
 }
 
@@ -96,14 +96,14 @@ struct Exchange {
     request: u32,
     due: Nanos,
     sent: Nanos,
-    /// Break off once so many bytes have come.
+    /// Received bytes after which the client aborts.
     abort_after_bytes: u64,
 }
 
 impl Connection {
     pub(crate) fn new(slot: u32, shared: &Shared) -> Self {
         let line = shared.plan.line;
-        // A line with latency alone is very fast.
+        // A line that only has latency is very fast.
         let rate_min = line.filter(|line| line.latency > 0).map(|_| UNLIMITED_BITS_PER_SECOND);
         Self {
             slot,
@@ -134,12 +134,12 @@ impl Connection {
         }
     }
 
-    /// What its line carried since it was last asked.
+    /// Returns the traffic since the last call.
     pub(crate) fn take_usage(&mut self) -> LineUsage {
         std::mem::take(&mut self.usage)
     }
 
-    /// Begins: the closed loop with its first request, the open loop by connecting ahead of the first that is due.
+    /// Starts the slot: sends the first request (closed loop) or connects in advance (open loop).
     pub(crate) fn start(&mut self, shared: &mut Shared, now: Nanos) {
         if shared.arrivals.is_open() {
             self.connect(shared, now);
@@ -148,18 +148,18 @@ impl Connection {
         }
     }
 
-    /// Takes a request that is due from the open loop's dispatcher.
+    /// Passes on a due request from the dispatcher of the open loop.
     pub(crate) fn wake(&mut self, shared: &mut Shared, now: Nanos) {
         self.is_idle = false;
         self.fill(shared, now);
     }
 
-    /// Whether an event's mark is of the present connection.
+    /// Returns whether an event belongs to the current connection.
     pub(crate) fn is_current(&self, generation: u32) -> bool {
         self.generation == generation
     }
 
-    /// Notes what the kernel said of the socket, and acts on it.
+    /// Handles an event of the socket.
     pub(crate) fn on_event(&mut self, flags: epoll::EventFlags, shared: &mut Shared, now: Nanos) {
         use epoll::EventFlags as Flags;
         self.is_writable |= flags.intersects(Flags::OUT | Flags::ERR | Flags::HUP);
@@ -168,13 +168,13 @@ impl Connection {
         self.drive(shared, now);
     }
 
-    /// A timer of this slot is due.
+    /// Handles an expired timer of this slot.
     pub(crate) fn on_timer(&mut self, shared: &mut Shared, now: Nanos) {
         self.timer_at = Nanos::MAX;
         self.drive(shared, now);
     }
 
-    /// Looks whether what is awaited takes too long.
+    /// Checks the time limit of the current phase.
     pub(crate) fn check_time(&mut self, shared: &mut Shared, now: Nanos) {
         let time_out = super::clock::nanos(shared.plan.time_out);
         match self.phase {
@@ -190,7 +190,7 @@ impl Connection {
         }
     }
 
-    /// Does what can be done now.
+    /// Advances the connection as far as possible.
     fn drive(&mut self, shared: &mut Shared, now: Nanos) {
         if self.phase == Phase::Connecting && (self.is_writable || self.is_peer_closed) {
             self.on_connected(shared, now);
@@ -215,7 +215,7 @@ impl Connection {
         };
         self.generation = self.generation.wrapping_add(1);
         let data = epoll::EventData::new_u64(u64::from(self.generation) << 32 | u64::from(self.slot));
-        // Edge-triggered and for all that can come: registered once, never changed.
+        // Edge-triggered, for all events: registered once and never changed.
         use epoll::EventFlags as Flags;
         let flags = Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET;
         if let Err(errno) = epoll::add(&shared.epoll, &socket, data, flags) {
@@ -227,7 +227,7 @@ impl Connection {
         self.draw_persistence(shared);
     }
 
-    /// Decides how this connection will be used.
+    /// Draws the persistence of this connection.
     fn draw_persistence(&mut self, shared: &mut Shared) {
         let persistence = &shared.plan.persistence;
         let is_kept_alive = persistence.keep_alive_share >= 1.0 || shared.rng.f64() < persistence.keep_alive_share;
@@ -243,7 +243,7 @@ impl Connection {
             return self.fail_to_connect(errno, shared, now);
         }
         if let Some(line) = shared.plan.line.filter(|line| line.latency > 0) {
-            // The handshake of TCP takes a round trip.
+            // The TCP handshake takes a round trip.
             self.hold_sending(now + line.latency);
         }
         self.connected_at = now;
@@ -251,7 +251,7 @@ impl Connection {
             None => self.on_open(shared, now),
             Some((config, name)) => match ClientConnection::new(config.clone(), name.clone()) {
                 Ok(mut tls) => {
-                    // What is to be sent is bounded by the request; a limit here would refuse long ones.
+                    // The request limits the unsent bytes; a limit here would reject long requests.
                     tls.set_buffer_limit(None);
                     self.tls = Some(Box::new(tls));
                     self.phase = Phase::Handshaking;
@@ -280,7 +280,7 @@ impl Connection {
         self.fill(shared, now);
     }
 
-    /// Sends as many requests as there are and may be under way; all that go out together are written at once.
+    /// Sends as many requests as are due and permitted. One write sends all of them.
     fn fill(&mut self, shared: &mut Shared, now: Nanos) {
         if self.phase == Phase::Closed {
             self.claimed = self.claimed.or_else(|| shared.claim(now));
@@ -289,7 +289,7 @@ impl Connection {
         if self.phase == Phase::Open && self.is_http2_over() {
             return self.end_http2(shared, now);
         }
-        // What the server closed already is not used any more: the end of the connection is read next.
+        // The server has closed the connection. It is not used again; the next read finds its end.
         if self.phase != Phase::Open || (self.is_peer_closed && self.in_flight.is_empty()) {
             return;
         }
@@ -307,13 +307,13 @@ impl Connection {
         }
     }
 
-    /// Whether another request may be sent now.
+    /// Returns whether another request may be sent now.
     fn has_room(&self, shared: &Shared) -> bool {
         self.in_flight.len() < shared.plan.pipeline && self.requests_left > 0 && self.protocol.takes_requests()
     }
 
-    /// Whether a request that falls due may be given to this connection. One of HTTP/1 must be free for that: behind a
-    /// response that is under way, it would wait.
+    /// Returns whether the connection accepts a due request. An HTTP/1 connection must have no response in flight,
+    /// because the request would wait for it.
     fn takes_more(&self, shared: &Shared) -> bool {
         match self.protocol {
             Protocol::Http1(_) => self.in_flight.is_empty(),
@@ -321,7 +321,7 @@ impl Connection {
         }
     }
 
-    /// Writes the next request behind what is to be sent.
+    /// Appends the next request to the unsent bytes.
     fn send_request(&mut self, due: Nanos, shared: &mut Shared, now: Nanos) {
         let request = shared.workload.next(&mut shared.rng);
         if let Some(tally) = shared.tallies.get_mut(request as usize) {
@@ -345,7 +345,7 @@ impl Connection {
         self.in_flight.push_back(Exchange { request, due, sent: now, abort_after_bytes });
     }
 
-    /// Waits for a request to fall due.
+    /// Waits for a due request.
     fn idle(&mut self, shared: &mut Shared) {
         if shared.arrivals.is_open() && !self.is_idle {
             self.is_idle = true;
@@ -353,7 +353,7 @@ impl Connection {
         }
     }
 
-    /// Sends what is in the thread's output buffer.
+    /// Sends the thread's output buffer.
     fn transmit(&mut self, shared: &mut Shared, now: Nanos) {
         if let Some(tls) = &mut self.tls {
             if std::io::Write::write_all(&mut tls.writer(), &shared.output).is_err() {
@@ -381,24 +381,24 @@ impl Connection {
         }
     }
 
-    /// Nothing is sent before this time.
+    /// Delays sending until this time.
     fn hold_sending(&mut self, until: Nanos) {
         if let Some(credit) = &mut self.send_credit {
             credit.begin(until);
         }
     }
 
-    /// Moves what TLS has to send to what is unsent.
+    /// Moves TLS records to the unsent bytes.
     fn encrypt(&mut self) {
         if let Some(tls) = &mut self.tls {
             while tls.wants_write() {
-                // Writing to memory does not fail.
+                // Writing to memory cannot fail.
                 let _ = tls.write_tls(&mut self.unsent);
             }
         }
     }
 
-    /// Sends what is unsent, as far as the socket and the line take it.
+    /// Sends unsent bytes, as far as socket and line accept them.
     fn flush(&mut self, shared: &mut Shared, now: Nanos) {
         while self.unsent_at < self.unsent.len() && self.is_writable {
             let Some(socket) = &self.socket else { return };
@@ -433,7 +433,7 @@ impl Connection {
         }
     }
 
-    /// Takes what the socket has, as far as the line lets it through.
+    /// Reads from the socket as far as the line permits.
     fn read(&mut self, shared: &mut Shared, mut now: Nanos) {
         let mut input = std::mem::take(&mut shared.input);
         let generation = self.generation;
@@ -449,8 +449,8 @@ impl Connection {
             match recv(socket, &mut input[..length], RecvFlags::empty()) {
                 Ok((0, _)) => {
                     self.is_readable = false;
-                    // Over TLS, an end that was not announced may be anybody's, and what it ends is not whole (RFC 9112,
-                    // section 9.8).
+                    // Over TLS an end without close_notify may come from an attacker, so the response is incomplete
+                    // (RFC 9112, section 9.8).
                     match self.tls {
                         None => self.on_peer_closed(shared, now),
                         Some(_) => self.on_peer_reset(shared, now),
@@ -458,8 +458,8 @@ impl Connection {
                 }
                 Ok((received_bytes, _)) => {
                     now = shared.clock.now();
-                    // Fewer than asked for: that was all. What comes later makes a new event, but the end of the
-                    // connection may already have been told.
+                    // A short read has emptied the socket. New data triggers a new event, but the event for the end of
+                    // the connection may already have come.
                     if received_bytes < length && !self.is_peer_closed {
                         self.is_readable = false;
                     }
@@ -489,15 +489,16 @@ impl Connection {
         shared.input = input;
     }
 
-    /// How many bytes the line lets through now; `None`, and a timer set, if it is for later.
+    /// Returns how many bytes the line permits now. Sets a timer and returns `None` if it permits none.
     fn receivable_bytes(&mut self, length_max: usize, shared: &mut Shared, now: Nanos) -> Option<usize> {
         let Some(credit) = &mut self.receive_credit else { return Some(length_max) };
         credit.begin(match self.response_bytes {
             0 => now + shared.plan.line.map_or(0, |line| line.latency / 2),
-            // Within a response the line was not idle for want of data; its buffer was only emptied faster than the server filled it.
+            // Within a response the line was not idle for lack of data; its buffer was only emptied faster than the
+            // server filled it.
             _ => now.saturating_sub(LINE_SLACK),
         });
-        // Before the head has come, the best guess at what is to come is what is there.
+        // Before the head is complete, the bytes in the socket are the best estimate.
         let available = || self.socket.as_ref().and_then(|socket| rustix::io::ioctl_fionread(socket).ok());
         let expected = self.protocol.expected_bytes().or_else(available);
         if expected == Some(0) {
@@ -519,7 +520,7 @@ impl Connection {
         }
     }
 
-    /// Takes bytes from the socket: decrypts them if need be.
+    /// Handles bytes from the socket; decrypts them if necessary.
     fn feed(&mut self, bytes: &[u8], shared: &mut Shared, now: Nanos) {
         let Some(mut tls) = self.tls.take() else { return self.feed_plain(bytes, shared, now) };
         let generation = self.generation;
@@ -546,7 +547,7 @@ impl Connection {
         self.flush(shared, now);
     }
 
-    /// Decrypts, and takes the content; returns whether the server said that it ends the connection (close_notify).
+    /// Decrypts bytes and handles the content. Returns whether the server has sent close_notify.
     fn feed_tls(
         &mut self,
         tls: &mut ClientConnection,
@@ -563,7 +564,7 @@ impl Connection {
             }
             is_peer_closed = tls.process_new_packets()?.peer_has_closed();
             while self.generation == generation && self.socket.is_some() {
-                // An error is "nothing more now".
+                // An error means that there is no more plaintext.
                 match std::io::Read::read(&mut tls.reader(), plaintext) {
                     Ok(length @ 1..) => self.feed_plain(&plaintext[..length], shared, now),
                     _ => break,
@@ -573,20 +574,20 @@ impl Connection {
         Ok(is_peer_closed)
     }
 
-    /// Takes the bytes of responses.
+    /// Handles bytes of responses.
     fn feed_plain(&mut self, bytes: &[u8], shared: &mut Shared, now: Nanos) {
         let generation = self.generation;
         match self.protocol {
             Protocol::Http1(_) => self.feed_http1(bytes, shared, now),
             Protocol::Http2(_) => self.feed_http2(bytes, shared, now),
         }
-        // With TLS, requests are sent once its state is back in place.
+        // With TLS the caller sends requests after it has restored the TLS state.
         if shared.plan.tls.is_none() && self.generation == generation {
             self.fill(shared, now);
         }
     }
 
-    /// Counts a request whose response is whole.
+    /// Counts a request whose response is complete.
     fn count(
         &mut self,
         exchange: &Exchange,
@@ -622,7 +623,7 @@ impl Connection {
         self.used_until = now;
     }
 
-    /// The server ended the connection in order, which is how a response without other framing ends.
+    /// Handles an orderly close by the server, which ends a response without other framing.
     fn on_peer_closed(&mut self, shared: &mut Shared, now: Nanos) {
         if self.phase == Phase::Open && !self.in_flight.is_empty() && self.protocol.on_close() {
             self.is_peer_closed = true;
@@ -634,7 +635,8 @@ impl Connection {
     fn on_peer_reset(&mut self, shared: &mut Shared, now: Nanos) {
         match self.phase {
             Phase::Open if !self.in_flight.is_empty() || self.claimed.is_some() => {
-                // Whether sending or receiving is told of the end first is chance: what counts is how far the request got.
+                // Sending or receiving may notice the end first, by chance. The class depends on how much of the
+                // request was sent.
                 let is_written = self.unsent_at == self.unsent.len();
                 let class = if is_written { FailureClass::EarlyClose } else { FailureClass::Write };
                 self.fail(class, shared, now);
@@ -668,7 +670,7 @@ impl Connection {
         self.fail(FailureClass::Tls, shared, now);
     }
 
-    /// Counts all requests on this connection as failed, and goes on with a new one.
+    /// Counts all requests in flight as failed and reconnects.
     fn fail(&mut self, class: FailureClass, shared: &mut Shared, now: Nanos) {
         let failed = self.in_flight.len() + usize::from(self.claimed.take().is_some());
         self.in_flight.clear();
