@@ -183,21 +183,21 @@ mod tests {
             let (old, mut new) = (run(&MICROS), run(&MICROS));
             change(&mut new);
             let (text, is_comparable) = describe(&old, &new);
-            assert!(!is_comparable && text.starts_with("May not be compared") && text.contains(expect), "{text}");
+            assert!(!is_comparable && text.starts_with("Not comparable") && text.contains(expect), "{text}");
         };
-        check(&|new| new.format_version = 2, "different forms");
+        check(&|new| new.format_version = 2, "different format versions");
         check(&|new| new.lab = "other".to_owned(), "the labs differ (lab, other)");
         check(&|new| new.lab_text = "changed".to_owned(), "not the same load");
         check(&|new| new.duration_seconds = Some(1.0), "different times");
         check(&|new| new.steps[0].value = Some("5".to_owned()), "different values");
-        check(&|new| new.interrupted = true, "the new run was broken off");
+        check(&|new| new.interrupted = true, "the new run was interrupted");
         check(&|new| new.servers[0].name = "b".to_owned(), "no server ran in both runs");
         check(&|new| new.servers[0].missing = Some("a".to_owned()), "no server ran in both runs");
         let uncontrolled = |new: &mut CompareReport| {
             new.steps[0].servers[1].measurements.iter_mut().for_each(|it| it.user_micros_per_request *= 1.1);
             *new = new.clone().judged();
         };
-        check(&uncontrolled, "the new run's A/A control is 1.100");
+        check(&uncontrolled, "the A/A control of the new run is 1.100");
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
         let new = new.judged();
         assert!(old.is_controlled() && !new.is_controlled() && !new.passed);
         let (text, is_comparable) = describe(&old, &new);
-        let not_compared = "2:\n  Not compared: the new run's A/A control is 1.100 here\n";
+        let not_compared = "2:\n  Not compared: the A/A control of the new run is 1.100 here\n";
         assert!(
             is_comparable && text.contains("1:\n  a\n    us/request   x 1.000") && text.ends_with(not_compared),
             "{text}"
@@ -233,7 +233,7 @@ mod tests {
         check(&|new| new.environment.kernel = "7.0".to_owned(), "Differs: kernel:  -> 7.0");
         check(&|new| new.environment.processor = "fast".to_owned(), "Differs: processor:  -> fast");
         check(&|new| new.servers[0].version = "2".to_owned(), "Differs: a: 1 -> 2");
-        check(&|new| new.servers[0].command.push("-x".to_owned()), "Differs: a: its settings");
+        check(&|new| new.servers[0].command.push("-x".to_owned()), "Differs: settings of a");
         check(&|new| new.tailor_version = "2".to_owned(), "Differs: tailor 1 -> 2");
         check(&|new| *new = run(&MICROS.map(|micros| micros * 2.0)), "us/request   x 2.");
     }
@@ -250,6 +250,6 @@ mod tests {
         let text = describe(&with(1000), &with(1200)).0;
         assert!(text.contains("1000 -> 1200, x 1.200\n"), "{text}");
         let text = describe(&with(1000), &with(1040)).0;
-        assert!(text.contains("no more than the search may be off"), "{text}");
+        assert!(text.contains("within the precision of the search"), "{text}");
     }
 }

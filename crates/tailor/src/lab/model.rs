@@ -333,17 +333,17 @@ mod tests {
     fn mistakes() {
         for (text, expect) in [
             ("lab \"x\" {", "line 1"),
-            ("x 1", "where `lab`"),
-            ("lab \"x\" { speed 1 }", "`speed` is not known"),
-            ("lab \"x\" { servers \"z\" }", "no server `z`"),
+            ("x 1", "expected `lab`"),
+            ("lab \"x\" { speed 1 }", "unknown node `speed`"),
+            ("lab \"x\" { servers \"z\" }", "unknown server `z`"),
             ("lab \"x\" { load \"a\" \"b\" }", "at least one server"),
-            ("lab \"x\" { server \"a\" }", "no `command`"),
-            ("lab \"x\" { search from=5 }", "`search` has"),
-            ("lab \"x\" { search from=5 to=4 }", "`search` has"),
+            ("lab \"x\" { server \"a\" }", "`command` is missing"),
+            ("lab \"x\" { search from=5 }", "`search` needs"),
+            ("lab \"x\" { search from=5 to=4 }", "`search` needs"),
             ("lab \"x\" { beside }", "no command"),
             ("lab \"x\" { load \"a\" \"b\" program=\"c\" }", "`c` is not"),
             ("lab \"x\" { sweep 1; search from=1 to=2; load \"a\" \"b\"; server \"s\" { command \"c\" } }", "not both"),
-            ("lab \"x\" { sweep 1 2; load \"a\" \"b\" only=\"1\"; server \"s\" { command \"c\" } }", "has a load"),
+            ("lab \"x\" { sweep 1 2; load \"a\" \"b\" only=\"1\"; server \"s\" { command \"c\" } }", "needs a load"),
         ] {
             let error = parse(text, &[]).unwrap_err();
             assert!(error.contains(expect), "{text}: {error}");
