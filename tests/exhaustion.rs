@@ -7,13 +7,13 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use crate::support::operated::Operated;
+use crate::support::scarce::{LittleMemory, SmallDisk};
 use crate::support::upstream::{Step, Upstream};
 use crate::support::{PATIENCE, Server, ask, read_until, tailcoat};
 
@@ -187,47 +187,6 @@ fn no_processes_are_left() {
     }
 }
 
-/// A control group (cgroups(7)) that has little memory; `None` where the system does not let one be made.
-struct LittleMemory(PathBuf);
-
-impl LittleMemory {
-    fn new(bytes: u64) -> Option<Self> {
-        let groups = Path::new("/sys/fs/cgroup");
-        let name = format!("tailcoat-test-{}", std::process::id());
-        // Of the first version, or of the second, where all of those above have to pass the controller on.
-        let (directory, limit) = match groups.join("memory").is_dir() {
-            true => (groups.join("memory").join(name), "memory.limit_in_bytes"),
-            false => {
-                fs::write(groups.join("cgroup.subtree_control"), "+memory").ok()?;
-                (groups.join(name), "memory.max")
-            }
-        };
-        fs::create_dir(&directory).ok()?;
-        let group = Self(directory);
-        fs::write(group.0.join(limit), bytes.to_string()).ok()?;
-        Some(group)
-    }
-
-    /// Has a command run in it.
-    fn take_in(&self, command: &mut Command) {
-        let program = command.get_program().to_owned();
-        let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
-        let joining = format!("echo $$ > '{}' && exec \"$@\"", self.0.join("cgroup.procs").display());
-        *command = Command::new("sh");
-        command.args(["-c", &joining, "sh"]).arg(program).args(arguments);
-    }
-}
-
-impl Drop for LittleMemory {
-    fn drop(&mut self) {
-        // Whoever was killed in it takes a moment to be gone.
-        let start = Instant::now();
-        while fs::remove_dir(&self.0).is_err() && start.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
 /// The container has less memory than there is to serve, and to compress in three ways; the cache fits itself to it.
 #[test]
 fn less_memory_than_files() {
@@ -270,36 +229,15 @@ fn less_memory_than_files() {
         }
     });
     assert_eq!(operated.running(), [operated.server.id()]);
+    assert!(group.kills().is_none_or(|kills| kills == 0));
     let memory = operated.server.memory_kib();
     assert!(memory < MEMORY_BYTES >> 10, "{memory} KiB");
     assert!(get(&operated.server, "/1.html").contains("page 1 "));
 }
 
-/// A small disk; `None` where the system does not allow one.
-struct Disk(TempDir);
-
-impl Disk {
-    fn new() -> Option<Self> {
-        let directory = tempfile::tempdir().unwrap();
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "none"]).arg(directory.path()).output();
-        mounted.is_ok_and(|output| output.status.success()).then_some(Self(directory))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
-    }
-}
-
 #[test]
 fn no_room_for_logs_and_state() {
-    let Some(disk) = Disk::new() else { return };
+    let Some(disk) = SmallDisk::new(256) else { return };
     let directory = site();
     let config = format!(
         "access-log \"{}/access.log\"\nsite {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n}}\n",
@@ -340,6 +278,6 @@ fn no_room_for_logs_and_state() {
     assert!(count(&operated.file("errors.log"), "No space left") <= 2, "{}", operated.file("errors.log"));
 }
 
-fn operated_log(disk: &Disk) -> String {
+fn operated_log(disk: &SmallDisk) -> String {
     fs::read_to_string(disk.path().join("access.log")).unwrap_or_default()
 }

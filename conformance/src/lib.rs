@@ -20,5 +20,6 @@ pub use expect::{End, Expect, Outcome};
 pub use forwarding::{ForwardSuite, Lane};
 pub use origin::Origin;
 pub use response::Response;
+pub use strict_request::{StrictRequest, meant, sent_by_proxy};
 pub use suite::{Failure, Suite};
 pub use text::escape;

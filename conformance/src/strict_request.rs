@@ -76,6 +76,24 @@ pub fn meant(bytes: &[u8]) -> (Vec<StrictRequest>, bool) {
     }
 }
 
+/// The requests that a proxy sent on one connection to an upstream, and the bytes after the last whole one.
+///
+/// # Errors
+/// Bytes that do not have exactly one meaning, or are not in the plainest form.
+pub fn sent_by_proxy(bytes: &[u8]) -> Result<(Vec<StrictRequest>, &[u8]), &'static str> {
+    let (mut requests, mut rest) = (Vec::new(), bytes);
+    loop {
+        match ReadStep::read(rest, From::Proxy) {
+            ReadStep::Whole(request, length) => {
+                requests.push(request);
+                rest = &rest[length..];
+            }
+            ReadStep::Partial { .. } => return Ok((requests, rest)),
+            ReadStep::Malformed(reason) => return Err(reason),
+        }
+    }
+}
+
 struct Head {
     method: String,
     target: String,
@@ -229,7 +247,7 @@ fn read_trailers(bytes: &[u8], from: From) -> Result<Option<usize>, &'static str
 
 #[cfg(test)]
 mod tests {
-    use super::{From, ReadStep, meant};
+    use super::{From, ReadStep, meant, sent_by_proxy};
 
     #[test]
     fn one_meaning_or_none() {
@@ -270,6 +288,14 @@ mod tests {
                 assert_eq!(got, expect, "{from:?} {text}");
             }
         }
+    }
+
+    #[test]
+    fn sent_on_one_connection() {
+        let bytes = b"GET /1 HTTP/1.1\r\nHost: h\r\n\r\nPUT /2 HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\na";
+        let (requests, rest) = sent_by_proxy(bytes).unwrap();
+        assert_eq!((requests.len(), rest.starts_with(b"PUT /2")), (1, true));
+        assert_eq!(sent_by_proxy(b"GET /1 HTTP/1.1\r\nHost: h\n\r\n\r\n"), Err("CR or LF alone"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub(crate) mod h2_upstream;
 pub(crate) mod operated;
 pub(crate) mod port;
 pub(crate) mod real_server;
+pub(crate) mod scarce;
 pub(crate) mod tls;
 pub(crate) mod upstream;
 pub(crate) mod versions;
@@ -16,6 +17,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -24,13 +26,17 @@ use tempfile::TempDir;
 
 const SERVE: [&str; 5] = ["serve", "--workers", "1", "--listen", "127.0.0.1:0"];
 
+/// True if servers' own logs are printed, for the reports of failed tests. `conformance/attacks` prints only
+/// findings.
+pub(crate) static PRINTS_LOG: AtomicBool = AtomicBool::new(true);
+
 /// A running server, until it is dropped.
 pub(crate) struct Server {
     child: Child,
     /// Where it listens.
     pub(crate) address: SocketAddr,
     /// The lines of its own log since it began to listen.
-    log: Arc<Mutex<Vec<String>>>,
+    pub(crate) log: Arc<Mutex<Vec<String>>>,
     log_reader: Option<JoinHandle<()>>,
 }
 
@@ -92,19 +98,24 @@ impl Server {
         let mut child =
             command.stdin(input).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the built binary starts");
         let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines().map_while(Result::ok);
+        let mut said = Vec::new();
         let address = lines.find_map(|line| {
-            let (_, said) = line.split_once("Serving at ").or_else(|| line.split_once("listening on "))?;
-            let url = said.split(' ').next()?;
+            said.push(line);
+            let line = said.last()?;
+            let (_, url) = line.split_once("Serving at ").or_else(|| line.split_once("listening on "))?;
+            let url = url.split(' ').next()?;
             let address = url.split_once("://").map_or(url, |(_, address)| address);
             address.trim_end_matches('/').parse().ok()
         });
-        let address = address.expect("the server says where it listens");
+        let address = address.unwrap_or_else(|| panic!("the server does not listen: {}", said.join("\n")));
         let log = Arc::<Mutex<Vec<String>>>::default();
         let of_thread = Arc::clone(&log);
         // What it says later must not fill the pipe.
         let log_reader = std::thread::spawn(move || {
             lines.for_each(|line| {
-                eprintln!("{line}");
+                if PRINTS_LOG.load(Ordering::Relaxed) {
+                    eprintln!("{line}");
+                }
                 of_thread.lock().expect("nobody panics with it").push(line);
             });
         });

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use crate::{caching, conformance, fuzz, licences, modules, packaging, tidy};
+use crate::{attack, caching, conformance, fuzz, licences, modules, packaging, tidy};
 
 /// Duration of each fuzz target: a smoke run, which tries all seeds and their neighbors.
 const FUZZ_SECONDS: &str = "5";
 
 type Check = (&'static str, fn() -> bool);
 
-const CHECKS: [Check; 11] = [
+const CHECKS: [Check; 12] = [
     ("tidiness", || report(tidy::check(Path::new(".")))),
     ("licences", || report(licences::check(Path::new("."))) & licences::run_cargo_deny(Path::new("."))),
     ("format", format),
@@ -20,6 +20,7 @@ const CHECKS: [Check; 11] = [
     ("documentation", documentation),
     ("tests", || cargo(&["test", "--workspace", "--no-fail-fast"])),
     ("conformance", || is_passed(conformance::run(std::iter::empty()))),
+    ("attacks", || is_passed(attack::run(std::iter::once("--short".to_owned())))),
     // Languages whose tools are quick to fetch. Run the others if you change what modules see.
     ("modules", || modules::pass(&["go", "http-wasm-tck"])),
     ("packaging", || is_passed(packaging::run(std::iter::empty()))),

@@ -8,8 +8,11 @@ use std::time::{Duration, Instant};
 
 use conformance::{Case, Client, Failure, ForwardSuite, Lane, Origin, PROBE_BODY, PROBE_FILE, Suite};
 
+use crate::tls;
+
 const HELP: &str = "\
 cargo xtask conformance [OPTION]...
+cargo xtask conformance tls [OPTION]...       TLS; tls --help prints its options
 
   --start NAME         start tailcoat (target/debug; the default), nginx, apache, lighttpd or h2o and test it; repeatable
   --forward            test as proxies, haproxy among them: requests through them to a server, and its responses
@@ -39,6 +42,10 @@ struct Options {
 
 /// Runs the command. Says whether all cases passed.
 pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn Error>> {
+    let mut arguments = arguments.peekable();
+    if arguments.next_if(|first| first == "tls").is_some() {
+        return tls::run(arguments);
+    }
     let Some(mut options) = read_options(arguments)? else {
         println!("{HELP}");
         return Ok(true);

@@ -1,6 +1,7 @@
-//! One command each: ci, conformance, caching, modules, operate, kernel-tls, packaging, release, bench, screenshots, fuzz,
-//! words.
+//! One command each: ci, conformance, attack, caching, modules, operate, kernel-tls, packaging, release, bench, screenshots,
+//! fuzz, words.
 
+mod attack;
 mod bench;
 mod caching;
 mod charts;
@@ -18,6 +19,7 @@ mod questions;
 mod release;
 mod screenshots;
 mod tidy;
+mod tls;
 mod words;
 
 use std::error::Error;
@@ -25,7 +27,8 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask ci [CHECK]...
-       cargo xtask conformance [OPTION]...
+       cargo xtask conformance [tls] [OPTION]...
+       cargo xtask attack [CLASS | CLASS/NAME]... [--seconds N | --short] [--seed N] [--case N]
        cargo xtask caching [OPTION]... [TEST]...
        cargo xtask modules [NAME]...
        cargo xtask operate [--reloads N] [--upgrades N] [--sites N] [--profile PROFILE]
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
     match arguments.next().as_deref() {
         Some("ci") => ci::run(arguments),
         Some("conformance") => exit_code(conformance::run(arguments)),
+        Some("attack") => exit_code(attack::run(arguments)),
         Some("caching") => exit_code(caching::run(arguments)),
         Some("modules") => modules::run(arguments),
         Some("operate") => exit_code(operate::run(arguments)),

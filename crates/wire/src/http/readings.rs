@@ -59,7 +59,7 @@ fn is_plain(path: &[u8]) -> bool {
             b'/' => segment_start = at + 1,
             b'.' => has_dot = true,
             b';' | b'\\' | b'?' | b'#' | b':' => return false,
-            _ if is_trimmed(byte) => return false,
+            _ if is_trimmed(byte) || begins_wide_space(byte) => return false,
             _ => {}
         }
     }
@@ -76,9 +76,9 @@ fn read_otherwise(path: &[u8]) -> Option<Vec<u8>> {
     Some(joined(bare_segments(line)))
 }
 
-/// Returns the reading of servers that decode a path before they cut off query and fragment.
+/// Returns the reading of servers that decode a path before they cut off query and fragment, or end it at a line feed.
 fn without_query(path: &[u8]) -> Vec<u8> {
-    match memchr::memchr2(b'?', b'#', path) {
+    match memchr::memchr3(b'?', b'#', b'\n', path) {
         Some(end) => joined(path[..end].split(|&byte| byte == b'/').skip(1)),
         None => path.to_vec(),
     }
@@ -98,12 +98,36 @@ fn as_file_system(path: &[u8]) -> Vec<u8> {
 /// Removes what Windows and frameworks remove from the end of a name. A name of only dots and white space keeps its
 /// dots.
 fn trimmed(name: &[u8]) -> &[u8] {
-    let bare =
-        |is_dropped: fn(u8) -> bool| &name[..name.iter().rposition(|&byte| !is_dropped(byte)).map_or(0, |at| at + 1)];
-    match bare(|byte| byte == b'.' || is_trimmed(byte)) {
-        [] => bare(is_trimmed),
+    match trimmed_end(name, |byte| byte == b'.' || is_trimmed(byte)) {
+        [] => trimmed_end(name, is_trimmed),
         name => name,
     }
+}
+
+fn trimmed_end(mut name: &[u8], is_dropped: fn(u8) -> bool) -> &[u8] {
+    loop {
+        name = match name {
+            [before @ .., first, second, third] if is_wide_space([*first, *second, *third]) => before,
+            [before @ .., last] if is_dropped(*last) => before,
+            _ => return name,
+        };
+    }
+}
+
+/// White space of three bytes in UTF-8: U+1680, U+2000 to U+200B, U+2028, U+2029, U+202F, U+205F, U+2060, U+3000, U+FEFF.
+fn is_wide_space(character: [u8; 3]) -> bool {
+    matches!(
+        character,
+        [0xe1, 0x9a, 0x80]
+            | [0xe2, 0x80, 0x80..=0x8b | 0xa8 | 0xa9 | 0xaf]
+            | [0xe2, 0x81, 0x9f | 0xa0]
+            | [0xe3, 0x80, 0x80]
+            | [0xef, 0xbb, 0xbf]
+    )
+}
+
+fn begins_wide_space(byte: u8) -> bool {
+    matches!(byte, 0xe1..=0xe3 | 0xef)
 }
 
 /// White space and control characters that `trim()` removes in some language: those of ASCII, and U+0085 and U+00A0 in
@@ -186,7 +210,8 @@ mod tests {
             let found: Vec<_> = found.iter().map(|path| String::from_utf8_lossy(path)).collect();
             assert_eq!(found, expect, "{path:?}");
         };
-        for plain in ["/", "/a/b", "/a/b.html", "/a/.../b", "/.well-known/x", "*", "/a:b/c", "/a\nb", "/é"] {
+        for plain in ["/", "/a/b", "/a/b.html", "/a/.../b", "/.well-known/x", "*", "/a:b/c", "/é", "/あ", "/\u{fffd}"]
+        {
             check(plain, &[]);
         }
         // Path parameters, backslashes, line feeds.
@@ -196,6 +221,8 @@ mod tests {
         check("/a/..;x=y/..;/b", &["/b"]);
         check("/a\\b", &["/a/b"]);
         check("/a\n", &["/a"]);
+        check("/a\nb", &["/a"]);
+        check("/a\\b.pdf\nx", &["/a/b.pdf\nx", "/a\\b.pdf", "/a/b.pdf"]);
         check("/a;b/", &["/a/", "/a", "/a;b"]);
         // A decoded `?`.
         check("/a?b", &["/a"]);
@@ -208,6 +235,8 @@ mod tests {
         check("/a:$i30:$INDEX_ALLOCATION/b", &["/a/b"]);
         check("/a\t", &["/a"]);
         check("/a\u{a0}", &["/a"]);
+        check("/a\u{feff}", &["/a"]);
+        check("/a\u{2005} /b\u{3000}", &["/a/b"]);
         // Programs and what follows them.
         check("/a.php/b/c", &["/a.php"]);
         check("/a.php/", &["/a.php"]);
@@ -228,7 +257,17 @@ mod tests {
     #[test]
     fn hidden_dot_segments() {
         let check = |path: &str, expect: bool| assert_eq!(has_hidden_dot_segments(path.as_bytes()), expect, "{path:?}");
-        for path in ["/a/..;/b", "/a/b/.;/c", "/a/..;", "/a\\..\\b", "/a/..\\b", "/a/.. /b", "/a/..\t", "/..\u{a0}/x"] {
+        for path in [
+            "/a/..;/b",
+            "/a/b/.;/c",
+            "/a/..;",
+            "/a\\..\\b",
+            "/a/..\\b",
+            "/a/.. /b",
+            "/a/..\t",
+            "/..\u{a0}/x",
+            "/..\u{200b}/x",
+        ] {
             check(path, true);
         }
         for path in ["/a/b", "/a/...", "/a/...;", "/a;b", "/a\\b", "/.a/b.c", "/a/..b/c", "*", "/a/. . /b"] {

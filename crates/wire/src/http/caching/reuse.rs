@@ -84,6 +84,9 @@ mod tests {
         };
         check(STORED, NONE, 59_999, Serve);
         check(STORED, NONE, 60_000, Validate);
+        // Issue 17: a worker whose clock is behind served what another one had just stored with `max-age=0`.
+        check(Stored { born_ms: 5, lifetime_seconds: 0, ..STORED }, NONE, 4, Validate);
+        check(Stored { born_ms: 5, ..STORED }, NONE, 4, Serve);
         check(Stored { is_no_cache: true, ..STORED }, NONE, 0, Validate);
         check(STORED, RequestDirectives { no_cache: true, ..NONE }, 0, Validate);
         let young = RequestDirectives { max_age: Some(10), ..NONE };

@@ -143,9 +143,10 @@ impl Stored {
         self.age_ms(now_ms) / 1_000
     }
 
-    /// Returns how long the response stays fresh, in milliseconds; negative if it is stale.
+    /// Returns how long the response stays fresh, in milliseconds; negative if it is stale. At most its lifetime: the clock of
+    /// another worker may be slow, and a response without a lifetime is never fresh.
     pub fn remaining_ms(&self, now_ms: u64) -> i64 {
-        self.fresh_until_ms() - now_ms as i64
+        self.fresh_until_ms() - (now_ms as i64).max(self.born_ms)
     }
 
     /// Returns the end of the lifetime, even if reuse is forbidden.

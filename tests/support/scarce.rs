@@ -1,0 +1,81 @@
+//! Little memory and small disks for servers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::PATIENCE;
+
+/// A control group (cgroups(7)) that has little memory; `None` where the system does not let one be made.
+pub(crate) struct LittleMemory(PathBuf);
+
+impl LittleMemory {
+    pub(crate) fn new(bytes: u64) -> Option<Self> {
+        let groups = Path::new("/sys/fs/cgroup");
+        let name = format!("tailcoat-test-{}-{bytes}", std::process::id());
+        // Of the first version, or of the second, where all of those above have to pass the controller on.
+        let (directory, limit) = match groups.join("memory").is_dir() {
+            true => (groups.join("memory").join(name), "memory.limit_in_bytes"),
+            false => {
+                fs::write(groups.join("cgroup.subtree_control"), "+memory").ok()?;
+                (groups.join(name), "memory.max")
+            }
+        };
+        fs::create_dir(&directory).ok()?;
+        let group = Self(directory);
+        fs::write(group.0.join(limit), bytes.to_string()).ok()?;
+        Some(group)
+    }
+
+    /// Number of processes in it that the kernel killed because memory ran out; `None` if it does not say.
+    pub(crate) fn kills(&self) -> Option<u64> {
+        // `memory.events` of the second version, `memory.oom_control` of the first.
+        let texts = ["memory.events", "memory.oom_control"].map(|name| fs::read_to_string(self.0.join(name)));
+        let lines = texts.iter().flatten().flat_map(|text| text.lines());
+        lines.filter_map(|line| line.strip_prefix("oom_kill ")).find_map(|count| count.trim().parse().ok())
+    }
+
+    /// Has a command run in it.
+    pub(crate) fn take_in(&self, command: &mut Command) {
+        let program = command.get_program().to_owned();
+        let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        let joining = format!("echo $$ > '{}' && exec \"$@\"", self.0.join("cgroup.procs").display());
+        *command = Command::new("sh");
+        command.args(["-c", &joining, "sh"]).arg(program).args(arguments);
+    }
+}
+
+impl Drop for LittleMemory {
+    fn drop(&mut self) {
+        // A process that was killed in it takes a moment to be gone.
+        let start = Instant::now();
+        while fs::remove_dir(&self.0).is_err() && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// A small disk; `None` where the system does not let one be mounted.
+pub(crate) struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    pub(crate) fn new(kib: u32) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let size = format!("size={kib}k");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "none"]).arg(directory.path()).output();
+        mounted.is_ok_and(|output| output.status.success()).then_some(Self(directory))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
+    }
+}
