@@ -14,6 +14,7 @@ import time
 from harness import record, servers
 
 ATTEMPTS_MAX = 3
+TO_REPEAT = "void, to be repeated"
 BENCH = pathlib.Path(__file__).resolve().parent / "bench.py"
 
 
@@ -109,7 +110,7 @@ def run_all(arguments):
         elif deadline and time.monotonic() + each.seconds > deadline:
             states[each.name] = f"not started: needs about {each.seconds} s"
         else:
-            states[each.name] = measure(arguments, each, deadline)
+            states[each.name] = measure(arguments, each, state, deadline)
     print("\n" + "".join(f"{name:22} {state}\n" for name, state in states.items()), end="")
     return 1 if any(state.startswith(("void", "failed")) for state in states.values()) else 0
 
@@ -122,17 +123,18 @@ def recorded_state(arguments, each, build):
     if recorded["servers"][servers.OURS]["program"] != build:
         return "recorded of another build"
     if recorded["void"]:
-        return "void" if recorded["attempts"] >= ATTEMPTS_MAX else "void, to be repeated"
+        return "void" if recorded["attempts"] >= ATTEMPTS_MAX else TO_REPEAT
     return "recorded"
 
 
-def measure(arguments, each, deadline):
-    """Runs a row, again if it is void; how it ended."""
+def measure(arguments, each, state, deadline):
+    """Runs a row, again if it is void; how it ended. Attempts of earlier calls count."""
     path = pathlib.Path(arguments.results, f"{each.name}.json")
-    voids = []
-    for attempt in range(1, ATTEMPTS_MAX + 1):
-        if attempt > 1 and deadline and time.monotonic() + each.seconds > deadline:
-            return "void, to be repeated"
+    earlier = json.loads(path.read_text()) if state == TO_REPEAT else {"attempts": 0}
+    voids = [*earlier["void_before"], earlier["void"]] if earlier["attempts"] else []
+    for attempt in range(earlier["attempts"] + 1, ATTEMPTS_MAX + 1):
+        if voids and deadline and time.monotonic() + each.seconds > deadline:
+            return TO_REPEAT
         print(f"\n== {each.name}, attempt {attempt}", flush=True)
         began = time.monotonic()
         status = subprocess.run([sys.executable, str(BENCH), *words(arguments, each)]).returncode
