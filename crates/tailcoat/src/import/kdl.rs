@@ -132,7 +132,9 @@ impl Value {
     fn write(&self, text: &mut String) {
         match self {
             Self::Text(value) => text.push_str(&quote(value)),
-            Self::Word(value) => text.push_str(value),
+            Self::Word(value) if is_word(value) => text.push_str(value),
+            // It comes from nginx's configuration, and a check rejects it as a text.
+            Self::Word(value) => text.push_str(&quote(value)),
         }
     }
 }
@@ -148,6 +150,14 @@ pub(super) fn write(nodes: &[Node]) -> String {
         node.write(0, &mut text);
     }
     text
+}
+
+/// True for a number, or a word of letters that needs no quotation marks.
+fn is_word(text: &str) -> bool {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_name = text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    is_number || is_name
 }
 
 /// True for characters that end a line of KDL, or that KDL forbids (KDL 2, "Newline" and "Disallowed Literal Code Points").
@@ -191,6 +201,14 @@ mod tests {
         for end in ['\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}', '\0', '\u{202e}'] {
             let node = Node::new("browse").comment(format!("a\tb{end}listen 80"));
             assert_eq!(write(&[node]), "// a\tb?listen 80\nbrowse\n", "{end:?}");
+        }
+    }
+
+    #[test]
+    fn words_are_no_way_out_of_a_line() {
+        for (word, expect) in [("404", "404"), ("off", "off"), ("4a4", "\"4a4\""), ("a } b", "\"a } b\""), ("", "\"\"")]
+        {
+            assert_eq!(write(&[Node::new("browse").word(word)]), format!("browse {expect}\n"));
         }
     }
 
