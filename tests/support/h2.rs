@@ -241,7 +241,7 @@ impl H2Client {
             out.extend_from_slice(&contents[&stream][range.start as usize..range.end as usize]);
             Placement::Copied
         });
-        let bytes = self.output.bytes().expect("all content is copied").to_vec();
+        let bytes = self.output.bytes().to_vec();
         self.output.clear();
         self.send_raw(&bytes);
     }

@@ -1,21 +1,19 @@
 //! A server of HTTP/2 in cleartext (prior knowledge) around `wire::h2`, a thread a connection, for judges and foreign
 //! clients: `cargo run -p tailcoat-conformance --bin h2_server -- 127.0.0.1:8080`.
 //!
-//! `/bytes/N` answers with N bytes, requests with content get it back, all else a short text.
+//! A response to `/bytes/N` has N bytes, one to a request with content has that content, and others a short text.
 
 use std::collections::HashMap;
-use std::io::{IoSlice, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use wire::h2::{Limits, Output, Piece, Placement, ServerConnection, ServerEvent, StreamId, Turn};
+use wire::h2::{Limits, Output, Placement, ServerConnection, ServerEvent, StreamId, Turn};
 use wire::http::{Fields, Method, RequestHead, Status};
 
 const INPUT_BYTES: usize = 64 << 10;
 const OUTPUT_BYTES: usize = 256 << 10;
-/// Content up to this length is copied among the frames.
-const COPY_BYTES_MAX: usize = 2048;
 
 fn main() -> std::io::Result<()> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:0".to_owned());
@@ -47,7 +45,7 @@ struct Connection {
     engine: ServerConnection,
     output: Output,
     requests: HashMap<StreamId, Request>,
-    /// Of each response its content.
+    /// Content of each response.
     responses: HashMap<StreamId, Vec<u8>>,
 }
 
@@ -179,24 +177,13 @@ impl Connection {
             let (responses, now) = (&self.responses, self.started_at.elapsed());
             let mut turn = Turn { now, limits: &self.limits, output: &mut self.output };
             self.engine.poll_output(OUTPUT_BYTES, &mut turn, |stream, range, out| {
-                if range.end - range.start > COPY_BYTES_MAX as u64 {
-                    return Placement::InPlace;
-                }
                 out.extend_from_slice(&responses[&stream][index(&range)]);
                 Placement::Copied
             });
             if self.output.is_empty() {
                 return Ok(());
             }
-            let slices: Vec<IoSlice<'_>> = self
-                .output
-                .pieces()
-                .map(|piece| match piece {
-                    Piece::Bytes(bytes) => IoSlice::new(bytes),
-                    Piece::Content(stream, range) => IoSlice::new(&responses[&stream][index(&range)]),
-                })
-                .collect();
-            write_all(&mut self.socket, slices)?;
+            self.socket.write_all(self.output.bytes())?;
             self.output.clear();
             let engine = &mut self.engine;
             self.responses.retain(|stream, _| engine.unsent_bytes(*stream).is_some());
@@ -206,16 +193,4 @@ impl Connection {
 
 fn index(range: &Range<u64>) -> Range<usize> {
     range.start as usize..range.end as usize
-}
-
-fn write_all(socket: &mut TcpStream, mut slices: Vec<IoSlice<'_>>) -> std::io::Result<()> {
-    let mut rest = &mut slices[..];
-    while !rest.is_empty() {
-        let written = socket.write_vectored(rest)?;
-        if written == 0 {
-            return Err(std::io::ErrorKind::WriteZero.into());
-        }
-        IoSlice::advance_slices(&mut rest, written);
-    }
-    Ok(())
 }

@@ -94,5 +94,5 @@ fn run(input: &[u8], step: usize) -> (Vec<String>, Vec<u8>) {
             other => events.push(format!("{other:?}")),
         }
     }
-    (events, output.bytes().map(<[u8]>::to_vec).unwrap_or_default())
+    (events, output.bytes().to_vec())
 }

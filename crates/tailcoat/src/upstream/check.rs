@@ -84,8 +84,8 @@ async fn ask_http2(mut stream: Stream, check: &HealthCheck, host: &str, scheme: 
     fields.push("User-Agent", USER_AGENT);
     engine.send_request(&request, &fields, true, &mut turn)?;
     loop {
-        if let Some(bytes) = output.bytes().filter(|bytes| !bytes.is_empty()) {
-            stream.write_all(bytes).await.ok()?;
+        if !output.is_empty() {
+            stream.write_all(output.bytes()).await.ok()?;
             output.clear();
         }
         read(&mut stream, &mut input).await?;

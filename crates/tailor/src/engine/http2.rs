@@ -237,8 +237,7 @@ impl Http2 {
             };
             connection.poll_output(CONTENT_BYTES_MAX, &mut turn, place);
         }
-        // Content is always copied, so all output is in these bytes.
-        out.extend_from_slice(self.output.bytes().unwrap_or_default());
+        out.extend_from_slice(self.output.bytes());
         self.output.clear();
     }
 

@@ -466,7 +466,7 @@ mod tests {
         let mut piece = vec![0; 64 << 10];
         connection.start(&mut Turn { now, limits: &limits, output: &mut output });
         for number in 0.. {
-            stream.write_all(output.bytes().unwrap()).unwrap();
+            stream.write_all(output.bytes()).unwrap();
             output.clear();
             match stream.read(&mut piece) {
                 Ok(length @ 1..) => input.extend_from_slice(&piece[..length]),

@@ -212,7 +212,7 @@ impl Connection {
             out.extend_from_slice(&responses[&stream][range.start as usize..range.end as usize]);
             Placement::Copied
         });
-        self.stream.write_all(self.output.bytes().unwrap()).ok()?;
+        self.stream.write_all(self.output.bytes()).ok()?;
         self.stream.flush().ok()?;
         self.output.clear();
         Some(())

@@ -36,7 +36,7 @@ pub use engine::StreamGone;
 pub use error::{ConnectionError, ErrorCode};
 pub use frame::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, PREFACE};
 pub use limits::Limits;
-pub use output::{Output, Piece, Placement};
+pub use output::{Output, Placement};
 pub use priority::Priority;
 pub use request_head::IncomingRequest;
 pub use server::{ServerConnection, ServerEvent, ServerHandled};

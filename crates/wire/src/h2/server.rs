@@ -294,9 +294,9 @@ impl ServerConnection {
         self.engine.set_priority(stream.0, priority);
     }
 
-    /// Writes up to `room_bytes` of content and frame headers, as windows and priorities permit. Calls `place` for each
-    /// piece; it appends this range of the stream's content, counted from its first byte, or leaves it in place.
-    /// Returns a stream that was reset because its content was lost; call it again in this case.
+    /// Writes content as windows and priorities allow, up to `room_bytes` with its frames. `place` appends these bytes of the
+    /// stream's content, counted from its first. Returns a stream whose content was lost and which was reset; then the caller
+    /// must call again.
     pub fn poll_output(
         &mut self,
         room_bytes: usize,

@@ -90,9 +90,7 @@ impl H2Connection {
 
     /// Sends what the socket takes at once.
     fn write(&mut self, turn: &mut Turn<'_, '_>) -> io::Result<()> {
-        // Content is always copied among the frames.
-        let Some(bytes) = turn.output.bytes() else { return Ok(()) };
-        match self.socket.poll_write(bytes) {
+        match self.socket.poll_write(turn.output.bytes()) {
             Poll::Ready(count) => {
                 let count = count?;
                 turn.output.drop_front(count);

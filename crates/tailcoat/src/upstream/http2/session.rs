@@ -329,11 +329,10 @@ impl State {
             if self.output.is_empty() {
                 self.frame_content();
             }
-            // Content is always copied.
-            let Some(bytes) = self.output.bytes().filter(|bytes| !bytes.is_empty()) else {
+            if self.output.is_empty() {
                 return Poll::Ready(Ok(()));
-            };
-            let count = ready!(socket.poll_write(task, bytes))?;
+            }
+            let count = ready!(socket.poll_write(task, self.output.bytes()))?;
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }

@@ -189,9 +189,8 @@ impl Engine {
             let is_last = stream.offered_bytes == length as u64 && stream.is_end_offered && stream.trailers.is_none();
             let start = turn.output.bytes.len();
             write_data_header(&mut turn.output.bytes, id.0, length, is_last);
-            match place(id, range.clone(), &mut turn.output.bytes) {
+            match place(id, range, &mut turn.output.bytes) {
                 Placement::Copied => debug_assert_eq!(turn.output.bytes.len(), start + FRAME_HEADER_BYTES + length),
-                Placement::InPlace => turn.output.place(id, range),
                 Placement::Lost => {
                     turn.output.bytes.truncate(start);
                     self.reset(id, ErrorCode::INTERNAL_ERROR, turn);

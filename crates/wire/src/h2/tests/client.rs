@@ -144,7 +144,7 @@ fn prepared_requests() {
     }
     let mut server = Peer::unsettled(Limits::default());
     let mut events = Vec::new();
-    for byte in client.output.bytes().unwrap() {
+    for byte in client.output.bytes() {
         let event = server.send(&[*byte]);
         if event.starts_with("request") {
             let fields: Vec<_> = server.head.fields.iter().map(|field| field.value.of(&server.text).to_vec()).collect();
@@ -204,7 +204,7 @@ fn echo(contents: &[Vec<u8>], step: usize, room_bytes: usize) -> Vec<Vec<u8>> {
     for _ in 0..100_000 {
         let mut turn = Turn { now, limits: &limits, output: &mut to_server };
         client.poll_output(room_bytes, &mut turn, |stream, range, out| copy(&contents[asked[&stream]], range, out));
-        at_server.extend_from_slice(to_server.bytes().unwrap());
+        at_server.extend_from_slice(to_server.bytes());
         to_server.clear();
         let piece = std::mem::take(&mut at_server);
         let mut at = 0;
@@ -237,7 +237,7 @@ fn echo(contents: &[Vec<u8>], step: usize, room_bytes: usize) -> Vec<Vec<u8>> {
         at_server.extend_from_slice(&piece[at..]);
         let mut turn = Turn { now, limits: &limits, output: &mut to_client };
         server.poll_output(room_bytes, &mut turn, |stream, range, out| copy(&received[&stream], range, out));
-        at_client.extend_from_slice(to_client.bytes().unwrap());
+        at_client.extend_from_slice(to_client.bytes());
         to_client.clear();
         let mut at = 0;
         loop {

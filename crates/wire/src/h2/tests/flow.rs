@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::peer::*;
 use crate::h2::frame::kind;
-use crate::h2::{ErrorCode, Limits, Piece, Placement, StreamId};
+use crate::h2::{ErrorCode, Limits, Placement, StreamId};
 
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
@@ -50,35 +50,6 @@ fn room_is_kept_within() {
     assert_eq!(peer.frames_within(20_000), "HEADERS 1 :status=204\nDATA 1 16384\nDATA 1 3598");
     assert!(peer.server.has_content_to_send());
     assert_eq!(peer.server.unsent_bytes(StreamId(1)), Some(60_000 - 16_384 - 3598));
-}
-
-#[test]
-fn content_stays_where_it_is() {
-    let mut peer = Peer::new();
-    peer.send(&[headers(1, END, GET), headers(3, END, GET)].concat());
-    peer.frames();
-    peer.respond_with(1, 20_000);
-    peer.respond_with(3, 100);
-    peer.turn(|server, turn| {
-        server.poll_output(usize::MAX, turn, |_, range, out| {
-            if range.end - range.start >= 1000 {
-                return Placement::InPlace;
-            }
-            out.extend(range.map(|_| b'x'));
-            Placement::Copied
-        });
-    });
-    let pieces: Vec<String> = peer
-        .output
-        .pieces()
-        .map(|piece| match piece {
-            Piece::Bytes(bytes) => bytes.len().to_string(),
-            Piece::Content(stream, range) => format!("{stream}: {range:?}"),
-        })
-        .collect();
-    let heads = 2 * (9 + 1);
-    let expect = [(heads + 9).to_string(), "1: 0..16384".into(), "9".into(), "1: 16384..20000".into(), "109".into()];
-    assert_eq!(pieces, expect);
 }
 
 #[test]

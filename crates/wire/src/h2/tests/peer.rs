@@ -215,7 +215,7 @@ impl Peer {
                 Placement::Copied
             });
         });
-        let bytes = self.output.bytes().expect("all content is copied").to_vec();
+        let bytes = self.output.bytes().to_vec();
         self.output.clear();
         let (mut rest, mut lines) = (&bytes[..], Vec::new());
         while let Some(header) = FrameHeader::parse(rest) {
