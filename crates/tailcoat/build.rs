@@ -1,4 +1,4 @@
-//! How the program is linked.
+//! Linker options of the program.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! What the access log costs: nanoseconds a record for the worker, and CPU nanoseconds a record for the writer in each
-//! format, write(2) to a file included.
+//! Cost of the access log: nanoseconds per record for the worker, and CPU nanoseconds per record for the writer in each
+//! format, including write(2) to a file.
 //!
 //! `cargo bench -p tailcoat --bench access_log -- [DIRECTORY [FORMAT]]`; the log is written to and deleted from
 //! DIRECTORY, or else the directory for temporary files.
