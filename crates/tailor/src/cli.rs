@@ -7,14 +7,19 @@ use std::sync::atomic::AtomicBool;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// Measures web servers as their users meet them.
+/// Benchmark and load generator for web servers
 #[derive(Debug, Parser)]
 #[command(
     name = "tailor",
     version,
     about,
     arg_required_else_help = true,
-    after_help = "`tailor URL` is `tailor bench URL`."
+    after_help = "\
+Examples:
+  tailor http://127.0.0.1:8080/            benchmark a URL (the same as `tailor bench URL`)
+  tailor bench -c 256 -t 2 -d 30s --require 'p99<5ms' http://127.0.0.1:8080/
+  tailor compare --list                    list the labs that compare servers
+  tailor web99 run -c 500 http://127.0.0.1:8080"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -23,16 +28,26 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Loads a server and reports what it did.
+    /// Benchmark a server: send load, and report rate and latency
+    #[command(after_help = "\
+Examples:
+  tailor bench -c 256 -d 30s http://127.0.0.1:8080/
+  tailor bench -R 5000 -d 1m --html report.html https://example.com/
+  tailor bench --http2 --streams 64 --json result.json https://127.0.0.1:8443/")]
     Bench(Box<crate::bench::Options>),
-    /// Compares servers under the same load, in alternating rounds; or two recorded runs.
+    /// Compare servers under the same load in alternating rounds, or two recorded runs
+    #[command(after_help = "\
+Examples:
+  tailor compare --list
+  tailor compare keepalive-1k --rounds 5
+  tailor compare old.json new.json")]
     Compare(crate::lab::Options),
-    /// The web99 workload: static and dynamic pages over many slow lines, each of which must get its due.
+    /// Run the web99 workload: static and dynamic pages over many slow lines with a minimum rate each
     #[command(subcommand)]
     Web99(Web99Command),
-    /// Makes a site to try things out with, and a list of its URLs for `bench --urls`.
+    /// Create a test site, and a list of its URLs for `bench --urls`
     Site(crate::site::Options),
-    /// Joins control groups, takes processors, and becomes a command.
+    /// Join control groups, bind to CPUs, and run a command
     #[command(hide = true)]
     Launch {
         #[arg(long)]
@@ -42,20 +57,20 @@ enum Command {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Prints completions for a shell.
+    /// Print completions for a shell
     Completions {
-        /// The shell.
+        /// Shell to print completions for
         shell: clap_complete::Shell,
     },
-    /// Writes the manual pages, of the program and of its commands.
+    /// Write the manual pages of the program and its commands
     Man {
-        /// The directory, which is there.
+        /// Existing directory to write to
         #[arg(long, value_name = "DIR")]
         dir: std::path::PathBuf,
     },
-    /// Prints the JSON schema of a report.
+    /// Print the JSON schema of a report
     Schema {
-        /// Of which report.
+        /// Report whose schema to print
         #[arg(value_enum)]
         report: SchemaOf,
     },
@@ -63,7 +78,7 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum Web99Command {
-    /// Writes the file set, the dynamic operations in PHP and as CGI, and configs of servers for them.
+    /// Write the file set, the dynamic operations in PHP and CGI, and server configurations
     Init(crate::lab::InitOptions),
     #[command(flatten)]
     Load(Box<crate::web99::Command>),

@@ -11,10 +11,10 @@ use crate::cli::End;
 /// Options of `tailor site`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Where to make it.
+    /// Directory to create
     pub directory: PathBuf,
-    /// What kind: `realistic`, `mixed`, `page`, `file:BYTES`, `files:BYTES,BYTES…`, `tree:FILES` or
-    /// `web99:CONNECTIONS`.
+    /// Kind of site: `realistic`, `mixed`, `page`, `file:BYTES`, `files:BYTES,BYTES…`, `tree:FILES` or
+    /// `web99:CONNECTIONS`
     #[arg(long, default_value = "realistic", value_parser = Kind::parse)]
     pub kind: Kind,
 }

@@ -11,164 +11,163 @@ use crate::units::{parse_count, parse_duration, parse_range, parse_share};
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_line_help = false)]
 pub struct Options {
-    /// What to request: one or several URLs of the same server.
+    /// URLs to request, all of the same server
     #[arg(value_name = "URL", required_unless_present_any = ["urls", "replay"])]
     pub url: Vec<String>,
 
-    /// Connections at a time.
+    /// Number of concurrent connections
     #[arg(short = 'c', long, value_name = "N", default_value = "64", value_parser = parse_positive, help_heading = "Load")]
     pub connections: u64,
-    /// Threads, each with its part of the connections.
+    /// Number of threads, which share the connections
     #[arg(short = 't', long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Load")]
     pub threads: u64,
-    /// How long to measure [default: 10s, without -n].
+    /// Duration of the measurement [default: 10s, without -n]
     #[arg(short = 'd', long, value_name = "TIME", value_parser = parse_some_time, help_heading = "Load")]
     pub duration: Option<Duration>,
-    /// How many requests to send.
+    /// Number of requests to send
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_positive, help_heading = "Load")]
     pub requests: Option<u64>,
-    /// Open loop: requests a second, sent when they are due whether or not earlier ones were answered.
+    /// Open loop: send this many requests per second, whether or not earlier ones were answered
     #[arg(short = 'R', long, value_name = "N", value_parser = parse_positive, help_heading = "Load")]
     pub rate: Option<u64>,
-    /// Open loop: how the requests are spaced.
+    /// Open loop: spacing of requests
     #[arg(long, value_enum, default_value = "constant", help_heading = "Load")]
     pub arrivals: Arrivals,
-    /// Load before the measurement begins, not counted.
+    /// Duration of load before the measurement, not counted
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration, help_heading = "Load")]
     pub warm_up: Duration,
-    /// Start the connections spread over this time.
+    /// Time over which connections are started
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration, help_heading = "Load")]
     pub ramp_up: Duration,
-    /// How long connecting, and then a response, may take.
+    /// Maximum time to connect, and for each response
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration, help_heading = "Load")]
     pub timeout: Duration,
-    /// Stay awake for so long before sleeping: spares a server on the same machine the work of waking the client.
+    /// Busy-wait for this time before sleeping; spares a server on the same machine the work of waking the client
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration, help_heading = "Load")]
     pub spin: Duration,
-    /// Processors to bind the threads to, as in `1` or `1,3`.
+    /// CPUs to bind the threads to: `1` or `1,3`
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Load")]
     pub cpus: Vec<usize>,
 
-    /// A field of the request.
+    /// Header field of the request
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", help_heading = "Request")]
     pub headers: Vec<String>,
-    /// The method [default: GET, or POST with content]. A number is taken for --streams, as h2load's -m.
+    /// Method [default: GET, or POST with a body]; a number means --streams, like h2load's -m
     #[arg(short = 'm', long, value_name = "NAME", help_heading = "Request")]
     pub method: Option<String>,
-    /// Cookies.
+    /// Cookie of the request
     #[arg(short = 'b', long, value_name = "NAME=VALUE", help_heading = "Request")]
     pub cookie: Vec<String>,
-    /// Content of the request, or @FILE.
+    /// Request body, or @FILE
     #[arg(long, value_name = "TEXT", help_heading = "Request")]
     pub body: Option<String>,
-    /// A file of URLs or paths, one a line, each after an optional weight and a blank.
+    /// File with one URL or path per line, after an optional weight and a space
     #[arg(long, value_name = "FILE", help_heading = "Request")]
     pub urls: Option<PathBuf>,
-    /// Choose among the URLs after Zipf's law: the first most often.
+    /// Choose URLs by Zipf's law, the first most often
     #[arg(long, value_name = "ALPHA", conflicts_with = "replay", help_heading = "Request")]
     pub zipf: Option<f64>,
-    /// Send what an access log (common or combined format) recorded, when it was sent then; URL gives the server.
+    /// Replay an access log (common or combined format) with its timing, against the server of URL
     #[arg(long, value_name = "LOG", requires = "url", conflicts_with_all = ["rate", "urls"], help_heading = "Request")]
     pub replay: Option<PathBuf>,
-    /// Replay so many times faster.
+    /// Speed-up factor of the replay
     #[arg(long, value_name = "FACTOR", default_value = "1", requires = "replay", help_heading = "Request")]
     pub replay_speed: f64,
 
-    /// Connect to this address: `HOST:PORT:ADDRESS`.
+    /// Connect to ADDRESS instead of resolving HOST
     #[arg(long, value_name = "HOST:PORT:ADDRESS", help_heading = "Connection")]
     pub resolve: Vec<String>,
-    /// Connect to a Unix domain socket.
+    /// Connect to a Unix domain socket
     #[arg(long, value_name = "PATH", conflicts_with = "resolve", help_heading = "Connection")]
     pub unix_socket: Option<PathBuf>,
-    /// Source addresses, in turn.
+    /// Source addresses, used in turn
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Connection")]
     pub source: Vec<IpAddr>,
-    /// Share of connections that speak HTTP/1.0.
+    /// Share of connections that use HTTP/1.0
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse_share, help_heading = "Connection")]
     pub http10: f64,
-    /// Share of connections kept alive after the first request.
+    /// Share of keep-alive connections
     #[arg(long, value_name = "SHARE", default_value = "1", value_parser = parse_share, help_heading = "Connection")]
     pub keep_alive: f64,
-    /// Requests on a connection that is kept alive: a number, or a range as in `5-15` [default: no limit].
+    /// Requests on a keep-alive connection: a number, or a range such as `5-15` [default: no limit]
     #[arg(long, value_name = "N", value_parser = parse_range, help_heading = "Connection")]
     pub requests_per_connection: Option<(u32, u32)>,
-    /// Requests sent on a connection before the first is answered.
+    /// Pipelining: requests sent on a connection before the first response
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Connection")]
     pub pipeline: u64,
-    /// Speak HTTP/2: over TLS if the server agrees to it (ALPN), else it fails; without TLS from the start.
+    /// Use HTTP/2; over TLS by ALPN, without TLS by prior knowledge
     #[arg(long, conflicts_with_all = ["pipeline", "http10", "keep_alive"], help_heading = "Connection")]
     pub http2: bool,
-    /// Requests under way on a connection at a time, with HTTP/2 [default: 1].
+    /// Concurrent requests on an HTTP/2 connection [default: 1]
     #[arg(long, alias = "max-concurrent-streams", value_name = "N", requires = "http2", value_parser = parse_positive, help_heading = "Connection")]
     pub streams: Option<u64>,
-    /// Don't verify the server's certificate.
+    /// Do not verify the server's certificate
     #[arg(short = 'k', long, help_heading = "Connection")]
     pub insecure: bool,
-    /// Verify the server's certificate by this file instead of the system's.
+    /// Verify the server's certificate with the CAs in this file instead of the system's
     #[arg(long, value_name = "FILE", help_heading = "Connection")]
     pub cacert: Option<PathBuf>,
-    /// Resume TLS sessions on new connections, as returning users do.
+    /// Resume TLS sessions on new connections, like returning users
     #[arg(long, help_heading = "Connection")]
     pub resume: bool,
 
-    /// Put each connection behind a line: `56k`, `2M/100k` (receiving/sending), `-` for no limit, `,latency=100ms`.
+    /// Limit each connection to a line: `56k`, `2M/100k` (receive/send), `-` for no limit, `,latency=100ms`
     #[arg(long, value_name = "RATE", value_parser = crate::engine::parse_line, allow_hyphen_values = true, help_heading = "Users")]
     pub line: Option<Line>,
-    /// Share of requests to break off.
+    /// Share of requests to abort
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse_share, help_heading = "Users")]
     pub abort: f64,
-    /// Break off once so many bytes have come and the response is not whole.
+    /// Bytes to receive before aborting an incomplete response
     #[arg(long, value_name = "BYTES", default_value = "1", value_parser = parse_positive, help_heading = "Users")]
     pub abort_after: u64,
 
-    /// A status that passes [default: 200 to 399].
+    /// Expected status [default: 200 to 399]
     #[arg(long, value_name = "CODE", value_delimiter = ',', help_heading = "Checks")]
     pub expect_status: Vec<u16>,
-    /// Content length.
+    /// Expected length of the body
     #[arg(long, value_name = "BYTES", help_heading = "Checks")]
     pub expect_length: Option<u64>,
-    /// A field that must be there: `NAME` or `NAME: VALUE`.
+    /// Expected header field: `NAME` or `NAME: VALUE`
     #[arg(long, value_name = "FIELD", help_heading = "Checks")]
     pub expect_header: Vec<String>,
-    /// A file that the content must be.
+    /// File that the body must equal
     #[arg(long, value_name = "FILE", conflicts_with_all = ["expect_sha256", "expect_same"], help_heading = "Checks")]
     pub expect_body: Option<PathBuf>,
-    /// The content's SHA-256.
+    /// Expected SHA-256 of the body
     #[arg(long, value_name = "HEX", conflicts_with = "expect_same", help_heading = "Checks")]
     pub expect_sha256: Option<String>,
-    /// All contents of a URL must be the same as its first.
+    /// Expect the same body for all responses of a URL
     #[arg(long, help_heading = "Checks")]
     pub expect_same: bool,
-    /// The run passes only if this holds: `p99<5ms`, `rate>10k`, `failures=0`, `failures<0.1%`; can be given again.
+    /// Condition for a passed run: `p99<5ms`, `rate>10k`, `failures=0`, `failures<0.1%`; may be repeated
     #[arg(long, value_name = "CONDITION", value_parser = super::require::parse, help_heading = "Checks")]
     pub require: Vec<super::Requirement>,
 
-    /// Write the report as JSON (`tailor schema bench`); `-` or nothing for the standard output.
+    /// Write the report as JSON (`tailor schema bench`); `-` or no value means standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = parse_json_file, help_heading = "Output")]
     pub json: Option<PathBuf>,
-    /// Write an HTML page with plots.
+    /// Write the report as an HTML page with charts
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub html: Option<PathBuf>,
-    /// Write an HDR histogram log of the latencies, a line an interval.
+    /// Write an HDR histogram log of latencies, one line per interval
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub hdr_log: Option<PathBuf>,
-    /// Write a line of JSON at the end of each interval; `-` for the standard error.
+    /// Write a line of JSON after each interval; `-` means standard error
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub intervals: Option<PathBuf>,
-    /// Length of an interval.
+    /// Length of an interval
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval, help_heading = "Output")]
     pub interval: Duration,
-    /// Taken from those who come from wrk: the latencies are always told.
+    /// Accepted for compatibility with wrk; latencies are always reported
     #[arg(long, hide = true)]
     pub latency: bool,
-    /// Show no progress.
+    /// Do not show progress
     #[arg(short = 'q', long, help_heading = "Output")]
     pub quiet: bool,
-    /// Record processor time and memory of this process and its children: the server's, if it runs here.
+    /// Record CPU time and memory of this process and its children, such as a local server
     #[arg(long, value_name = "PID", help_heading = "Output")]
     pub watch: Option<u32>,
-    /// Record processor time and memory of this control group: its directory, or with version 1 those of cpuacct and
-    /// memory.
+    /// Record CPU time and memory of this control group: its directory, or for cgroup v1 those of cpuacct and memory
     #[arg(
         long,
         value_name = "DIRECTORY",
@@ -183,9 +182,9 @@ pub struct Options {
 /// How the requests of an open loop are spaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Arrivals {
-    /// At equal distances.
+    /// At equal intervals
     Constant,
-    /// At random, as independent users do.
+    /// At random, like independent users
     Poisson,
 }
 

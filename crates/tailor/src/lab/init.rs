@@ -11,12 +11,12 @@ use crate::units::parse_count;
 /// Options of `tailor web99 init`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct InitOptions {
-    /// Where to write.
+    /// Directory to write to
     pub directory: PathBuf,
-    /// Connections that the file set is to be enough for.
+    /// Number of connections that the file set must suffice for
     #[arg(short = 'c', long, value_name = "N", default_value = "100", value_parser = parse_count)]
     pub connections: u64,
-    /// The port in the configs.
+    /// Port in the server configurations
     #[arg(long, default_value = "8099")]
     pub port: u16,
 }

@@ -51,31 +51,31 @@ const LABS: [(&str, &str); 17] = [
 /// Options of `tailor compare`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// A lab (a file, or one that comes with the program: --list), or two recorded runs to compare.
+    /// Lab to run (a file, or a built-in lab of --list), or two recorded runs to compare
     #[arg(value_name = "LAB | OLD.json NEW.json", required_unless_present = "list", num_args = 1..=2)]
     pub what: Vec<String>,
-    /// List the labs that come with the program.
+    /// List the built-in labs
     #[arg(long)]
     pub list: bool,
-    /// Print the lab instead of running it.
+    /// Print the lab instead of running it
     #[arg(long)]
     pub print: bool,
-    /// Only these servers of the lab; the first is what the others are compared with.
+    /// Servers of the lab to run; the first is the baseline
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub servers: Vec<String>,
-    /// Rounds, instead of the lab's.
+    /// Number of rounds [default: the lab's]
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
-    /// How long each load runs, instead of the lab's.
+    /// Duration of each load [default: the lab's]
     #[arg(long, value_name = "TIME", value_parser = crate::units::parse_duration)]
     pub duration: Option<std::time::Duration>,
-    /// Sweep over these values, instead of the lab's.
+    /// Values to sweep over [default: the lab's]
     #[arg(long, value_name = "VALUES", value_delimiter = ',')]
     pub sweep: Vec<String>,
-    /// Write the record of the run as JSON (`tailor schema compare`).
+    /// Write the results as JSON (`tailor schema compare`)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write an HTML page.
+    /// Write the results as an HTML page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }

@@ -29,21 +29,21 @@ use crate::units::{parse_count, parse_share};
 /// What to do.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
-    /// Tries each operation by itself: bodies byte for byte, cookies, and the post log.
+    /// Check each operation by itself: bodies, cookies and the post log
     Check {
         /// What the workload is.
         #[command(flatten)]
         workload: Workload,
-        /// Connections that the file set was written for.
+        /// Number of connections that the file set was written for
         #[arg(short = 'c', long, value_name = "N", default_value = "100", value_parser = parse_count)]
         connections: u64,
     },
-    /// Loads a server over a number of lines, and says whether it sustains them.
+    /// Load a server over a number of lines, and report whether it sustains them
     Run {
         /// What the workload is.
         #[command(flatten)]
         workload: Workload,
-        /// Simultaneous connections, each a line.
+        /// Number of concurrent connections, one line each
         #[arg(short = 'c', long, value_name = "N", default_value = "100", value_parser = parse_count)]
         connections: u64,
         /// How a run is made and judged.
@@ -53,18 +53,18 @@ pub enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Looks for the highest number of connections that a server sustains.
+    /// Find the highest number of connections that a server sustains
     Search {
         /// What the workload is.
         #[command(flatten)]
         workload: Workload,
-        /// Begin with so many.
+        /// Number of connections to begin with
         #[arg(long, value_name = "N", default_value = "50", value_parser = parse_count)]
         from: u64,
-        /// No more than so many. The file set must be enough for them.
+        /// Maximum number of connections; the file set must suffice for them
         #[arg(long, value_name = "N", default_value = "2000", value_parser = parse_count)]
         to: u64,
-        /// How far the answer may be off.
+        /// Maximum error of the result
         #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_share)]
         precision: f64,
         /// How a run is made and judged.

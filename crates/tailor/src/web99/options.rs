@@ -18,24 +18,24 @@ use crate::units::{parse_count, parse_duration, parse_range, parse_share};
 /// What the workload is: the same options for the checker, a run and the search.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Workload {
-    /// The server, as in http://127.0.0.1:8080.
+    /// URL of the server, such as http://127.0.0.1:8080
     pub url: String,
-    /// Shares of static GET, dynamic GET, ad rotation GET, POST and CGI GET, in percent.
+    /// Shares of static GET, dynamic GET, ad rotation GET, POST and CGI GET, in percent
     #[arg(long, value_name = "PERCENTS", default_value = "70,12.45,12.6,4.8,0.15", value_parser = Mix::parse, help_heading = "Workload")]
     pub mix: Mix,
-    /// The path of the script for dynamic operations.
+    /// Path of the script for dynamic operations
     #[arg(long, value_name = "PATH", default_value = "/web99.php", help_heading = "Workload")]
     pub script: String,
-    /// The path of the CGI program.
+    /// Path of the CGI program
     #[arg(long, value_name = "PATH", default_value = "/cgi-bin/web99.pl", help_heading = "Workload")]
     pub cgi_script: String,
-    /// Directories of the file set [default: as many as the connections need].
+    /// Number of directories of the file set [default: as many as the connections need]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Workload")]
     pub directories: Option<u32>,
-    /// Users with a personality.
+    /// Number of users with a personality
     #[arg(long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u32).range(1..=i64::from(USERS_MAX)), help_heading = "Workload")]
     pub users: u32,
-    /// What all that is random follows from.
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value = "1999", value_parser = clap::value_parser!(u32).range(..1_000_000_000), help_heading = "Workload")]
     pub seed: u32,
 }
@@ -43,52 +43,52 @@ pub struct Workload {
 /// How a run is made and judged.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Conditions {
-    /// The line of each connection, in bits per second.
+    /// Rate of each connection's line, in bits per second
     #[arg(long, value_name = "RATE", default_value = "400k", help_heading = "Conditions")]
     pub line: String,
-    /// A line conforms that carried so many bits per second, in the mean over the run.
+    /// Minimum average rate of a conforming line, in bits per second
     #[arg(long, value_name = "RATE", default_value = "320k", value_parser = parse_count, help_heading = "Conditions")]
     pub conforming_rate: u64,
-    /// The number of connections is sustained if at least this share of them conforms
+    /// Minimum share of conforming connections of a sustained run
     #[arg(long, value_name = "SHARE", default_value = "95%", value_parser = parse_share, help_heading = "Conditions")]
     pub conforming_share: f64,
-    /// and less than this share of the operations failed.
+    /// Share of failed operations at which a run is not sustained
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share, help_heading = "Conditions")]
     pub failed_share: f64,
-    /// The share of requests that are sent on connections which are kept alive.
+    /// Share of requests on keep-alive connections
     #[arg(long, value_name = "SHARE", default_value = "70%", value_parser = parse_share, help_heading = "Conditions")]
     pub keep_alive: f64,
-    /// Requests on a connection that is kept alive.
+    /// Number of requests on a keep-alive connection
     #[arg(long, value_name = "RANGE", default_value = "5-15", value_parser = parse_range, help_heading = "Conditions")]
     pub requests_per_connection: (u32, u32),
-    /// The share of HTTP/1.0 among the connections that are kept alive. All others speak it.
+    /// Share of HTTP/1.0 among keep-alive connections; all others use HTTP/1.0
     #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = parse_share, help_heading = "Conditions")]
     pub http10: f64,
-    /// The connections start spread over this time.
+    /// Time over which connections are started
     #[arg(long, value_name = "TIME", default_value = "300s", value_parser = parse_duration, help_heading = "Conditions")]
     pub ramp_up: Duration,
-    /// Load after it that is not counted.
+    /// Duration of load after the ramp-up, not counted
     #[arg(long, value_name = "TIME", default_value = "1200s", value_parser = parse_duration, help_heading = "Conditions")]
     pub warm_up: Duration,
-    /// How long is counted [default: 1200s]. There is no ramp-down: all lines are counted to the same moment.
+    /// Duration of the measurement [default: 1200s]; there is no ramp-down
     #[arg(short = 'd', long, value_name = "TIME", value_parser = parse_duration, help_heading = "Conditions")]
     pub duration: Option<Duration>,
-    /// The short form, for daily work: 3 s, 3 s and 20 s instead of those three.
+    /// Use short times for daily work: ramp-up 3 s, warm-up 3 s, duration 20 s
     #[arg(long, conflicts_with_all = ["ramp_up", "warm_up"], help_heading = "Conditions")]
     pub short: bool,
-    /// How often the run is made; the connections are sustained if they were each time.
+    /// Number of runs; all of them must be sustained
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Conditions")]
     pub iterations: u32,
-    /// How long connecting, and then a response, may take.
+    /// Maximum time to connect, and for each response
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration, help_heading = "Conditions")]
     pub timeout: Duration,
-    /// Threads of the client.
+    /// Number of client threads
     #[arg(short = 't', long, value_name = "N", default_value = "1", help_heading = "Conditions")]
     pub threads: u64,
-    /// Processors to bind the threads to, as in `1` or `1,3`.
+    /// CPUs to bind the threads to: `1` or `1,3`
     #[arg(long, value_name = "LIST", default_value = "", help_heading = "Conditions")]
     pub cpus: String,
-    /// Don't try each operation by itself first.
+    /// Skip the check of each operation before the run
     #[arg(long, help_heading = "Conditions")]
     pub no_check: bool,
 }
@@ -96,19 +96,19 @@ pub struct Conditions {
 /// What is written where.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Output {
-    /// Write the report as JSON; `-` or nothing for the standard output.
+    /// Write the report as JSON; `-` or no value means standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = crate::bench::parse_json_file, help_heading = "Output")]
     pub json: Option<PathBuf>,
-    /// Write an HTML page with plots.
+    /// Write the report as an HTML page with charts
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub html: Option<PathBuf>,
-    /// Show no progress.
+    /// Do not show progress
     #[arg(short = 'q', long, help_heading = "Output")]
     pub quiet: bool,
-    /// Record processor time and memory of this process and its children: the server's, if it runs here.
+    /// Record CPU time and memory of this process and its children, such as a local server
     #[arg(long, value_name = "PID", help_heading = "Output")]
     pub watch: Option<u32>,
-    /// Record those of this control group: its directory, or with version 1 those of cpuacct and memory.
+    /// Record CPU time and memory of this control group: its directory, or for cgroup v1 those of cpuacct and memory
     #[arg(
         long,
         value_name = "DIRECTORY",
